@@ -1,0 +1,47 @@
+# Everything a fresh machine with Python 3.11+ needs: `make run`, `make test`. Both set up first; repeats skip what is done.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test fast lint types contracts kafka-jars lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready ## create .venv with the locked dependencies and a Java if there is none; leaves .venv/bin/holdfast
+
+$(VENV)/.ready: requirements.lock pyproject.toml tools/setup.sh
+	@PYTHON="$(PYTHON)" bash tools/setup.sh "$(VENV)"
+	@touch $@
+
+run: setup ## play the scene: eager beside cooperative
+	@$(BIN)/holdfast sim --compare --members 4 --partitions 6 --seed 7 --event join@10s,crash:c0@20s,hang:c1@35s
+
+test: setup lint types contracts kafka-jars ## everything CI runs
+	@$(BIN)/python -m pytest
+
+fast: setup lint types contracts ## the tests that need no Java, Kafka or Spark
+	@$(BIN)/python -m pytest -m "not java and not kafka and not spark and not browser and not slow"
+
+lint: setup ## ruff
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: setup ## mypy, strict
+	@$(BIN)/mypy
+
+contracts: setup ## the architecture as import contracts
+	@$(BIN)/lint-imports --no-cache
+
+kafka-jars: tests/kafka/jars/.ready ## Apache Kafka from Maven, for tests and benchmarks
+
+tests/kafka/jars/.ready: tests/kafka/pom.xml tools/kafka-jars.sh
+	@bash tools/kafka-jars.sh
+	@touch $@
+
+lock: setup ## pin the dependencies anew
+	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group test --group java --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header -o requirements.lock
+
+clean: ## forget the environment and everything built
+	rm -rf $(VENV) tests/kafka/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,28 @@
+"""The vocabulary: values that everything else speaks in. Imports nothing of ours and knows no clock, socket or log."""
+
+from holdfast.model.assignor import Assignor
+from holdfast.model.errors import ErrorCode, HoldfastError
+from holdfast.model.membership import NO_GENERATION, NOBODY, Membership
+from holdfast.model.partition import TopicPartition, by_topic, flatten
+from holdfast.model.subscription import Assignment, ClusterView, RebalanceProtocol, Subscription, TopicView
+from holdfast.model.trace import TRACE_VERSION, TraceRecord, Value
+
+__all__ = [
+    "NOBODY",
+    "NO_GENERATION",
+    "TRACE_VERSION",
+    "Assignment",
+    "Assignor",
+    "ClusterView",
+    "ErrorCode",
+    "HoldfastError",
+    "Membership",
+    "RebalanceProtocol",
+    "Subscription",
+    "TopicPartition",
+    "TopicView",
+    "TraceRecord",
+    "Value",
+    "by_topic",
+    "flatten",
+]

