@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.model import ErrorCode, Membership, TopicPartition
+from holdfast.model import ErrorCode, JoinedMember, Membership, TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -37,15 +37,6 @@ class JoinRequest:
     """Whether the member understands MEMBER_ID_REQUIRED (JoinGroup v4 and later)."""
     supports_skipping_assignment: bool = True
     """Whether a returning static leader understands `skip_assignment` (JoinGroup v9 and later)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedMember:
-    """One member as the leader hears of it."""
-
-    member_id: str
-    instance_id: str | None = None
-    metadata: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

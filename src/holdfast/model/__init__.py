@@ -4,7 +4,14 @@ from holdfast.model.assignor import Assignor
 from holdfast.model.errors import ErrorCode, HoldfastError
 from holdfast.model.membership import NO_GENERATION, NOBODY, Membership
 from holdfast.model.partition import TopicPartition, by_topic, flatten
-from holdfast.model.subscription import Assignment, ClusterView, RebalanceProtocol, Subscription, TopicView
+from holdfast.model.subscription import (
+    Assignment,
+    ClusterView,
+    JoinedMember,
+    RebalanceProtocol,
+    Subscription,
+    TopicView,
+)
 from holdfast.model.trace import TRACE_VERSION, TraceRecord, Value
 
 __all__ = [
@@ -16,6 +23,7 @@ __all__ = [
     "ClusterView",
     "ErrorCode",
     "HoldfastError",
+    "JoinedMember",
     "Membership",
     "RebalanceProtocol",
     "Subscription",

@@ -34,6 +34,15 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedMember:
+    """One member as the leader hears of it."""
+
+    member_id: str
+    instance_id: str | None = None
+    metadata: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """What a round gives one member."""
 
