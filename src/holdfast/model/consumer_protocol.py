@@ -1,4 +1,4 @@
-"""The consumer protocol's bytes: what a member joins with, and what the leader sends it back (KIP-429, KIP-792, KIP-881).
+"""The consumer protocol's bytes: what a member joins with, and what the leader answers (KIP-429, KIP-792, KIP-881).
 
 Both messages open with an int16 version and use Kafka's classic types: big-endian integers, int16-length strings,
 int32-length byte strings (-1 is null) and int32-count arrays.
