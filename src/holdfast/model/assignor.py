@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from holdfast.model.membership import Membership
+from holdfast.model.partition import TopicPartition
 from holdfast.model.subscription import Assignment, ClusterView, RebalanceProtocol, Subscription
 
 
@@ -28,8 +29,14 @@ class Assignor(Protocol):
         """The rebalance protocols it can work under."""
         ...
 
-    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Bytes to send with the subscription when joining."""
+    def subscription_user_data(
+        self, topics: frozenset[str], assigned: frozenset[TopicPartition], generation: int
+    ) -> bytes | None:
+        """Bytes to send with the subscription when joining.
+
+        `assigned` is what the last completed round gave this member and `generation` that round's number (-1 before
+        the first): what an assignor with a memory would have remembered, so that it needs none.
+        """
         ...
 
     def assign(self, cluster: ClusterView, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
