@@ -1,0 +1,96 @@
+"""What a member wants done. The driver performs these in order and answers with events; the machine does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.group.messages import HeartbeatRequest, JoinRequest, LeaveRequest, SyncRequest
+from holdfast.model import Assignment, HoldfastError, JoinedMember, Membership, TopicPartition, TraceRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send to the group's coordinator; answer with the event of the same serial, or with `RequestFailed`."""
+
+    serial: int
+    request: JoinRequest | SyncRequest | HeartbeatRequest | LeaveRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetCoordinator:
+    """The coordinator is not (or no longer) where we thought: look it up again before the next send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """We lead: run the assignor over these members, answer with `Planned` or `PlanFailed`."""
+
+    serial: int
+    protocol: str
+    members: tuple[JoinedMember, ...]
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """Stop processing, commit if so configured, tell the listener, remember final positions."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Stop processing, commit nothing, tell the listener: the membership was taken away."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class OnAssignment:
+    """Tell the assignor of the chosen protocol what its member received."""
+
+    protocol: str
+    assignment: Assignment
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Start processing these, from the handed-over offset where there is one; tell the listener even when empty."""
+
+    partitions: frozenset[TopicPartition]
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+Call = Revoked | Lost | OnAssignment | Assigned
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Make these calls in this order on the application's thread, all of them whatever they raise, then `Notified`."""
+
+    serial: int
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The member can't go on. The error is raised from poll."""
+
+    error: HoldfastError
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The member has ended; the driver may close its connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """One step for the trace."""
+
+    record: TraceRecord
+
+
+Effect = Send | ForgetCoordinator | Plan | Notify | Fail | Closed | Emit

@@ -1,0 +1,200 @@
+"""Ways out: close, unsubscribe, drain, and being evicted for not polling."""
+
+from __future__ import annotations
+
+from holdfast.group.member.effects import Call, Closed, Lost, Revoked
+from holdfast.group.member.events import Close, Drain, LeaveAnswered, Notified
+from holdfast.group.member.joining import prepare
+from holdfast.group.member.state import Phase
+from holdfast.group.member.turn import Turn, as_value
+from holdfast.group.messages import Leaver, LeaveRequest, cut_reason
+from holdfast.model import NOBODY
+
+LEAVE_LEAD_MS = 40.0
+"""How long before everybody's common heartbeat a member leaves under a leader that doesn't know the drain flag:
+late enough that hardly anybody waits, early enough that the leave is through when they ask."""
+
+RETURNED_REASON = "the application polls again"
+UNSUBSCRIBED_REASON = "the consumer unsubscribed from all topics"
+
+
+def close(turn: Turn, event: Close) -> None:
+    turn.set(closing=event.reason)
+    _leave(turn)
+
+
+def unsubscribe(turn: Turn, _event: object) -> None:
+    turn.set(topics=frozenset())
+    _leave(turn)
+
+
+def _leave(turn: Turn) -> None:
+    """Tell the listener first, while the membership still stands and it may commit (KAFKA-8972), then go."""
+    state = turn.state
+    turn.set(phase=Phase.LEAVING, rejoin=None, leave_at=None, retry_at=None, pending=None)
+    if not state.owned:
+        _send_leave(turn)
+        return
+    gone = state.lost or not state.membership.joined
+    calls: list[Call] = [Lost(state.owned) if gone else Revoked(state.owned)]
+    turn.trace("losing" if gone else "revoking", partitions=as_value(state.owned))
+    turn.notify(calls, then_owned=frozenset())
+
+
+def let_go(turn: Turn, _event: Notified) -> None:
+    """The listener has returned from the last revoke."""
+    turn.set(owned=frozenset(), pending=None)
+    _send_leave(turn)
+
+
+def _send_leave(turn: Turn) -> None:
+    state = turn.state
+    reason = state.closing or state.draining or UNSUBSCRIBED_REASON
+    # A static member stays in the group while it restarts; only an explicit drain takes it out.
+    stays = state.static and state.draining is None
+    if stays or not state.membership.known or state.lost:
+        turn.trace("stayed" if stays else "left", cause=reason)
+        gone(turn, forget=not stays)
+        return
+    leaver = Leaver(
+        member_id=state.membership.member_id, instance_id=state.config.instance_id, reason=cut_reason(reason)
+    )
+    turn.send(LeaveRequest(group=state.config.group, members=(leaver,)))
+    turn.trace("leave-sent", cause=reason)
+
+
+def gone(turn: Turn, *, forget: bool = True) -> None:
+    """Out of the group: for good after a close or a drain, until the next subscribe otherwise (KAFKA-20985)."""
+    state = turn.state
+    turn.set(
+        membership=NOBODY if forget else state.membership,
+        pending=None,
+        heartbeat=None,
+        next_heartbeat_at=None,
+        next_hot_at=None,
+        owned=frozenset(),
+        assigned=frozenset(),
+        held_generation=-1,
+        positions={},
+        leader=False,
+        lost=False,
+        retry_at=None,
+    )
+    turn.set(rejoin=None, drain_sent=False)
+    if state.closing is not None or state.draining is not None:
+        turn.set(phase=Phase.CLOSED)
+        turn.trace("closed", cause=state.closing or state.draining)
+        turn.do(Closed())
+    elif state.topics:  # subscribed again before the leave was through
+        prepare(turn, "subscribed")
+    else:
+        turn.set(phase=Phase.UNSUBSCRIBED)
+
+
+def drain(turn: Turn, event: Drain) -> None:
+    """From STABLE: ask the leader to plan our partitions away, and keep working meanwhile."""
+    turn.set(draining=event.reason)
+    turn.trace("draining", cause=event.reason, owned=as_value(turn.state.owned))
+    if turn.state.cooperative:
+        prepare(turn, f"draining: {event.reason}")
+    else:
+        _leave(turn)
+
+
+def note_drain(turn: Turn, event: Drain) -> None:
+    """In the middle of a round: the next one carries the flag."""
+    turn.set(draining=event.reason, rejoin=f"draining: {event.reason}")
+    turn.trace("draining", cause=event.reason, owned=as_value(turn.state.owned))
+
+
+def drain_after_round(turn: Turn) -> bool:
+    """After a round of a draining member: leave, or wait for the right moment. False when a round is still owed."""
+    state = turn.state
+    if not state.drain_sent:
+        return False
+    if not state.owned or state.leader_drains:
+        _leave(turn)
+        return True
+    if state.rejoin is not None:
+        return False
+    # A leader that doesn't know the flag: everybody's heartbeat clock restarted with this sync, so leaving just
+    # before the common tick costs tens of milliseconds instead of up to a whole interval.
+    turn.set(leave_at=state.synced_at + max(0.0, state.config.heartbeat_interval_ms - LEAVE_LEAD_MS))
+    turn.trace("leave-aligned", cause="the leader does not know the drain flag", at=turn.state.leave_at or 0.0)
+    return True
+
+
+def leave_aligned(turn: Turn) -> None:
+    _leave(turn)
+
+
+def evict(turn: Turn) -> None:
+    """The application has not polled for max.poll.interval.ms: leave, so that others can go on with its partitions."""
+    state = turn.state
+    silent_ms = turn.now - state.last_polled_at
+    turn.trace(
+        "poll-expired",
+        cause=f"no poll for {silent_ms:.0f} ms, max.poll.interval.ms is {state.config.max_poll_interval_ms}",
+        culprit=state.name,
+        owned=as_value(state.owned),
+    )
+    if not state.static and state.membership.known:
+        leaver = Leaver(member_id=state.membership.member_id, reason="the application did not poll in time")
+        turn.send_and_forget(LeaveRequest(group=state.config.group, members=(leaver,)))
+    # A static member keeps its id and stays silent: the session timeout decides, as for any other silence.
+    kept = state.membership.without_generation() if state.static else NOBODY
+    listening = state.phase in (Phase.PREPARING, Phase.APPLYING)
+    turn.set(
+        phase=Phase.EVICTED,
+        membership=kept,
+        lost=True,
+        pending=state.pending if listening else None,
+        rejoin=None,
+        heartbeat=None,
+        next_heartbeat_at=None,
+        next_hot_at=None,
+        retry_at=None,
+        leader=False,
+    )
+
+
+def returned(turn: Turn, _event: object) -> None:
+    """The application polls again after an eviction: everything it held is lost, and it joins anew."""
+    turn.set(last_polled_at=turn.now)
+    if turn.state.pending is None:
+        prepare(turn, RETURNED_REASON)
+    else:  # first the calls it has not made yet
+        turn.set(rejoin=RETURNED_REASON)
+
+
+def caught_up(turn: Turn, _event: Notified) -> None:
+    """Evicted while the listener was being told: what it was told is what is owned, and so what is lost."""
+    turn.set(owned=turn.state.next_phase_owned, pending=None)
+    if turn.state.rejoin is not None:
+        prepare(turn, turn.state.rejoin)
+
+
+def want_nothing(turn: Turn, _event: object) -> None:
+    """Unsubscribed once more while leaving: a subscribe in between no longer counts."""
+    turn.set(topics=frozenset())
+
+
+def close_failed(turn: Turn, event: Close) -> None:
+    turn.set(closing=event.reason)
+    gone(turn)
+
+
+def close_when_left(turn: Turn, event: Close) -> None:
+    """Already on the way out."""
+    turn.set(closing=event.reason)
+
+
+def drain_by_closing(turn: Turn, event: Drain) -> None:
+    """Nothing is held that could be handed over."""
+    turn.set(closing=event.reason)
+    _leave(turn)
+
+
+def left(turn: Turn, event: LeaveAnswered) -> None:
+    turn.trace("left", cause=turn.state.closing or turn.state.draining, error=event.answer.error.name)
+    gone(turn)

@@ -1,0 +1,200 @@
+"""Heartbeats, ticks, and what can make a member want another round."""
+
+from __future__ import annotations
+
+from holdfast.group.member.effects import ForgetCoordinator
+from holdfast.group.member.events import (
+    CommitAnswered,
+    Enforce,
+    GroupSized,
+    HeartbeatAnswered,
+    MetadataChanged,
+    Poked,
+    RequestFailed,
+    Subscribe,
+)
+from holdfast.group.member.joining import MOVED, back_off, fatal_error, lose_membership, prepare, retry_join
+from holdfast.group.member.leaving import evict, gone, leave_aligned
+from holdfast.group.member.state import MemberState, Phase
+from holdfast.group.member.syncing import hot_interval
+from holdfast.group.member.turn import Turn
+from holdfast.model import ErrorCode
+
+BUSY = frozenset({Phase.PREPARING, Phase.JOINING, Phase.PLANNING, Phase.SYNCING, Phase.APPLYING})
+"""Phases in which a wish for another round waits for the current one."""
+
+HEARTBEATING = frozenset({Phase.PREPARING, Phase.PLANNING, Phase.SYNCING, Phase.APPLYING, Phase.STABLE, Phase.LEAVING})
+MUST_POLL = BUSY | {Phase.STABLE}
+
+POKE_SPACING_MS = 10.0
+"""Pokes make us ask the coordinator at most this often, whoever sends them."""
+
+COMMIT_DOUBTS = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+
+
+def next_deadline(state: MemberState) -> float | None:
+    """When this member wants a Tick at the latest."""
+    times: list[float] = []
+    if state.phase is Phase.JOINING and state.retry_at is not None:
+        times.append(state.retry_at)
+    if state.phase in HEARTBEATING and state.membership.joined and state.heartbeat is None:
+        times += [t for t in (state.next_heartbeat_at, state.next_hot_at) if t is not None]
+    if state.phase in MUST_POLL:
+        times.append(state.last_polled_at + state.config.max_poll_interval_ms)
+    if state.phase is Phase.STABLE and state.leave_at is not None:
+        times.append(state.leave_at)
+    return min(times, default=None)
+
+
+def tick(turn: Turn, _event: object) -> None:
+    state = turn.state
+    if state.phase in MUST_POLL and turn.now >= state.last_polled_at + state.config.max_poll_interval_ms:
+        evict(turn)
+    elif state.phase is Phase.STABLE and state.leave_at is not None and turn.now >= state.leave_at:
+        leave_aligned(turn)
+    elif state.phase is Phase.JOINING and state.retry_at is not None and turn.now >= state.retry_at:
+        retry_join(turn)
+    elif state.phase in HEARTBEATING and state.membership.joined:
+        _heartbeat_if_due(turn)
+
+
+def _heartbeat_if_due(turn: Turn) -> None:
+    state = turn.state
+    due = False
+    if state.next_heartbeat_at is not None and turn.now >= state.next_heartbeat_at:
+        # Whole intervals from the sync on: quick heartbeats in between don't move the common tick.
+        behind = turn.now - state.next_heartbeat_at
+        steps = int(behind // state.config.heartbeat_interval_ms) + 1
+        turn.set(next_heartbeat_at=state.next_heartbeat_at + steps * state.config.heartbeat_interval_ms)
+        due = True
+    if state.next_hot_at is not None and turn.now >= state.next_hot_at:
+        again = turn.now + state.hot_interval_ms
+        turn.set(next_hot_at=again if again < state.hot_until else None)
+        due = True
+    if due:
+        turn.send_heartbeat()
+
+
+def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
+    state = turn.state
+    error = event.answer.error
+    turn.set(heartbeat=None)
+    if error is ErrorCode.NONE:
+        turn.set(last_heard_at=turn.now)
+    elif error is ErrorCode.REBALANCE_IN_PROGRESS:  # 1c
+        turn.set(last_heard_at=turn.now)
+        if state.phase is Phase.STABLE:
+            prepare(turn, state.rejoin or "the group is rebalancing")
+        elif state.phase is Phase.APPLYING and state.rejoin is None:
+            turn.set(rejoin="the group is rebalancing")
+    elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):  # 1d
+        _membership_refused(turn, error)
+    elif error in MOVED:
+        turn.do(ForgetCoordinator())
+        turn.set(next_heartbeat_at=turn.now + state.config.retry_backoff_ms)
+    elif error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        turn.set(next_heartbeat_at=turn.now + state.config.retry_backoff_ms)
+    else:
+        turn.fail(fatal_error(error))
+
+
+def _membership_refused(turn: Turn, error: ErrorCode) -> None:
+    phase = turn.state.phase
+    lose_membership(turn, error)
+    why = f"the coordinator answered {error.name} to our heartbeat"
+    if phase in (Phase.STABLE, Phase.PLANNING, Phase.SYNCING):
+        turn.set(pending=None)
+        prepare(turn, why)
+    else:
+        # The listener is being told something; what it holds is lost as soon as it returns (KAFKA-8104).
+        turn.set(rejoin=why)
+
+
+def commit_answered(turn: Turn, event: CommitAnswered) -> None:
+    """A commit is never a reason to rejoin; a doubtful answer to a current one is a reason to ask (librdkafka 4059)."""
+    state = turn.state
+    if event.membership != state.membership:
+        return
+    if event.error is ErrorCode.NONE:
+        turn.set(last_heard_at=turn.now)
+    elif event.error is ErrorCode.FENCED_INSTANCE_ID:
+        turn.fail(fatal_error(event.error))
+    elif event.error in COMMIT_DOUBTS and state.phase is Phase.STABLE:
+        turn.send_heartbeat()
+
+
+def request_failed(turn: Turn, event: RequestFailed) -> None:
+    """Disconnected or timed out: the id stays ours (KAFKA-13214); look for the coordinator and go on."""
+    state = turn.state
+    if event.serial == state.heartbeat:
+        turn.set(heartbeat=None, next_heartbeat_at=turn.now + state.config.retry_backoff_ms)
+        turn.do(ForgetCoordinator())
+        turn.trace("heartbeat-failed", cause=event.reason)
+        return
+    turn.do(ForgetCoordinator())
+    if state.phase is Phase.JOINING:
+        back_off(turn, event.reason)
+    elif state.phase is Phase.SYNCING:
+        turn.set(pending=None)
+        prepare(turn, f"our sync failed: {event.reason}")
+    elif state.phase is Phase.LEAVING:
+        turn.trace("left", cause=f"the leave was not answered: {event.reason}")
+        gone(turn)
+
+
+def poked(turn: Turn, event: Poked) -> None:
+    state = turn.state
+    if event.token != state.poke_token or turn.now - state.last_poke_at < POKE_SPACING_MS:
+        return
+    turn.set(last_poke_at=turn.now)
+    turn.send_heartbeat()
+
+
+def group_sized(turn: Turn, event: GroupSized) -> None:
+    turn.set(hot_interval_ms=hot_interval(event.members))
+
+
+def polled(turn: Turn, _event: object) -> None:
+    turn.set(last_polled_at=turn.now)
+
+
+def subscribe_first(turn: Turn, event: Subscribe) -> None:
+    turn.set(topics=event.topics, last_polled_at=turn.now, last_heard_at=turn.now)
+    prepare(turn, "subscribed")
+
+
+def subscribe_again(turn: Turn, event: Subscribe) -> None:
+    """1a: in STABLE the join follows at once, in the middle of a round after it."""
+    state = turn.state
+    if event.topics == state.topics:
+        return
+    turn.set(topics=event.topics)
+    _want_round(turn, "the subscription changed")
+
+
+def metadata_changed(turn: Turn, event: MetadataChanged) -> None:
+    """1b: whoever owns what no longer exists loses it; a leader whose plan is out of date asks for a round."""
+    state = turn.state
+    counts = {name: topic.partitions for name, topic in event.cluster.topics.items()}
+    turn.set(partition_counts=counts)
+    vanished = any(p.topic in state.topics and p.partition >= counts.get(p.topic, 0) for p in state.owned)
+    outdated = state.leader and state.planned_counts is not None and dict(state.planned_counts) != counts
+    if vanished and counts:
+        _want_round(turn, "owned partitions no longer exist")
+    elif outdated:
+        _want_round(turn, "topics or partitions were added or removed")
+
+
+def note_metadata(turn: Turn, event: MetadataChanged) -> None:
+    turn.set(partition_counts={name: topic.partitions for name, topic in event.cluster.topics.items()})
+
+
+def enforce(turn: Turn, event: Enforce) -> None:
+    _want_round(turn, event.reason)
+
+
+def _want_round(turn: Turn, reason: str) -> None:
+    if turn.state.phase is Phase.STABLE:
+        prepare(turn, reason)
+    elif turn.state.phase in BUSY:
+        turn.set(rejoin=reason)

@@ -1,0 +1,202 @@
+"""A member's state: a value. Handlers in this package make the next one from it; nothing here acts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from holdfast.group.user_data import Endpoint
+from holdfast.model import (
+    NOBODY,
+    Assignor,
+    HoldfastError,
+    Membership,
+    RebalanceProtocol,
+    TopicPartition,
+)
+
+INT32_MAX = 2**31 - 1
+"""Kafka's timeouts are int32 milliseconds; "for ever" must not overflow them (KAFKA-13126)."""
+
+
+class Phase(Enum):
+    """Where a member stands."""
+
+    UNSUBSCRIBED = "unsubscribed"
+    """Wants nothing.
+
+    Replies: ignores the group.
+    Transitions: Subscribe -> JOINING; Close -> CLOSED.
+    """
+    PREPARING = "preparing"
+    """Revoking or losing before a join (KIP-429 1a–1d), and the listener has not returned yet.
+
+    Replies: heartbeats go on while the membership is good.
+    Transitions: Notified -> JOINING; the application stops polling -> EVICTED.
+    """
+    JOINING = "joining"
+    """A JoinGroup is under way, or waits for its retry.
+
+    Replies: none; a parked join keeps the membership alive by itself.
+    Transitions: answered, leading -> PLANNING; answered, following -> SYNCING; membership lost -> PREPARING.
+    """
+    PLANNING = "planning"
+    """We lead, and the assignor is at work.
+
+    Replies: heartbeats (KAFKA-10134), whose REBALANCE_IN_PROGRESS waits until the round is through.
+    Transitions: Planned -> SYNCING; PlanFailed -> FAILED.
+    """
+    SYNCING = "syncing"
+    """A SyncGroup is under way.
+
+    Replies: heartbeats, as in PLANNING.
+    Transitions: answered -> APPLYING; REBALANCE_IN_PROGRESS -> JOINING with the generation kept (KAFKA-13891).
+    """
+    APPLYING = "applying"
+    """The round's result is known, and the listener is being told (KIP-429 3a–3d).
+
+    Replies: heartbeats; a new rebalance is noted and taken up afterwards.
+    Transitions: Notified -> STABLE, or JOINING when something was revoked or withheld.
+    """
+    STABLE = "stable"
+    """Nothing to do but work and heartbeat.
+
+    Replies: heartbeats.
+    Transitions: any reason to rejoin -> PREPARING or JOINING; Close, Drain done -> LEAVING.
+    """
+    EVICTED = "evicted"
+    """The application did not poll in time, so we left by ourselves and wait for it to come back.
+
+    Replies: none.
+    Transitions: Polled -> PREPARING (everything owned is lost), then a new join.
+    """
+    LEAVING = "leaving"
+    """The last revoke, then LeaveGroup.
+
+    Replies: heartbeats until the listener has returned.
+    Transitions: Notified, then answered or failed -> CLOSED, or UNSUBSCRIBED after Unsubscribe.
+    """
+    FAILED = "failed"
+    """A fatal error was raised.
+
+    Replies: none.
+    Transitions: Close -> CLOSED.
+    """
+    CLOSED = "closed"
+    """The end.
+
+    Replies: none.
+    Transitions: none.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConfig:
+    """How this member behaves. Times are milliseconds, defaults are Kafka's."""
+
+    group: str
+    assignors: tuple[Assignor, ...]
+    protocol: RebalanceProtocol
+    """The one selected from all assignors, by `select_protocol`."""
+    name: str = ""
+    """What traces call the member before it has an id."""
+    client_id: str = ""
+    instance_id: str | None = None
+    rack: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    instant_rejoin: bool = True
+    """Follow the leader's mark at once instead of waiting for a heartbeat."""
+    hand_over_offsets: bool = True
+    """Send final positions with the join that follows a revoke."""
+    hot_heartbeats: bool = True
+    """Heartbeat quickly for a while after a round under a leader that can't mark."""
+    endpoint: Endpoint | None = None
+    """Where a poke reaches us."""
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return min(self.max_poll_interval_ms, INT32_MAX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberState:
+    """Everything a member knows."""
+
+    config: MemberConfig
+    phase: Phase = Phase.UNSUBSCRIBED
+    membership: Membership = NOBODY
+    topics: frozenset[str] = frozenset()
+    owned: frozenset[TopicPartition] = frozenset()
+    held_generation: int = -1
+    """The last round whose result we applied: the generation our claims are true for (KAFKA-14639)."""
+    assigned: frozenset[TopicPartition] = frozenset()
+    """What that round gave us; outlives an eager revoke, for assignors that are sticky by user data."""
+    leader: bool = False
+    protocol: str | None = None
+    """The assignor the group chose for the current round."""
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    """The cluster's topics as last seen."""
+    planned_counts: Mapping[str, int] | None = None
+    """What a leader planned by; when it differs from what is seen now, the plan is out of date."""
+
+    serial: int = 0
+    """Numbers every request and notification, so that an answer to an old one is known as such (KAFKA-9823)."""
+    pending: int | None = None
+    """Serial of the join, plan, sync, leave or notification the phase waits for."""
+    heartbeat: int | None = None
+    """Serial of the heartbeat under way."""
+    retry_at: float | None = None
+    """When a join that failed is sent again."""
+    next_phase_owned: frozenset[TopicPartition] = frozenset()
+    """What will be owned once the listener has returned."""
+
+    join_reason: str = ""
+    """Why the join under way was sent."""
+    rejoin: str | None = None
+    """Why another round is owed, once the current step is through."""
+    marks_in_a_row: int = 0
+    lost: bool = False
+    """Whether the membership was taken away: what is owned must be lost, not revoked."""
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Final positions of what we revoked, to be handed over with the next join."""
+
+    last_heard_at: float = 0.0
+    """When the coordinator last acknowledged us."""
+    last_polled_at: float = 0.0
+    next_heartbeat_at: float | None = None
+    """The normal tick: SyncGroup plus whole intervals, like everybody's in the group."""
+    hot_until: float = 0.0
+    hot_interval_ms: float = 25.0
+    next_hot_at: float | None = None
+    synced_at: float = 0.0
+
+    draining: str | None = None
+    """Why we drain, if we do."""
+    drain_sent: bool = False
+    """Whether the current round's join carried the drain flag."""
+    leader_drains: bool = False
+    """Whether the leader said that it knows the drain flag."""
+    leave_at: float | None = None
+    """When a draining member leaves under a leader that doesn't know the flag."""
+    closing: str | None = None
+    """Why we leave for good."""
+    peers: tuple[Endpoint, ...] = ()
+    poke_token: str = ""
+    last_poke_at: float = 0.0
+    error: HoldfastError | None = None
+
+    @property
+    def static(self) -> bool:
+        return self.config.instance_id is not None
+
+    @property
+    def cooperative(self) -> bool:
+        return self.config.protocol is RebalanceProtocol.COOPERATIVE
+
+    @property
+    def name(self) -> str:
+        return self.membership.member_id or self.config.name or self.config.client_id

@@ -1,0 +1,165 @@
+"""The member's machine as a table: (phase, event) -> what is done. Everything that moves a member between phases is
+reached from here; every pair is present, handled, ignored with a reason, or illegal.
+
+Events that answer something (a serial) are checked first: an answer to anything but what the phase waits for is stale
+and changes nothing (KAFKA-9823).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.group.member import events as ev
+from holdfast.group.member import joining, leaving, stable, syncing
+from holdfast.group.member.effects import Effect
+from holdfast.group.member.state import MemberState, Phase
+from holdfast.group.member.turn import Turn
+
+Handler = Callable[[Turn, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    handler: Handler
+    targets: tuple[Phase, ...] = ()
+    """Phases it may lead to, for the diagram; empty when it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Illegal:
+    reason: str
+
+
+Entry = Handled | Ignored | Illegal
+Row = Mapping[Phase, Entry]
+
+P = Phase
+ALL = tuple(Phase)
+ALIVE = (P.PREPARING, P.JOINING, P.PLANNING, P.SYNCING, P.APPLYING, P.STABLE)
+MID_ROUND = (P.PREPARING, P.JOINING, P.PLANNING, P.SYNCING, P.APPLYING)
+OVER = (P.FAILED, P.CLOSED)
+
+STALE = Ignored("stale: this phase waits for no such answer")
+ENDED = Ignored("the member has ended")
+
+
+def row(default: Entry, *parts: tuple[tuple[Phase, ...], Entry]) -> Row:
+    """One event's entries: the default everywhere, then what the parts say, later ones first."""
+    entries = dict.fromkeys(ALL, default)
+    for phases, entry in parts:
+        entries.update(dict.fromkeys(phases, entry))
+    return entries
+
+
+TABLE: Mapping[type[Any], Row] = {
+    ev.Subscribe: row(
+        Handled(stable.subscribe_again, (P.PREPARING, P.JOINING)),
+        ((P.UNSUBSCRIBED,), Handled(stable.subscribe_first, (P.JOINING,))),
+        ((P.CLOSED,), Illegal("a closed consumer can't subscribe")),
+        ((P.FAILED,), ENDED),
+    ),
+    ev.Unsubscribe: row(
+        Handled(leaving.unsubscribe, (P.LEAVING, P.UNSUBSCRIBED)),
+        ((P.UNSUBSCRIBED,), Ignored("nothing is subscribed")),
+        ((P.LEAVING,), Handled(leaving.want_nothing)),
+        (OVER, ENDED),
+    ),
+    ev.MetadataChanged: row(
+        Handled(stable.note_metadata),
+        (ALIVE, Handled(stable.metadata_changed, (P.PREPARING, P.JOINING))),
+        (OVER, ENDED),
+    ),
+    ev.JoinAnswered: row(
+        STALE, ((P.JOINING,), Handled(joining.join_answered, (P.JOINING, P.PLANNING, P.SYNCING, P.PREPARING, P.FAILED)))
+    ),
+    ev.Planned: row(STALE, ((P.PLANNING,), Handled(syncing.planned, (P.SYNCING,)))),
+    ev.PlanFailed: row(STALE, ((P.PLANNING,), Handled(syncing.plan_failed, (P.FAILED,)))),
+    ev.SyncAnswered: row(
+        STALE, ((P.SYNCING,), Handled(syncing.sync_answered, (P.APPLYING, P.JOINING, P.PREPARING, P.FAILED)))
+    ),
+    ev.HeartbeatAnswered: row(
+        Handled(stable.heartbeat_answered, (P.PREPARING, P.JOINING, P.FAILED)),
+        ((P.UNSUBSCRIBED, P.JOINING, P.EVICTED, *OVER), STALE),
+    ),
+    ev.LeaveAnswered: row(STALE, ((P.LEAVING,), Handled(leaving.left, (P.CLOSED, P.UNSUBSCRIBED, P.JOINING)))),
+    ev.CommitAnswered: row(Handled(stable.commit_answered, (P.FAILED,)), ((P.UNSUBSCRIBED, P.EVICTED, *OVER), STALE)),
+    ev.RequestFailed: row(
+        Handled(stable.request_failed, (P.JOINING, P.PREPARING, P.CLOSED, P.UNSUBSCRIBED)),
+        ((P.UNSUBSCRIBED, P.EVICTED, *OVER), STALE),
+    ),
+    ev.Notified: row(
+        STALE,
+        ((P.PREPARING,), Handled(joining.prepared, (P.JOINING,))),
+        ((P.APPLYING,), Handled(syncing.applied, (P.STABLE, P.PREPARING, P.JOINING, P.LEAVING))),
+        ((P.LEAVING,), Handled(leaving.let_go, (P.CLOSED, P.UNSUBSCRIBED))),
+        ((P.EVICTED,), Handled(leaving.caught_up, (P.PREPARING, P.JOINING))),
+    ),
+    ev.Polled: row(
+        Handled(stable.polled),
+        ((P.EVICTED,), Handled(leaving.returned, (P.PREPARING, P.JOINING))),
+        (OVER, ENDED),
+    ),
+    ev.Poked: row(
+        Ignored("a heartbeat is no help in this phase"),
+        ((P.STABLE, P.APPLYING), Handled(stable.poked)),
+    ),
+    ev.GroupSized: row(Handled(stable.group_sized), (OVER, ENDED)),
+    ev.Enforce: row(
+        Handled(stable.enforce, (P.PREPARING, P.JOINING)),
+        ((P.UNSUBSCRIBED, P.EVICTED, P.LEAVING), Ignored("there is no membership to rebalance")),
+        (OVER, ENDED),
+    ),
+    ev.Drain: row(
+        Handled(leaving.note_drain),
+        ((P.STABLE,), Handled(leaving.drain, (P.JOINING, P.LEAVING))),
+        ((P.UNSUBSCRIBED, P.EVICTED), Handled(leaving.drain_by_closing, (P.LEAVING, P.CLOSED))),
+        ((P.LEAVING,), Ignored("already leaving")),
+        (OVER, ENDED),
+    ),
+    ev.Close: row(
+        Handled(leaving.close, (P.LEAVING, P.CLOSED)),
+        ((P.LEAVING,), Handled(leaving.close_when_left)),
+        ((P.FAILED,), Handled(leaving.close_failed, (P.CLOSED,))),
+        ((P.CLOSED,), Ignored("closed already")),
+    ),
+    ev.Tick: row(
+        Handled(stable.tick),
+        (ALIVE, Handled(stable.tick, (P.EVICTED,))),
+        ((P.STABLE,), Handled(stable.tick, (P.EVICTED, P.LEAVING))),
+        ((P.UNSUBSCRIBED, P.EVICTED, *OVER), Ignored("no clock runs in this phase")),
+    ),
+}
+
+WAITED_FOR = (ev.JoinAnswered, ev.Planned, ev.PlanFailed, ev.SyncAnswered, ev.LeaveAnswered, ev.Notified)
+
+
+class IllegalEvent(Exception):
+    """The driver sent what can't happen in this phase: a defect in the driver, not in the group."""
+
+
+def step(state: MemberState, event: ev.Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
+    """Take one event at `now` (milliseconds): the next state, and what is to be done. Pure."""
+    entry = TABLE[type(event)][state.phase]
+    if isinstance(entry, Illegal):
+        raise IllegalEvent(f"{type(event).__name__} in {state.phase.value}: {entry.reason}")
+    if isinstance(entry, Ignored) or is_stale(state, event):
+        return state, ()
+    turn = Turn(state, now)
+    entry.handler(turn, event)
+    return turn.state, tuple(turn.effects)
+
+
+def is_stale(state: MemberState, event: ev.Event) -> bool:
+    """Whether it answers something we no longer wait for."""
+    if isinstance(event, ev.HeartbeatAnswered):
+        return event.serial != state.heartbeat
+    if isinstance(event, ev.RequestFailed):
+        return event.serial not in (state.pending, state.heartbeat)
+    return isinstance(event, WAITED_FOR) and event.serial != state.pending

@@ -1,0 +1,100 @@
+"""One turn of the machine: a state going in, a state and effects coming out.
+
+A `Turn` lives for one event and is the only mutable thing in this package. The helpers here are what every handler
+needs: sending, notifying, tracing, failing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from holdfast.group.member.effects import Call, Effect, Emit, Fail, Lost, Notify, Send
+from holdfast.group.member.state import MemberState, Phase
+from holdfast.group.messages import HeartbeatRequest, JoinRequest, LeaveRequest, SyncRequest
+from holdfast.model import HoldfastError, TopicPartition, TraceRecord, Value, by_topic
+
+
+class Turn:
+    """Collects what one event does."""
+
+    __slots__ = ("effects", "now", "state")
+
+    def __init__(self, state: MemberState, now: float) -> None:
+        self.state = state
+        self.now = now
+        self.effects: list[Effect] = []
+
+    def set(self, **changes: Any) -> None:
+        """Move to a state with these fields changed."""
+        self.state = replace(self.state, **changes)
+
+    def do(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def trace(self, step: str, *, cause: str | None = None, culprit: str | None = None, **data: Value) -> None:
+        state = self.state
+        self.effects.append(
+            Emit(
+                TraceRecord(
+                    at=self.now,
+                    source="member",
+                    step=step,
+                    group=state.config.group,
+                    member=state.name,
+                    generation=state.membership.generation,
+                    cause=cause,
+                    culprit=culprit,
+                    data=data,
+                )
+            )
+        )
+
+    def next_serial(self) -> int:
+        self.set(serial=self.state.serial + 1)
+        return self.state.serial
+
+    def send(self, request: JoinRequest | SyncRequest | LeaveRequest) -> None:
+        """Send what the phase will wait for."""
+        serial = self.next_serial()
+        self.set(pending=serial, retry_at=None)
+        self.do(Send(serial, request))
+
+    def send_and_forget(self, request: LeaveRequest) -> None:
+        """Send what nobody waits for."""
+        self.do(Send(self.next_serial(), request))
+
+    def send_heartbeat(self) -> None:
+        """At most one at a time: a slow coordinator is not helped by more of them."""
+        state = self.state
+        if state.heartbeat is not None or not state.membership.joined:
+            return
+        serial = self.next_serial()
+        self.set(heartbeat=serial)
+        request = HeartbeatRequest(
+            group=state.config.group, membership=state.membership, instance_id=state.config.instance_id
+        )
+        self.do(Send(serial, request))
+
+    def notify(self, calls: Iterable[Call], *, then_owned: frozenset[TopicPartition]) -> None:
+        """Have the listener told. What is owned changes only once it has returned."""
+        serial = self.next_serial()
+        self.set(pending=serial, next_phase_owned=then_owned)
+        self.do(Notify(serial, tuple(calls)))
+
+    def fail(self, error: HoldfastError) -> None:
+        """End with a fatal error. What was owned is lost: nobody vouches for it any more."""
+        owned = self.state.owned
+        self.set(
+            phase=Phase.FAILED, error=error, owned=frozenset(), pending=None, heartbeat=None, retry_at=None, lost=True
+        )
+        self.trace("failed", cause=str(error))
+        if owned:
+            self.do(Notify(self.next_serial(), (Lost(owned),)))
+        self.do(Fail(error))
+
+
+def as_value(partitions: Iterable[TopicPartition]) -> Value:
+    """Partitions the way traces carry them."""
+    return {topic: list(numbers) for topic, numbers in by_topic(partitions).items()}
