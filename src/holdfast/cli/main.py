@@ -1,0 +1,96 @@
+"""`holdfast`: the command line's front door.
+
+Each command lives in a module of its own and only the one that is called gets imported, so that `holdfast --help` is
+quick and a command brings only what it needs. Exit codes: 0 fine, 1 a finding or a failed check, 2 wrong use. An
+error is one line with a code, what happened and what to do; a traceback comes only with --debug.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import typer
+
+from holdfast import __version__
+from holdfast.model import HoldfastError
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A command that is not imported yet: its module offers a function of its name, or a typer `app` of several."""
+
+    module: str
+    help: str
+
+
+COMMANDS: Mapping[str, Lazy] = {
+    "assign": Lazy("holdfast.cli.assign", "Plan who gets which partition, from a description of a group."),
+    "sim": Lazy("holdfast.cli.sim", "Play a group in virtual time: timelines, gaps, random worlds."),
+}
+
+BENCHMARKS: Mapping[str, Lazy] = {
+    "assign": Lazy("holdfast.bench.assign", "Planning at scale, beside Java's CooperativeStickyAssignor."),
+}
+
+
+def build(args: Sequence[str]) -> typer.Typer:
+    """The app with the command that `args` calls; the others are there by name and one line of help."""
+    words = [arg for arg in args if not arg.startswith("-")]
+    root = _group("Kafka consumer groups that don't stop.", COMMANDS, words[:1])
+    bench = _group("Measure holdfast beside its peers, in one run.", BENCHMARKS, words[1:2])
+    root.add_typer(bench, name="bench")
+    root.callback()(_options)
+    return root
+
+
+def _group(help_text: str, commands: Mapping[str, Lazy], called: list[str]) -> typer.Typer:
+    app = typer.Typer(
+        help=help_text,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for name, entry in commands.items():
+        if [name] == called:
+            module = importlib.import_module(entry.module)
+            if isinstance(getattr(module, "app", None), typer.Typer):
+                app.add_typer(module.app, name=name, help=entry.help)
+            else:
+                app.command(name=name, help=entry.help)(getattr(module, name))
+        else:
+            app.command(name=name, help=entry.help)(_not_called)
+    return app
+
+
+def _not_called() -> None:
+    """Stands in for the commands that this call does not need."""
+
+
+def _options(
+    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
+    debug: bool = typer.Option(False, "--debug", help="Show a traceback with an error."),
+) -> None:
+    if version:
+        typer.echo(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run, and turn errors into one line and an exit code."""
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        build(args)(args=args, prog_name="holdfast")
+    except HoldfastError as error:
+        if "--debug" in args:
+            raise
+        typer.echo(f"holdfast: {error.code}: {error.what} {error.do}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output went away (`holdfast … | head`): that is its right, and no error.
+        sys.stderr.close()
+        sys.exit(0)
