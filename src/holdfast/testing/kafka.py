@@ -107,6 +107,7 @@ class RealKafka:
     def __enter__(self) -> RealKafka:
         try:
             self.start()
+            self.await_groups()
         except BaseException:
             self.close()
             raise
@@ -164,6 +165,19 @@ class RealKafka:
             # Level 2 keeps librdkafka from printing each refused connection while a broker is down on purpose.
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
         return self._admin
+
+    def await_groups(self) -> None:
+        """Returns when a group coordinator serves: Kafka makes its offsets topic only when first asked for one."""
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        group = "holdfast-warm-up"
+
+        def serves() -> bool:
+            asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=5)
+            asked[group].result(timeout=10)
+            return True
+
+        self._await(serves, "a group coordinator")
 
     def create_topic(
         self,

@@ -21,7 +21,7 @@ from holdfast.testing.java import TEST_JVM_ARGS, compile_java, java_command, kaf
 JAVA_SOURCES = Path(__file__).parent / "java_sources"
 
 PORTS = range(20_000, 32_000)
-"""Below Linux's range for outgoing connections (32,768–60,999), so that no client takes one between a stop and a start."""
+"""Below Linux's range for outgoing connections (32,768–60,999): no client takes one between a stop and a start."""
 
 STOP_LIMIT_S = 20.0
 """A clean stop takes 0.3–0.5 s alone and a few seconds as one of several; then it is killed."""

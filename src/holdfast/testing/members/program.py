@@ -1,0 +1,142 @@
+"""What the Python member programs share: commands, signals, what is owned, how far it was processed, and the log.
+
+It knows no Kafka client: each program translates its client's callbacks and records into calls of `Session`.
+
+The lock: some clients run callbacks on a thread of their own. A batch is processed under the lock and against what is
+owned at that moment, so a revocation falls before or after a batch, never inside it; then what is committed at
+revocation is exactly what was processed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable
+
+from holdfast.testing.members.log import LogWriter
+from holdfast.testing.members.options import MemberOptions, parse_arguments
+
+POLL_S = 0.1
+"""How long a poll may wait, and so how soon a command is heard."""
+
+BATCH = 500
+"""Records taken per poll, Kafka's default of max.poll.records."""
+
+
+class Session:
+    """One member's run."""
+
+    def __init__(self, kind: str, argv: list[str]) -> None:
+        self.options: MemberOptions
+        self.options, path = parse_arguments(argv)
+        self.log = LogWriter(path)
+        self._lock = threading.RLock()
+        self._owned: set[int] = set()
+        self._uncommitted: dict[int, int] = {}
+        self._stop = threading.Event()
+        self._join = threading.Event()
+        self._hang_s = 0.0
+        self._next_commit = time.monotonic() + self.options.commit_every_ms / 1000
+        signal.signal(signal.SIGTERM, lambda *_: self._end())
+        threading.Thread(target=self._obey, name="commands", daemon=True).start()
+        self._kind = kind
+        if not self.options.join_on_command:
+            self._join.set()
+
+    def await_join(self) -> None:
+        """Says that all is loaded and the consumer made, and returns when the member is to join."""
+        self.log.event("ready", f"{self._kind} {os.getpid()}")
+        self._join.wait()
+        self.log.event("joining")
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def take_hang_s(self) -> float:
+        """Seconds the poll loop is to stand still now, mostly 0."""
+        hang_s, self._hang_s = self._hang_s, 0.0
+        if hang_s:
+            self.log.event("hang", f"{hang_s * 1000:.0f}")
+        return hang_s
+
+    def processed(self, batch: Iterable[tuple[int, int]]) -> None:
+        """Processes (partition, offset) records: writes them down. Those of partitions no longer owned are dropped."""
+        with self._lock:
+            kept = []
+            for partition, offset in batch:
+                if partition in self._owned:
+                    kept.append((partition, offset))
+                    self._uncommitted[partition] = offset + 1
+                else:
+                    self.log.event("dropped", f"{partition} {offset}")
+            if kept:
+                self.log.records(kept)
+
+    def assigned(self, partitions: Iterable[int]) -> None:
+        with self._lock:
+            added = set(partitions)
+            self.log.partitions("assigned", added)
+            self._owned |= added
+
+    def revoked(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Gives partitions up and returns the offsets to commit before the callback ends."""
+        with self._lock:
+            gone = set(partitions)
+            self.log.partitions("revoked", gone)
+            self._owned -= gone
+            return {partition: self._uncommitted.pop(partition) for partition in sorted(gone & set(self._uncommitted))}
+
+    def lost(self, partitions: Iterable[int]) -> None:
+        with self._lock:
+            gone = set(partitions)
+            self.log.partitions("lost", gone)
+            self._owned -= gone
+            for partition in gone:
+                self._uncommitted.pop(partition, None)
+
+    def due_offsets(self) -> dict[int, int]:
+        """The offsets to commit in passing, if it is time; empty otherwise."""
+        every_s = self.options.commit_every_ms / 1000
+        if not every_s or time.monotonic() < self._next_commit:
+            return {}
+        self._next_commit = time.monotonic() + every_s
+        with self._lock:
+            return dict(self._uncommitted)
+
+    def committed(self, offsets: dict[int, int]) -> None:
+        """These offsets were acknowledged."""
+        with self._lock:
+            self.log.partitions("committed", offsets)
+            for partition, offset in offsets.items():
+                if self._uncommitted.get(partition) == offset:
+                    del self._uncommitted[partition]
+
+    def commit_failed(self, error: BaseException) -> None:
+        self.log.event("commit-failed", f"{type(error).__name__}: {error}")
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._join.set()
+
+    def _obey(self) -> None:
+        for line in sys.stdin:
+            words = line.split()
+            match words:
+                case ["join"]:
+                    self._join.set()
+                case ["hang", seconds, *_]:
+                    self._hang_s = float(seconds)
+                case ["close", *_]:
+                    self._end()
+                case _:
+                    sys.stderr.write(f"unknown command: {line}")
+        self._end()
+
+
+def refuse(kind: str, assignors: Iterable[str]) -> None:
+    """Ends the program: this client has no such assignor."""
+    sys.exit(f"{kind} has no assignor {', '.join(sorted(assignors))}")

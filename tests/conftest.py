@@ -1,0 +1,16 @@
+"""Fixtures that the whole suite shares. A missing part (Java, Kafka's jars) fails the test that needs it, loudly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.testing.kafka import RealKafka
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[RealKafka]:
+    """One real Apache Kafka for the whole run. Tests use topics and groups of their own and leave its settings alone."""
+    with RealKafka() as running:
+        yield running
