@@ -71,13 +71,19 @@ def _not_called() -> None:
     """Stands in for the commands that this call does not need."""
 
 
-def _options(
-    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
-    debug: bool = typer.Option(False, "--debug", help="Show a traceback with an error."),
-) -> None:
-    if version:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"holdfast {__version__}")
         raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
+    ),
+    debug: bool = typer.Option(False, "--debug", help="Show a traceback with an error."),
+) -> None:
+    """What every command takes; `main` looks for --debug itself."""
 
 
 def main(argv: list[str] | None = None) -> None:

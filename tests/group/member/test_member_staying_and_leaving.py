@@ -1,0 +1,301 @@
+"""Heartbeats, polling, closing, draining: a member's life between rounds and its ways out."""
+
+from __future__ import annotations
+
+import pytest
+from driven import Driven, Lost, Revoked, tps
+
+from holdfast.group.member import (
+    TABLE,
+    Close,
+    Closed,
+    CommitAnswered,
+    Drain,
+    Event,
+    GroupSized,
+    IllegalEvent,
+    JoinAnswered,
+    LeaveAnswered,
+    Phase,
+    Poked,
+    Polled,
+    RequestFailed,
+    Subscribe,
+    SyncAnswered,
+    Tick,
+    Unsubscribe,
+)
+from holdfast.group.messages import HeartbeatRequest, JoinAnswer, JoinRequest, LeaveAnswer, LeaveRequest, SyncAnswer
+from holdfast.group.user_data import LeaderNote, read_member_note
+from holdfast.model import ErrorCode, Membership, RebalanceProtocol
+
+
+def leave_answered(member: Driven) -> Driven:
+    return member.feed(LeaveAnswered(member.pending, LeaveAnswer()))
+
+
+def test_heartbeats_keep_the_tick_of_the_last_sync() -> None:
+    member = Driven().stable_with("orders-0")
+    assert member.deadline == 3_000.0
+    member.feed(Tick(), after_ms=3_100).answer_heartbeat()
+    assert member.deadline == 6_000.0, "a late tick does not shift the common clock"
+
+
+def test_only_one_heartbeat_is_under_way_at_a_time() -> None:
+    member = Driven().stable_with("orders-0").feed(Tick(), after_ms=3_000)
+    assert len(member.requests(HeartbeatRequest)) == 1
+    member.feed(Tick(), after_ms=3_000)
+    assert member.requests(HeartbeatRequest) == []
+
+
+def test_under_a_foreign_leader_a_member_asks_quickly_for_a_second_and_then_calms_down() -> None:
+    member = Driven().subscribe().answer_join().answer_sync("orders-0").notified()
+    asked = []
+    while (deadline := member.deadline) is not None and deadline < 3_000:
+        member.feed(Tick(), after_ms=deadline - member.now)
+        if member.requests(HeartbeatRequest):
+            asked.append(member.now)
+            member.answer_heartbeat()
+    assert asked[0] == 25.0
+    assert 30 <= len(asked) <= 40
+    assert asked[-1] <= 1_000.0
+    assert member.deadline == 3_000.0, "the normal tick stays where the sync put it"
+
+
+def test_quick_heartbeats_of_a_large_group_stay_within_the_coordinators_budget() -> None:
+    member = Driven().feed(GroupSized(1_000)).subscribe().answer_join().answer_sync("orders-0").notified()
+    assert member.deadline == 250.0
+
+
+def test_a_leader_that_marks_needs_no_quick_heartbeats() -> None:
+    assert Driven().stable_with("orders-0", note=LeaderNote()).deadline == 3_000.0
+
+
+def test_a_poke_makes_the_member_ask_and_nothing_more() -> None:
+    member = Driven().stable_with("orders-0", note=LeaderNote(token="t1"))
+    member.feed(Poked("wrong"), after_ms=100)
+    assert member.last == ()
+    member.feed(Poked("t1"), after_ms=100)
+    assert member.requests(HeartbeatRequest)
+    assert member.phase is Phase.STABLE
+    member.answer_heartbeat()
+    member.feed(Poked("t1"), after_ms=1)
+    assert member.last == (), "whoever floods us does not flood the coordinator"
+
+
+@pytest.mark.parametrize("error", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION])
+def test_a_refused_commit_makes_the_member_ask_but_never_rejoin(error: ErrorCode) -> None:
+    """edge B50 librdkafka 4059, 4908: a commit answered ILLEGAL_GENERATION in mid-rebalance dropped the assignment."""
+    member = Driven().stable_with("orders-0")
+    member.feed(CommitAnswered(member.state.membership, error), after_ms=10)
+    assert member.phase is Phase.STABLE
+    assert member.state.owned == tps("orders-0")
+    assert len(member.requests(HeartbeatRequest)) == 1
+
+
+def test_a_commit_answer_of_an_older_membership_says_nothing_about_this_one() -> None:
+    member = Driven().stable_with("orders-0", generation=5)
+    member.feed(CommitAnswered(Membership("m-1", 4), ErrorCode.ILLEGAL_GENERATION), after_ms=10)
+    assert member.last == ()
+
+
+def test_a_member_that_is_not_polled_in_time_leaves_and_names_itself() -> None:
+    member = Driven(settings={"max_poll_interval_ms": 10_000}).stable_with("orders-0")
+    member.feed(Tick(), after_ms=10_000)
+    assert member.phase is Phase.EVICTED
+    (leave,) = member.requests(LeaveRequest)
+    assert leave.members[0].member_id == "m-1"
+    assert "poll-expired" in member.steps()
+
+
+def test_after_an_eviction_the_next_poll_loses_everything_and_joins_anew() -> None:
+    member = Driven(settings={"max_poll_interval_ms": 10_000}).stable_with("orders-0").feed(Tick(), after_ms=10_000)
+    member.feed(Polled(), after_ms=5_000)
+    assert member.calls() == [Lost(tps("orders-0"))]
+    member.notified()
+    assert member.requests(JoinRequest)[0].membership == Membership("", -1)
+
+
+def test_an_eviction_while_the_listener_runs_loses_what_the_listener_was_given() -> None:
+    """Otherwise those partitions would be assigned and neither revoked nor lost."""
+    member = Driven(settings={"max_poll_interval_ms": 10_000}).subscribe().answer_join()
+    member.answer_sync("orders-0", note=LeaderNote()).feed(Tick(), after_ms=10_000)
+    assert member.phase is Phase.EVICTED
+    member.feed(Polled()).notified()
+    assert member.calls() == [Lost(tps("orders-0"))]
+
+
+def test_only_the_consumers_own_poll_resets_the_poll_clock() -> None:
+    """edge B54 librdkafka 3450, 4176: heartbeats or other calls counted as polls, or a long gap as a dead session."""
+    member = Driven(settings={"max_poll_interval_ms": 10_000}).stable_with("orders-0")
+    member.feed(Tick(), after_ms=3_000).answer_heartbeat()
+    member.feed(Polled(), after_ms=4_000)
+    member.feed(Tick(), after_ms=9_999)
+    assert member.phase is Phase.STABLE
+    member.feed(Tick(), after_ms=1)
+    assert member.phase is Phase.EVICTED
+
+
+def test_a_static_member_that_is_not_polled_goes_silent_instead_of_leaving() -> None:
+    member = Driven(settings={"max_poll_interval_ms": 10_000, "instance_id": "pod-0"}).stable_with("orders-0")
+    member.feed(Tick(), after_ms=10_000)
+    assert member.requests(LeaveRequest) == []
+    assert member.deadline is None
+
+
+def test_closing_revokes_first_and_then_leaves() -> None:
+    member = Driven().stable_with("orders-0").feed(Close("bye"))
+    assert member.calls() == [Revoked(tps("orders-0"))]
+    assert member.requests(LeaveRequest) == []
+    member.notified()
+    assert member.requests(LeaveRequest)[0].members[0].reason == "bye"
+    leave_answered(member)
+    assert member.phase is Phase.CLOSED
+    assert member.effects(Closed)
+
+
+def test_a_static_member_does_not_leave_on_close() -> None:
+    member = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0").feed(Close("bye")).notified()
+    assert member.requests(LeaveRequest) == []
+    assert member.phase is Phase.CLOSED
+
+
+def test_a_leave_that_is_never_answered_still_closes() -> None:
+    member = Driven().stable_with("orders-0").feed(Close("bye")).notified()
+    member.feed(RequestFailed(member.pending, "disconnected"))
+    assert member.phase is Phase.CLOSED
+
+
+def test_an_assignment_that_arrives_during_close_is_ignored() -> None:
+    """edge B51 librdkafka 4527, 4381: a late assignment in close was applied and never revoked."""
+    member = Driven().subscribe().answer_join()
+    late = member.pending
+    member.feed(Close("bye"))
+    member.feed(SyncAnswered(late, SyncAnswer(assignment=b"")))
+    assert member.phase is Phase.LEAVING
+    assert member.calls() == []
+
+
+def test_closing_before_the_first_assignment_just_leaves() -> None:
+    member = Driven().subscribe().answer_join().feed(Close("bye"))
+    assert member.calls() == []
+    assert member.requests(LeaveRequest)
+
+
+def test_unsubscribing_tells_the_listener_before_the_assignment_is_cleared() -> None:
+    """edge B37 K-8972: the assignment was cleared first, so the commit in on_revoke had nothing to commit."""
+    member = Driven().stable_with("orders-0").feed(Unsubscribe())
+    assert member.calls() == [Revoked(tps("orders-0"))]
+    assert member.state.owned == tps("orders-0")
+    leave_answered(member.notified())
+    assert member.phase is Phase.UNSUBSCRIBED
+
+
+def test_unsubscribing_with_a_lost_membership_loses() -> None:
+    member = Driven(settings={"max_poll_interval_ms": 10_000}).stable_with("orders-0").feed(Tick(), after_ms=10_000)
+    member.feed(Unsubscribe())
+    assert member.calls() == [Lost(tps("orders-0"))]
+
+
+def test_unsubscribing_in_the_middle_of_a_join_leaves_and_ignores_its_answer() -> None:
+    """edge B43 K-9701: the join's answer was applied to a consumer that wanted nothing any more."""
+    member = Driven().stable_with("orders-0")
+    member.feed(Tick(), after_ms=3_000).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    late = member.pending
+    member.feed(Unsubscribe()).notified()
+    before = member.state
+    member.feed(JoinAnswered(late, JoinAnswer(membership=Membership("m-1", 2), protocol="cooperative-sticky")))
+    assert member.state == before
+    leave_answered(member)
+    assert member.phase is Phase.UNSUBSCRIBED
+
+
+def test_a_static_member_that_unsubscribes_keeps_its_member_id() -> None:
+    """edge B45 K-20985: the id was dropped without a LeaveGroup, and the next join fenced itself."""
+    member = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0").feed(Unsubscribe()).notified()
+    assert member.phase is Phase.UNSUBSCRIBED
+    member.feed(Subscribe(frozenset({"orders"})))
+    assert member.requests(JoinRequest)[0].membership.member_id == "m-1"
+
+
+def test_subscribing_again_while_leaving_joins_after_the_leave() -> None:
+    member = Driven().stable_with("orders-0").feed(Unsubscribe())
+    member.feed(Subscribe(frozenset({"pay"})))
+    leave_answered(member.notified())
+    assert member.phase is Phase.JOINING
+    assert member.joins()[0].topics == ("pay",)
+
+
+def test_draining_keeps_working_while_the_leader_plans_the_partitions_away() -> None:
+    member = Driven().stable_with("orders-0", "orders-1").feed(Drain("deploy"))
+    assert member.calls() == []
+    assert member.state.owned == tps("orders-0", "orders-1")
+    note = read_member_note(member.joins()[0].user_data)
+    assert note is not None
+    assert note.draining
+    assert member.joins()[0].topics == ("orders",), "never an empty topic list: a foreign leader would hand them on"
+    member.answer_join(generation=2).answer_sync(note=LeaderNote(withheld=True))
+    assert member.calls()[0] == Revoked(tps("orders-0", "orders-1"))
+    member.notified()
+    assert member.requests(LeaveRequest)
+    assert member.requests(JoinRequest) == []
+
+
+def test_draining_under_a_leader_that_does_not_know_the_flag_leaves_just_before_the_common_tick() -> None:
+    member = Driven().stable_with("orders-0").feed(Drain("deploy"), after_ms=500)
+    member.answer_join(generation=2).answer_sync("orders-0").notified()
+    assert member.phase is Phase.STABLE
+    synced = member.now
+    assert member.state.leave_at == synced + 3_000 - 40
+    while member.phase is Phase.STABLE:
+        deadline = member.deadline
+        assert deadline is not None
+        member.feed(Tick(), after_ms=deadline - member.now)
+        if member.phase is Phase.STABLE and member.state.heartbeat is not None:
+            member.answer_heartbeat()
+    assert member.now == synced + 2_960
+    assert member.calls() == [Revoked(tps("orders-0"))]
+
+
+def test_a_drain_asked_for_in_the_middle_of_a_round_waits_for_a_round_that_carries_the_flag() -> None:
+    member = Driven().subscribe().answer_join().feed(Drain("deploy"))
+    member.answer_sync("orders-0", note=LeaderNote()).notified()
+    assert member.phase is Phase.JOINING
+    note = read_member_note(member.joins()[0].user_data)
+    assert note is not None
+    assert note.draining
+
+
+def test_the_last_member_drains_by_leaving_with_what_nobody_else_can_take() -> None:
+    member = Driven().stable_with("orders-0").feed(Drain("deploy"))
+    member.answer_join(generation=2).answer_sync("orders-0", note=LeaderNote()).notified()
+    assert member.calls() == [Revoked(tps("orders-0"))]
+    leave_answered(member.notified())
+    assert member.phase is Phase.CLOSED
+
+
+def test_a_draining_static_member_does_leave() -> None:
+    member = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0").feed(Drain("scale-in"))
+    member.answer_join(generation=2).answer_sync(note=LeaderNote()).notified()
+    assert member.requests(LeaveRequest)[0].members[0].instance_id == "pod-0"
+
+
+def test_an_eager_member_drains_by_leaving() -> None:
+    member = Driven(RebalanceProtocol.EAGER).stable_with("orders-0").feed(Drain("deploy"))
+    assert member.calls() == [Revoked(tps("orders-0"))]
+
+
+def test_every_pair_of_phase_and_event_is_in_the_table() -> None:
+    import typing
+
+    events = set(typing.get_args(Event))
+    assert set(TABLE) == events
+    for event in events:
+        assert set(TABLE[event]) == set(Phase), event
+
+
+def test_an_illegal_event_changes_nothing_and_says_whose_fault_it_is() -> None:
+    member = Driven().feed(Close("bye"))
+    assert member.phase is Phase.CLOSED
+    with pytest.raises(IllegalEvent, match="closed consumer"):
+        member.subscribe()
