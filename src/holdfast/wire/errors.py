@@ -10,7 +10,9 @@ class MalformedFrame(HoldfastError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            "MALFORMED_FRAME", what, "Whoever sent it does not speak Kafka's protocol, or the bytes were damaged."
+            "MALFORMED_FRAME",
+            f"{what.rstrip('.')}.",
+            "Whoever sent it does not speak Kafka's protocol, or the bytes were damaged.",
         )
 
 

@@ -215,7 +215,7 @@ def _struct_reader(name: str, found: tuple[Field, ...], kind: Any, *, flexible: 
 
 def _said(error: Exception) -> str:
     if isinstance(error, MalformedFrame):
-        return error.what
+        return error.what.rstrip(".")
     return "not UTF-8" if isinstance(error, UnicodeDecodeError) else "the bytes end too early"
 
 
