@@ -34,16 +34,16 @@ def render(record: TraceRecord) -> str:
         f"{cut(record.step, STEP_WIDTH):<{STEP_WIDTH}}",
         what(record),
     )
-    return "  ".join(columns).rstrip()
+    return one_line("  ".join(columns).rstrip())
 
 
 def what(record: TraceRecord) -> str:
     """The last column: data, then the cause and the culprit."""
     words = [f"{key}={value_text(value)}" for key, value in sorted(record.data.items())]
     if record.cause:
-        words += (["·"] if words else []) + ["because", one_line(record.cause)]
+        words += (["·"] if words else []) + ["because", record.cause]
     if record.culprit and record.culprit != record.member:
-        words.append(f"(by {one_line(record.culprit)})")
+        words.append(f"(by {record.culprit})")
     return " ".join(words)
 
 
@@ -60,7 +60,7 @@ def value_text(value: Value) -> str:
     elif value is None:
         text = "-"
     else:
-        text = one_line(str(value))
+        text = str(value)
     return cut(text, MAX_VALUE_CHARS)
 
 
@@ -102,12 +102,12 @@ def one_line(text: str) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    return one_line(text if len(text) <= width else text[: width - 1] + "…")
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def cut_middle(text: str, width: int) -> str:
     """Names differ at both ends: keep them."""
     if len(text) <= width:
-        return one_line(text)
+        return text
     head = (width - 1) // 2
-    return one_line(f"{text[:head]}…{text[head - width + 1 :]}")
+    return f"{text[:head]}…{text[head - width + 1 :]}"
