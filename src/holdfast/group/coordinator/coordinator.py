@@ -1,0 +1,222 @@
+"""All groups of one coordinator: finds the group, keeps their number within bounds, keeps one timer for all.
+
+Rules as for `group`. What a request means to its group is none of this file's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.group.coordinator.checks import refusal
+from holdfast.group.coordinator.deadlines import Deadlines
+from holdfast.group.coordinator.effects import Effect, Persist, Reply, Token
+from holdfast.group.coordinator.group import Group
+from holdfast.group.coordinator.records import GroupRecord, GroupTombstone, OffsetRecord, OffsetTombstone, Record
+from holdfast.group.coordinator.requests import (
+    AdminAnswer,
+    AdminRequest,
+    DeleteGroupRequest,
+    DeleteOffsetsRequest,
+    GroupListing,
+    GroupView,
+)
+from holdfast.group.coordinator.settings import CoordinatorSettings
+from holdfast.group.coordinator.states import State
+from holdfast.group.messages import (
+    Answer,
+    CommitRequest,
+    FetchOffsetsAnswer,
+    FetchOffsetsRequest,
+    JoinRequest,
+    LeaveAnswer,
+    LeaveRequest,
+    Request,
+)
+from holdfast.model import ErrorCode, TopicPartition
+
+
+class Coordinator:
+    """The group coordinator of a broker, or of a simulated world."""
+
+    __slots__ = ("_closed", "_deadlines", "_groups", "_new_member_id", "_parked", "_settings")
+
+    def __init__(self, settings: CoordinatorSettings, new_member_id: Callable[[str], str]) -> None:
+        """`new_member_id` makes a unique id from a client's name: `f"{name}-{uuid4()}"` in a broker."""
+        self._settings = settings
+        self._new_member_id = new_member_id
+        self._groups: dict[str, Group] = {}
+        self._deadlines: Deadlines[str] = Deadlines()
+        self._parked: dict[Token, str] = {}
+        """Waiting clients -> group."""
+        self._closed = False
+
+    @classmethod
+    def replay(
+        cls,
+        records: Iterable[Record],
+        now: float,
+        *,
+        settings: CoordinatorSettings,
+        new_member_id: Callable[[str], str],
+    ) -> Coordinator:
+        """A coordinator that continues from its log. All or nothing: an unreadable record leaves no half of one.
+
+        Records may come in any state of compaction: offsets before their group, tombstones for what was never there.
+        """
+        coordinator = cls(settings, new_member_id)
+        for record in records:
+            coordinator._load(record, now)
+        for group_id in list(coordinator._groups):
+            coordinator._groups[group_id].wake(now)
+            coordinator._settle(group_id)
+        return coordinator
+
+    # What happens
+
+    def handle(self, token: Token, request: Request | AdminRequest, now: float) -> list[Effect]:
+        """A client asks; `token` stands for it until its `Reply`, which comes now or with a later call's effects."""
+        group_id = request.group
+        group = self._groups.get(group_id)
+        if group is None:
+            answer = self._refuse_absent(request)
+            if answer is not None:
+                return [Reply(token, answer)]
+            group = self._groups[group_id] = Group(group_id, self._settings, self._new_member_id, now)
+        effects = group.handle(token, request, now)
+        if group.is_waiting(token):
+            self._parked[token] = group_id
+        return self._done(group_id, effects)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Do what is due by now. A tick at any other moment does nothing."""
+        effects: list[Effect] = []
+        while (group_id := self._deadlines.pop_due(now)) is not None:
+            effects += self._done(group_id, self._groups[group_id].tick(now))
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """When `tick` should be called next; None if there is nothing to wait for."""
+        return self._deadlines.next()
+
+    def disconnected(self, token: Token, now: float) -> list[Effect]:
+        """A client went away. Fine to call for one that was not waiting."""
+        group_id = self._parked.pop(token, None)
+        if group_id is None:
+            return []
+        return self._done(group_id, self._groups[group_id].disconnected(token, now))
+
+    def drop_partitions(self, partitions: Iterable[TopicPartition], now: float) -> list[Effect]:
+        """These partitions were deleted: their offsets mean nothing any more."""
+        gone = frozenset(partitions)
+        effects: list[Effect] = []
+        for group_id in sorted(self._groups):
+            effects += self._done(group_id, self._groups[group_id].drop_partitions(gone, now))
+        return effects
+
+    def close(self, now: float) -> list[Effect]:
+        """Stop serving. Whoever waits is answered NOT_COORDINATOR, whoever comes later COORDINATOR_NOT_AVAILABLE."""
+        self._closed = True
+        effects: list[Effect] = []
+        for group_id in sorted(self._groups):
+            effects += self._done(group_id, self._groups[group_id].unload(now))
+        return effects
+
+    # What it shows
+
+    def describe(self, group_id: str) -> GroupView:
+        """One group; "Dead" if there is none."""
+        group = self._groups.get(group_id)
+        return GroupView(group=group_id, state=State.DEAD.value) if group is None else group.describe()
+
+    def list_groups(self) -> list[GroupListing]:
+        """All groups, by name."""
+        return [self._groups[group_id].listing() for group_id in sorted(self._groups)]
+
+    def group(self, group_id: str) -> Group | None:
+        """For tests and checkers: the group itself."""
+        return self._groups.get(group_id)
+
+    def records(self) -> list[Record]:
+        """The durable state as the shortest log that gives it: what a compacted log holds."""
+        compacted: list[Record] = []
+        for group_id in sorted(self._groups):
+            roster = self._groups[group_id].roster
+            if roster.durable is not None:
+                compacted.append(roster.durable)
+            compacted += [roster.offsets[partition] for partition in sorted(roster.offsets)]
+        return compacted
+
+    @property
+    def waiting(self) -> int:
+        """How many clients are parked."""
+        return len(self._parked)
+
+    # How it is kept
+
+    def _refuse_absent(self, request: Request | AdminRequest) -> Answer | AdminAnswer | None:
+        """The answer for a group that does not exist, unless the request may bring it into being."""
+        if self._closed:
+            return refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if not 0 < len(request.group) <= self._settings.max_id_length:
+            return refusal(request, ErrorCode.INVALID_GROUP_ID)
+        match request:
+            case JoinRequest() if not request.membership.known:
+                return self._refuse_crowd(request)
+            case CommitRequest() if request.membership.generation < 0:
+                return self._refuse_crowd(request)
+            case CommitRequest():
+                return refusal(request, ErrorCode.ILLEGAL_GENERATION)
+            case FetchOffsetsRequest():
+                return FetchOffsetsAnswer()
+            case LeaveRequest():
+                unknown = ErrorCode.UNKNOWN_MEMBER_ID
+                return LeaveAnswer(members=tuple((leaver, unknown) for leaver in request.members))
+            case DeleteGroupRequest() | DeleteOffsetsRequest():
+                return refusal(request, ErrorCode.GROUP_ID_NOT_FOUND)
+            case _:
+                return refusal(request, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def _refuse_crowd(self, request: JoinRequest | CommitRequest) -> Answer | AdminAnswer | None:
+        """No more groups than we can keep. Waiting would not help the client: the answer is one it does not retry."""
+        full = len(self._groups) >= self._settings.max_groups
+        return refusal(request, ErrorCode.POLICY_VIOLATION) if full else None
+
+    def _done(self, group_id: str, effects: list[Effect]) -> list[Effect]:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self._parked.pop(effect.token, None)
+        self._settle(group_id)
+        return effects
+
+    def _settle(self, group_id: str) -> None:
+        """After anything happened to a group: forget it if it is gone, else know when it wants to be woken."""
+        group = self._groups[group_id]
+        deadline = group.next_deadline()
+        if group.roster.state is State.DEAD or group.roster.is_worthless or deadline is None:
+            del self._groups[group_id]
+            self._deadlines.clear(group_id)
+        else:
+            self._deadlines.set(group_id, deadline)
+
+    def _load(self, record: Record, now: float) -> None:
+        group = self._groups.get(record.group)
+        if group is None:
+            if isinstance(record, GroupTombstone | OffsetTombstone):
+                return
+            group = self._groups[record.group] = Group(record.group, self._settings, self._new_member_id, now)
+        match record:
+            case GroupRecord():
+                group.load(record)
+            case GroupTombstone():
+                group.load(None)
+            case OffsetRecord():
+                group.load_offset(record.partition, record)
+            case OffsetTombstone():
+                group.load_offset(record.partition, None)
+        if group.roster.is_worthless:
+            del self._groups[record.group]
+
+
+def records_of(effects: Iterable[Effect]) -> list[Record]:
+    """All records to be appended, in order."""
+    return [record for effect in effects if isinstance(effect, Persist) for record in effect.records]

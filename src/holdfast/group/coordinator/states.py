@@ -1,0 +1,45 @@
+"""The five states of a group, as Kafka names them. What each of them answers is in `table`."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(Enum):
+    """Where a group stands."""
+
+    EMPTY = "Empty"
+    """No members; maybe offsets, maybe ids given out and not used yet.
+
+    Replies: a join starts the first round; members' requests are answered UNKNOWN_MEMBER_ID; commits from outside are
+    taken; deletions are done.
+    Transitions: first member -> PREPARING (and at once on, without an initial delay); deleted, or nothing left worth
+    keeping -> DEAD.
+    """
+    PREPARING = "PreparingRebalance"
+    """The join barrier: everybody is asked to join again.
+
+    Replies: joins are parked until all have come; heartbeats and syncs are answered REBALANCE_IN_PROGRESS; commits of
+    the generation before are taken.
+    Transitions: all joined, or time is up -> COMPLETING, or EMPTY when nobody is left.
+    """
+    COMPLETING = "CompletingRebalance"
+    """The sync barrier: the generation is out, the leader's plan is awaited.
+
+    Replies: syncs are parked until the plan comes; heartbeats are fine; commits are answered REBALANCE_IN_PROGRESS; a
+    join with nothing new is answered once more.
+    Transitions: the plan arrives -> STABLE; a member joins, leaves, fails or does not sync -> PREPARING.
+    """
+    STABLE = "Stable"
+    """Everybody has, or can fetch, its part of the plan.
+
+    Replies: syncs get the stored part; heartbeats are fine; commits of this generation are taken; a follower's join
+    with nothing new is answered with the current generation.
+    Transitions: a member joins anew, changes its subscription, leaves or fails, or the leader joins -> PREPARING.
+    """
+    DEAD = "Dead"
+    """Deleted or unloaded. Nobody finds it any more but those who were already at the door.
+
+    Replies: COORDINATOR_NOT_AVAILABLE, so that they look the coordinator up again (KAFKA-8386).
+    Transitions: none.
+    """
