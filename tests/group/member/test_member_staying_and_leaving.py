@@ -17,6 +17,7 @@ from holdfast.group.member import (
     JoinAnswered,
     LeaveAnswered,
     Phase,
+    Poke,
     Poked,
     Polled,
     RequestFailed,
@@ -26,7 +27,7 @@ from holdfast.group.member import (
     Unsubscribe,
 )
 from holdfast.group.messages import HeartbeatRequest, JoinAnswer, JoinRequest, LeaveAnswer, LeaveRequest, SyncAnswer
-from holdfast.group.user_data import LeaderNote, read_member_note
+from holdfast.group.user_data import Endpoint, LeaderNote, read_member_note
 from holdfast.model import ErrorCode, Membership, RebalanceProtocol
 
 
@@ -299,3 +300,25 @@ def test_an_illegal_event_changes_nothing_and_says_whose_fault_it_is() -> None:
     assert member.phase is Phase.CLOSED
     with pytest.raises(IllegalEvent, match="closed consumer"):
         member.subscribe()
+
+
+ME = Endpoint("127.0.0.1", 5001)
+OTHER = Endpoint("127.0.0.1", 5002)
+
+
+def test_a_member_that_left_pokes_the_others_so_that_they_need_not_wait_for_a_heartbeat() -> None:
+    member = Driven(settings={"endpoint": ME}).stable_with("orders-0", note=LeaderNote(peers=(ME, OTHER), token="t1"))
+    member.feed(Close("bye")).notified()
+    assert member.effects(Poke) == [], "not before the coordinator knows"
+    leave_answered(member)
+    assert member.effects(Poke) == [Poke((OTHER,), "t1")]
+
+
+def test_a_member_that_starts_a_round_pokes_but_one_that_follows_a_mark_does_not() -> None:
+    member = Driven(settings={"endpoint": ME}).subscribe().answer_join()
+    member.answer_sync("orders-0", note=LeaderNote(peers=(ME, OTHER), token="t1", withheld=True)).notified()
+    assert member.phase is Phase.JOINING
+    assert member.effects(Poke) == []
+    member.answer_join(generation=2).answer_sync("orders-0", note=LeaderNote(peers=(ME, OTHER), token="t2")).notified()
+    member.feed(Drain("deploy"))
+    assert member.effects(Poke) == [Poke((OTHER,), "t2")]

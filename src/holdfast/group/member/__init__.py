@@ -20,6 +20,7 @@ from holdfast.group.member.effects import (
     Notify,
     OnAssignment,
     Plan,
+    Poke,
     Revoked,
     Send,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "Plan",
     "PlanFailed",
     "Planned",
+    "Poke",
     "Poked",
     "Polled",
     "RequestFailed",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.group.messages import HeartbeatRequest, JoinRequest, LeaveRequest, SyncRequest
+from holdfast.group.user_data import Endpoint
 from holdfast.model import Assignment, HoldfastError, JoinedMember, Membership, TopicPartition, TraceRecord
 
 
@@ -75,6 +76,14 @@ class Notify:
 
 
 @dataclass(frozen=True, slots=True)
+class Poke:
+    """Tell the peers that the group is moving, once what moves it has reached the coordinator."""
+
+    peers: tuple[Endpoint, ...]
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """The member can't go on. The error is raised from poll."""
 
@@ -93,4 +102,4 @@ class Emit:
     record: TraceRecord
 
 
-Effect = Send | ForgetCoordinator | Plan | Notify | Fail | Closed | Emit
+Effect = Send | ForgetCoordinator | Plan | Notify | Poke | Fail | Closed | Emit

@@ -60,6 +60,7 @@ RETRIABLE = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
+MARKED_REASON = "the leader keeps partitions back until they are revoked"
 MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 """Errors that say the coordinator is somewhere else."""
 
@@ -162,6 +163,8 @@ def _join(turn: Turn) -> None:
         )
     )
     turn.trace("join-sent", cause=state.join_reason, owned=as_value(state.owned))
+    if state.join_reason != MARKED_REASON:  # where the leader marked, everybody rejoins without being told
+        turn.poke()
 
 
 def _subscription(state: MemberState, assignor: Assignor) -> bytes:

@@ -72,6 +72,8 @@ def gone(turn: Turn, *, forget: bool = True) -> None:
         heartbeat=None,
         next_heartbeat_at=None,
         next_hot_at=None,
+        peers=(),
+        poke_token="",
         owned=frozenset(),
         assigned=frozenset(),
         held_generation=-1,
@@ -197,4 +199,5 @@ def drain_by_closing(turn: Turn, event: Drain) -> None:
 
 def left(turn: Turn, event: LeaveAnswered) -> None:
     turn.trace("left", cause=turn.state.closing or turn.state.draining, error=event.answer.error.name)
+    turn.poke()
     gone(turn)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from holdfast.group.member.effects import Assigned, Call, ForgetCoordinator, OnAssignment, Revoked
 from holdfast.group.member.events import Notified, PlanFailed, Planned, SyncAnswered
-from holdfast.group.member.joining import MOVED, RETRIABLE, fatal_error, lose_membership, prepare, send_sync
+from holdfast.group.member.joining import (
+    MARKED_REASON,
+    MOVED,
+    RETRIABLE,
+    fatal_error,
+    lose_membership,
+    prepare,
+    send_sync,
+)
 from holdfast.group.member.leaving import drain_after_round
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.turn import Turn, as_value
@@ -23,7 +31,6 @@ COORDINATOR_BUDGET_PER_S = 4_000
 """Quick heartbeats of a whole group, as many as a coordinator serves without being noticed."""
 
 REVOKED_REASON = "revoked partitions that others wait for"
-MARKED_REASON = "the leader keeps partitions back until they are revoked"
 
 
 def planned(turn: Turn, event: Planned) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.group.member.effects import Call, Effect, Emit, Fail, Lost, Notify, Send
+from holdfast.group.member.effects import Call, Effect, Emit, Fail, Lost, Notify, Poke, Send
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.messages import HeartbeatRequest, JoinRequest, LeaveRequest, SyncRequest
 from holdfast.model import HoldfastError, TopicPartition, TraceRecord, Value, by_topic
@@ -76,6 +76,13 @@ class Turn:
             group=state.config.group, membership=state.membership, instance_id=state.config.instance_id
         )
         self.do(Send(serial, request))
+
+    def poke(self) -> None:
+        """Spare the others the wait for their next heartbeat."""
+        state = self.state
+        others = tuple(peer for peer in state.peers if peer != state.config.endpoint)
+        if others and state.config.endpoint is not None:
+            self.do(Poke(others, state.poke_token))
 
     def notify(self, calls: Iterable[Call], *, then_owned: frozenset[TopicPartition]) -> None:
         """Have the listener told. What is owned changes only once it has returned."""
