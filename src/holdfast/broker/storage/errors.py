@@ -1,0 +1,62 @@
+"""What the storage engine refuses with, and what it reports when it had to repair something.
+
+A refusal carries the Kafka error code the broker answers with. A recovery is a value, not a log line: the broker
+decides how to tell people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.model import ErrorCode, HoldfastError
+
+
+class StorageError(HoldfastError):
+    """A refused operation. `error` is what goes on the wire; after a refusal nothing has changed."""
+
+    def __init__(self, error: ErrorCode, what: str, do: str) -> None:
+        super().__init__(error.name, what, do)
+        self.error = error
+
+
+def disk_trouble(doing: str, cause: OSError) -> StorageError:
+    """The disk said no (full, read-only, failing). Clients retry on this code, so the broker recovers when the disk
+    does.
+    """
+    return StorageError(
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        f"{doing} failed: {cause.strerror or cause}.",
+        "Free some space or check the disk; the broker goes on by itself once writing works again.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """One repair, made on opening or found while reading. `str()` of it is the one line for people."""
+
+    topic: str
+    """Topic name, or the journal's name."""
+    partition: int
+    """-1 for a journal."""
+    file: str
+    """Path below the data folder."""
+    position: int
+    """Byte position where the trouble starts."""
+    cut_bytes: int
+    """Bytes removed from the end of the file; 0 when nothing was removed because good data follows the damage."""
+    damaged_bytes: int = 0
+    """Bytes that stay in the file but can't be served."""
+    first_offset: int = -1
+    """First offset lost, -1 where offsets don't apply."""
+    next_offset: int = -1
+    """First good offset after the trouble."""
+    reason: str
+
+    def __str__(self) -> str:
+        where = self.topic if self.partition < 0 else f"{self.topic}-{self.partition}"
+        if self.cut_bytes:
+            return f"{where}: cut a torn tail of {self.cut_bytes} bytes at {self.file}:{self.position} ({self.reason})"
+        lost = (
+            "" if self.first_offset < 0 else f", offsets {self.first_offset} to {self.next_offset - 1} are unreadable"
+        )
+        return f"{where}: {self.damaged_bytes} damaged bytes at {self.file}:{self.position} ({self.reason}){lost}"

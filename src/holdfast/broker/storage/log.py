@@ -1,0 +1,445 @@
+"""A partition's log: batches appended at the end, read from any offset, deleted from the start.
+
+Rules: offsets are given here and nowhere else. A refused append changes nothing. What was acknowledged is served byte
+for byte, or the reader is told that it is damaged; it is never skipped in silence. The high watermark is the log end:
+there is one replica. This module must not know topics beyond a name for messages, requests, or threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from holdfast.broker.storage.batch import LOG_APPEND_TIME, BatchHeader, check_produced, stamp
+from holdfast.broker.storage.config import UNLIMITED, LogConfig
+from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble
+from holdfast.broker.storage.files import Buffer
+from holdfast.broker.storage.pool import FilePool
+from holdfast.broker.storage.producers import Producers, SeenBatch
+from holdfast.broker.storage.scan import Hole
+from holdfast.broker.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, FileRange, Segment, damaged
+from holdfast.broker.storage.sync import Syncer
+from holdfast.model import ErrorCode, HoldfastError
+
+NO_TIMESTAMP = -1
+_START_FILE = "start"
+_START = struct.Struct("<qI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """The answer to an append."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time: int
+    """-1 where the producer's own time is kept, as Produce answers it."""
+    log_start_offset: int
+    duplicate: bool = False
+    """True if this batch was here already: the offsets are those of the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOffset:
+    """A record found by its time."""
+
+    offset: int
+    timestamp: int
+
+
+class Log:
+    """One partition. Opening repairs what a crash left behind and reports it through `report`."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partition: int,
+        folder: str,
+        pool: FilePool,
+        syncer: Syncer,
+        clock: Callable[[], int],
+        config: LogConfig,
+        report: Callable[[Recovery], None],
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.config = config
+        """May be replaced at any time; takes effect at the next append or retention."""
+        self._folder = folder
+        self._pool = pool
+        self._files = pool.files
+        self._syncer = syncer
+        self._clock = clock
+        self._report = report
+        self._producers = Producers()
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._changed = False
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self._open()
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log_end_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, index files not counted."""
+        return sum(self._segment_size(segment) for segment in self._segments)
+
+    # Opening
+
+    def _open(self) -> None:
+        try:
+            names = self._files.listdir(self._folder)
+        except FileNotFoundError:
+            return
+        bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
+        self._sweep(names, set(bases))
+        for base in bases:
+            self._add(Segment(self._pool, self._folder, base, self._found_hole))
+        if not self._segments:
+            return
+        self._load_tail()
+        self.log_end_offset = self._segments[-1].end_offset
+        start = max(self._segments[0].base_offset, self._stored_start(names))
+        self.log_start_offset = min(start, self.log_end_offset)
+
+    def _sweep(self, names: list[str], bases: set[int]) -> None:
+        """Remove indexes whose log is gone: a deletion was interrupted."""
+        for name in names:
+            if name.endswith(INDEX_SUFFIX) and int(name.removesuffix(INDEX_SUFFIX)) not in bases:
+                self._files.unlink(f"{self._folder}/{name}")
+
+    def _load_tail(self) -> None:
+        """Open from the last segment with a sound index on: there the producers' state is known, the rest is
+        replayed.
+        """
+        first = len(self._segments) - 1
+        while not self._segments[first].load_index() and first > 0:
+            first -= 1
+        stored = self._segments[first].stored_producers
+        if stored is not None:
+            self._producers.load(stored)
+        for segment in self._segments[first:]:
+            self._open_segment(segment, self._producers.replay)
+
+    def _open_segment(self, segment: Segment, visit: Callable[[BatchHeader, int], None] | None = None) -> None:
+        result = segment.open(visit)
+        self._changed = True
+        if not result.reason:
+            return
+        rest = segment.size - result.position
+        if segment is self._segments[-1]:
+            segment.cut(result.position)
+            self._syncer.wrote(segment.path)
+            self._repaired(segment, result.position, cut=rest, first=result.offset, reason=result.reason)
+        else:
+            after = self._bases[self._bases.index(segment.base_offset) + 1]
+            hole = Hole(
+                start=result.position,
+                end=segment.size,
+                first_offset=result.offset,
+                next_offset=after,
+                reason=result.reason,
+            )
+            segment.add_hole(hole)
+
+    def _found_hole(self, segment: Segment, hole: Hole) -> None:
+        self._report(
+            Recovery(
+                topic=self.topic,
+                partition=self.partition,
+                file=segment.path,
+                position=hole.start,
+                cut_bytes=0,
+                damaged_bytes=hole.end - hole.start,
+                first_offset=hole.first_offset,
+                next_offset=hole.next_offset,
+                reason=hole.reason,
+            )
+        )
+
+    def _repaired(self, segment: Segment, position: int, *, cut: int, first: int, reason: str) -> None:
+        self._report(
+            Recovery(
+                topic=self.topic,
+                partition=self.partition,
+                file=segment.path,
+                position=position,
+                cut_bytes=cut,
+                first_offset=first,
+                next_offset=first,
+                reason=reason,
+            )
+        )
+
+    def _stored_start(self, names: list[str]) -> int:
+        if _START_FILE not in names:
+            return 0
+        data = self._files.open(f"{self._folder}/{_START_FILE}").pread(_START.size, 0)
+        if len(data) < _START.size:
+            return 0
+        offset, crc = _START.unpack(data)
+        return offset if crc32c(data[:8]) == crc else 0
+
+    # Appending
+
+    def append(self, payload: Buffer, *, commit: bool = True) -> Appended:
+        """Append one record batch as a client sent it. With `commit=False` the caller calls `Store.commit` before the
+        ack.
+        """
+        now = self._clock()
+        config = self.config
+        header = check_produced(payload, max_bytes=config.max_message_bytes)
+        if not config.append_time:
+            self._check_time(header, now)
+        if header.producer_id >= 0:
+            seen = self._producers.check(header)
+            if seen is not None:
+                return self._again(header, seen)
+        append_time = now if config.append_time else None
+        timestamp = header.max_timestamp if append_time is None else append_time
+        offset = self.log_end_offset
+        try:
+            segment = self._writable(header.size, now)
+            segment.append(stamp(payload, header, offset=offset, append_time=append_time), header, offset, timestamp)
+        except OSError as error:
+            raise disk_trouble(f"Appending to {self.topic}-{self.partition}", error) from error
+        self._changed = True
+        self.log_end_offset = segment.end_offset
+        self._syncer.wrote(segment.path)
+        if header.producer_id >= 0:
+            self._producers.record(header, offset, timestamp)
+        if commit:
+            self._syncer.commit()
+        return Appended(
+            base_offset=offset,
+            last_offset=segment.end_offset - 1,
+            log_append_time=NO_TIMESTAMP if append_time is None else append_time,
+            log_start_offset=self.log_start_offset,
+        )
+
+    def _check_time(self, header: BatchHeader, now: int) -> None:
+        if header.attributes & LOG_APPEND_TIME:
+            what = "The batch claims the broker's append time, but this topic keeps the producer's."
+            raise StorageError(ErrorCode.INVALID_TIMESTAMP, what, "Send batches with CreateTime.")
+        if header.max_timestamp > now + self.config.timestamp_after_max_ms:
+            what = f"The batch's timestamp {header.max_timestamp} lies too far in the future (now: {now})."
+            do = "Set the producer's clock, or raise message.timestamp.after.max.ms."
+            raise StorageError(ErrorCode.INVALID_TIMESTAMP, what, do)
+
+    def _again(self, header: BatchHeader, seen: SeenBatch) -> Appended:
+        return Appended(
+            base_offset=seen.base_offset,
+            last_offset=seen.base_offset + header.last_offset_delta,
+            log_append_time=seen.timestamp if self.config.append_time else NO_TIMESTAMP,
+            log_start_offset=self.log_start_offset,
+            duplicate=True,
+        )
+
+    def _writable(self, size: int, now: int) -> Segment:
+        """The segment to append to: the last one, or a new one when that is full, old or can't be trusted any more."""
+        if not self._segments:
+            self._files.mkdir(self._folder)
+            self._syncer.made_folder(self._folder)
+            return self._new_segment(now)
+        last = self._segments[-1]
+        if last.size and (
+            last.size + size > self.config.segment_bytes
+            or now - last.created_ms >= self.config.segment_ms
+            or self._syncer.broken(last.path)
+        ):
+            return self._roll(now)
+        if last.created_ms == NO_TIMESTAMP:
+            last.created_ms = now
+        return last
+
+    def _roll(self, now: int) -> Segment:
+        """Close the last segment and begin another. Its index is a convenience, so a full disk does not stop the roll
+        there.
+        """
+        last = self._segments[-1]
+        with contextlib.suppress(OSError):
+            last.write_index(self._producers.dump())
+            self._syncer.wrote(last.index_path)
+        return self._new_segment(now)
+
+    def _new_segment(self, now: int) -> Segment:
+        segment = Segment(self._pool, self._folder, self.log_end_offset, self._found_hole)
+        segment.create()
+        segment.created_ms = now
+        self._add(segment)
+        self._syncer.changed_folder(self._folder)
+        return segment
+
+    def _add(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    # Reading
+
+    def slice(self, offset: int, max_bytes: int, *, min_one_batch: bool = True) -> FileRange | None:
+        """Whole batches from `offset` on, as a range of one file (for sendfile, or `.read()`); None at the log end."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            what = f"Offset {offset} is not in {self.log_start_offset} to {self.log_end_offset}."
+            raise StorageError(ErrorCode.OFFSET_OUT_OF_RANGE, what, "Start from the earliest or latest offset.")
+        if offset == self.log_end_offset:
+            return None
+        try:
+            found = self._segment_of(offset).slice(offset, max_bytes, min_one_batch=min_one_batch)
+        except OSError as error:
+            raise disk_trouble(f"Reading {self.topic}-{self.partition}", error) from error
+        return found if found.count else None
+
+    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool = True) -> bytes:
+        """The same as bytes; empty at the log end."""
+        found = self.slice(offset, max_bytes, min_one_batch=min_one_batch)
+        if found is None:
+            return b""
+        try:
+            return found.read()
+        except OSError as error:
+            raise disk_trouble(f"Reading {self.topic}-{self.partition}", error) from error
+
+    def _segment_of(self, offset: int) -> Segment:
+        number = bisect_right(self._bases, offset) - 1
+        segment = self._segments[number]
+        self._ensure_open(segment)
+        if offset >= segment.end_offset:
+            raise damaged(offset, self._bases[number + 1])
+        return segment
+
+    def _ensure_open(self, segment: Segment) -> Segment:
+        if not segment.opened:
+            self._open_segment(segment)
+        return segment
+
+    # Times
+
+    def offset_for_time(self, timestamp: int) -> TimedOffset | None:
+        """The first record whose time is `timestamp` or later, None if there is none."""
+        for segment in self._segments:
+            found = self._ensure_open(segment).find_time(timestamp)
+            while found is not None:
+                position, header = found
+                record = self._record_at(segment, position, header, timestamp)
+                if record is not None:
+                    return record
+                found = segment.find_time(timestamp, behind=position + header.size)
+        return None
+
+    def offset_of_max_time(self) -> TimedOffset | None:
+        """The first record with the greatest time of all (ListOffsets' MAX_TIMESTAMP)."""
+        opened = [self._ensure_open(segment) for segment in self._segments]
+        greatest = max((segment.max_timestamp for segment in opened), default=NO_TIMESTAMP)
+        return None if greatest < 0 else self.offset_for_time(greatest)
+
+    def _record_at(self, segment: Segment, position: int, header: BatchHeader, timestamp: int) -> TimedOffset | None:
+        """The record inside one batch. Only here does the log look at records, and only at the times in them."""
+        if header.last_offset < self.log_start_offset:
+            return None
+        if header.attributes & LOG_APPEND_TIME:
+            return TimedOffset(max(header.base_offset, self.log_start_offset), header.max_timestamp)
+        from holdfast.records.batch import iter_records  # loads the codecs, which most brokers never need
+
+        try:
+            for record in iter_records(segment.read(position, header.size), lo=self.log_start_offset):
+                if record.timestamp >= timestamp:
+                    return TimedOffset(record.offset, record.timestamp)
+        except HoldfastError:
+            # The producer lied about what is inside: the batch's own start is the best answer there is.
+            return TimedOffset(max(header.base_offset, self.log_start_offset), header.max_timestamp)
+        return None
+
+    # Deleting
+
+    def delete_records(self, before: int) -> int:
+        """Forget everything before offset `before` (-1: everything); returns the new log start offset. Survives a
+        restart.
+        """
+        target = self.log_end_offset if before == -1 else before
+        if not 0 <= target <= self.log_end_offset:
+            what = f"Offset {before} is beyond the log end {self.log_end_offset}."
+            raise StorageError(ErrorCode.OFFSET_OUT_OF_RANGE, what, "Delete up to the log end at most; -1 means that.")
+        if target <= self.log_start_offset:
+            return self.log_start_offset
+        try:
+            self._store_start(target)
+            self.log_start_offset = target
+            self._drop_below_start()
+        except OSError as error:
+            raise disk_trouble(f"Deleting records of {self.topic}-{self.partition}", error) from error
+        return self.log_start_offset
+
+    def _store_start(self, offset: int) -> None:
+        """Written beside and renamed into place, synced: deleted records must not come back."""
+        numbers = offset.to_bytes(8, "little", signed=True)
+        path = f"{self._folder}/{_START_FILE}"
+        file = self._files.open(f"{path}.new", create=True)
+        file.truncate(0)
+        file.write([_START.pack(offset, crc32c(numbers))], 0)
+        file.fsync()
+        file.close()
+        self._files.rename(f"{path}.new", path)
+        self._files.fsync_dir(self._folder)
+
+    def _drop_below_start(self) -> None:
+        while len(self._segments) > 1 and self._bases[1] <= self.log_start_offset:
+            self._drop_first()
+
+    def _drop_first(self) -> None:
+        self._segments.pop(0).remove()
+        self._bases.pop(0)
+        self._syncer.changed_folder(self._folder)
+        self.log_start_offset = max(self.log_start_offset, self._bases[0])
+
+    def apply_retention(self) -> int:
+        """Delete segments that are too old or too many, oldest first; returns how many."""
+        now = self._clock()
+        self._producers.expire(now)
+        try:
+            return sum(1 for _ in self._retire(now))
+        except OSError as error:
+            raise disk_trouble(f"Deleting old segments of {self.topic}-{self.partition}", error) from error
+
+    def _retire(self, now: int) -> Iterator[None]:
+        surplus = self.size - self.config.retention_bytes if self.config.retention_bytes != UNLIMITED else -1
+        while self._segments and self.log_end_offset > self.log_start_offset:
+            first = self._segments[0]
+            size = self._segment_size(first)
+            too_old = self._is_old(first, now)
+            if not too_old and (surplus < size or size == 0):
+                return
+            if len(self._segments) == 1:
+                # The new one carries the log end; it must be on disk before the last data goes.
+                self._roll(now)
+                self._files.fsync_dir(self._folder)
+            self._drop_first()
+            surplus -= size
+            yield
+
+    def _is_old(self, segment: Segment, now: int) -> bool:
+        """A segment without any timestamp has no age; only its size can retire it."""
+        if self.config.retention_ms == UNLIMITED:
+            return False
+        newest = self._ensure_open(segment).max_timestamp
+        return 0 <= newest < now - self.config.retention_ms
+
+    def _segment_size(self, segment: Segment) -> int:
+        return segment.size if segment.opened else self._files.size(segment.path)
+
+    # Closing
+
+    def close(self) -> None:
+        """Leave an index behind, so that the next opening scans nothing. The caller has synced the log before."""
+        if self._changed and self._segments:
+            self._segments[-1].write_index(self._producers.dump())
+            self._changed = False

@@ -1,0 +1,178 @@
+"""Walking a log file batch by batch with every check there is, and finding the way on after damage.
+
+Two kinds of trouble look alike at first: a torn tail (the process or machine died while writing: nothing good
+follows) and damage in the middle (a flipped bit, a lost sector: acknowledged batches follow). The first is cut, the
+second must not be: what follows is searched for, and the damaged range is reported as a hole that can't be served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from holdfast.broker.storage.batch import (
+    CRC_FROM,
+    HEADER_BYTES,
+    LEADER_EPOCH,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    BatchHeader,
+    parse_header,
+)
+from holdfast.broker.storage.files import File
+
+WINDOW_BYTES = 1024 * 1024
+"""Read this much at a time: large enough that calls don't count, small enough to be nothing in memory."""
+
+MAX_JUMP = 2**31
+"""A batch found behind damage may be at most this many offsets further on; more than that is noise that looks like
+one.
+"""
+
+_EPOCH_AND_MAGIC = LEADER_EPOCH.to_bytes(4, "big") + bytes([MAGIC])
+_EPOCH_AT = 12
+
+Visit = Callable[[BatchHeader, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """A range of bytes that can't be served, and the offsets it took with it."""
+
+    start: int
+    end: int
+    first_offset: int
+    next_offset: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Scan:
+    """How far a scan came: everything before `position` is good but for the holes, and the next offset is `offset`."""
+
+    position: int
+    offset: int
+    holes: list[Hole] = field(default_factory=list)
+    reason: str = ""
+    """Why it stopped short of the end; empty if it did not."""
+
+
+class _Window:
+    """A file seen through one buffer."""
+
+    def __init__(self, file: File, end: int) -> None:
+        self._file = file
+        self._end = end
+        self._start = 0
+        self._data = b""
+
+    def view(self, position: int, count: int) -> memoryview:
+        """`count` bytes at `position`, fewer at the end of the file."""
+        start = position - self._start
+        if start < 0 or start + count > len(self._data):
+            wanted = min(max(count, WINDOW_BYTES), self._end - position)
+            self._data = self._file.pread(wanted, position) if wanted > 0 else b""
+            self._start, start = position, 0
+        return memoryview(self._data)[start : start + count]
+
+
+def scan(file: File, *, start: int, end: int, offset: int, visit: Visit | None = None) -> Scan:
+    """Check every batch in [start, end), the first of which should carry `offset`; call `visit(header, position)` for
+    each.
+    """
+    window = _Window(file, end)
+    result = Scan(position=start, offset=offset)
+    while result.position < end:
+        header, reason = _check(window, result.position, end, result.offset)
+        if header is None:
+            found = _find_next(window, result.position, end, result.offset)
+            if found is None:
+                result.reason = reason
+                return result
+            position, header = found
+            hole = Hole(
+                start=result.position,
+                end=position,
+                first_offset=result.offset,
+                next_offset=header.base_offset,
+                reason=reason,
+            )
+            result.holes.append(hole)
+            result.position = position
+        if visit is not None:
+            visit(header, result.position)
+        result.position += header.size
+        result.offset = header.last_offset + 1
+    return result
+
+
+def _check(window: _Window, position: int, end: int, offset: int) -> tuple[BatchHeader | None, str]:
+    """The good batch at `position`, or None and what is wrong with it."""
+    head = window.view(position, HEADER_BYTES)
+    if len(head) < HEADER_BYTES:
+        return None, "the header is incomplete"
+    header = parse_header(head)
+    if header.base_offset != offset:
+        return None, f"offset {header.base_offset} where {offset} was expected"
+    reason = _whole(window, header, position, end)
+    return (None, reason) if reason else (header, "")
+
+
+def _whole(window: _Window, header: BatchHeader, position: int, end: int) -> str:
+    """What is wrong with this batch apart from its offset; empty when nothing is."""
+    if header.magic != MAGIC or header.leader_epoch != LEADER_EPOCH:
+        return "this is not a record batch"
+    if header.size < HEADER_BYTES or header.last_offset_delta < 0:
+        return "the length is impossible"
+    if position + header.size > end:
+        return "the batch is incomplete"
+    body = window.view(position, header.size)
+    if len(body) < header.size or crc32c(body[CRC_FROM:]) != header.crc:
+        return "the checksum does not match"
+    return ""
+
+
+def _find_next(window: _Window, position: int, end: int, offset: int) -> tuple[int, BatchHeader] | None:
+    """The next good batch behind the bad one at `position`, or None: then the bad one is a torn tail."""
+    lowest, highest = offset + 1, offset + MAX_JUMP
+    head = window.view(position, HEADER_BYTES)
+    if len(head) == HEADER_BYTES:
+        header = parse_header(head)
+        if header.base_offset == offset and header.magic == MAGIC and position + header.size > end:
+            # Looks like an interrupted write. Its records may contain bytes that look like batches, so only the very
+            # next offset proves that it is a damaged length instead.
+            lowest = highest = header.last_offset + 1
+        if header.size >= HEADER_BYTES:
+            found = _candidate(window, position + header.size, end, lowest, highest)
+            if found is not None:
+                return position + header.size, found
+    return _search(window, position + 1, end, lowest, highest)
+
+
+def _search(window: _Window, start: int, end: int, lowest: int, highest: int) -> tuple[int, BatchHeader] | None:
+    """Look for the five fixed bytes of a header (epoch and magic) and test every place where they stand."""
+    position = start + _EPOCH_AT
+    while position < end:
+        chunk = bytes(window.view(position, WINDOW_BYTES))
+        at = chunk.find(_EPOCH_AND_MAGIC)
+        while at >= 0:
+            found = _candidate(window, position + at - _EPOCH_AT, end, lowest, highest)
+            if found is not None:
+                return position + at - _EPOCH_AT, found
+            at = chunk.find(_EPOCH_AND_MAGIC, at + 1)
+        position += max(len(chunk) - len(_EPOCH_AND_MAGIC) + 1, 1)
+    return None
+
+
+def _candidate(window: _Window, position: int, end: int, lowest: int, highest: int) -> BatchHeader | None:
+    if position + LENGTH_PREFIX_BYTES > end:
+        return None
+    head = window.view(position, HEADER_BYTES)
+    if len(head) < HEADER_BYTES:
+        return None
+    header = parse_header(head)
+    if not lowest <= header.base_offset <= highest:
+        return None
+    return None if _whole(window, header, position, end) else header

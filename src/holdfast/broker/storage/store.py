@@ -1,0 +1,372 @@
+"""The store: one folder with everything a broker keeps, and the only door to it.
+
+    lock                            one broker at a time
+    clean                           there while no broker runs and the last one stopped in order
+    catalog/                        journal of topics and properties
+    journals/NAME/                  other journals, e.g. groups and offsets
+    topics/TOPIC-ID/PARTITION/      segments of one partition; made when its first record comes
+
+Rules: topics are named by id on disk, so a topic that is deleted and created again never sees old files, and no name
+from the network becomes a path. Partitions open on first use and share a bounded number of file handles, so thousands
+cost nothing until they are used. After a crash those with data are opened at once, so that every repair is reported
+on start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+from holdfast.broker.storage.config import parse
+from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble
+from holdfast.broker.storage.files import Files, RealFiles
+from holdfast.broker.storage.journal import COMPACT_MIN_BYTES, Journal
+from holdfast.broker.storage.log import Log
+from holdfast.broker.storage.memory import MemoryFiles
+from holdfast.broker.storage.pool import DEFAULT_OPEN_FILES, FilePool
+from holdfast.broker.storage.sync import DEFAULT_INTERVAL_MS, FlushPolicy, Syncer, SyncRound
+from holdfast.broker.storage.topics import Catalog, Topic, check_name, check_partitions
+from holdfast.model import ErrorCode, TopicPartition
+
+RETENTION_CHECK_MS = 300_000
+"""Kafka's log.retention.check.interval.ms."""
+RETENTION_LOGS_PER_TICK = 64
+"""Partitions looked at in one tick: about 10 ms at worst, so that thousands never stall the event loop."""
+PRODUCER_ID_BLOCK = 1_000
+"""Producer ids reserved by one catalog write, as in Kafka; what is left of a block at a restart is skipped."""
+
+_TOPICS = "topics"
+_CLEAN = "clean"
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Store:
+    """Open with `Store(directory)` or `Store(None)` for memory; close with `close()`. Not thread-safe, but for
+    `SyncRound.run`.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path | None,
+        *,
+        clock: Callable[[], int] = wall_clock,
+        flush: FlushPolicy = FlushPolicy.OS,
+        flush_interval_ms: int = DEFAULT_INTERVAL_MS,
+        max_open_files: int = DEFAULT_OPEN_FILES,
+        retention_check_ms: int = RETENTION_CHECK_MS,
+        new_id: Callable[[], UUID] = uuid.uuid4,
+        files: Files | None = None,
+    ) -> None:
+        self.recoveries: list[Recovery] = []
+        """Every repair since opening, in order. The broker takes them from here, or watches with `on_recovery`."""
+        self.on_recovery: Callable[[Recovery], None] | None = None
+        self._files = files or (MemoryFiles() if directory is None else RealFiles(directory))
+        self._clock = clock
+        self._new_id = new_id
+        self._lock = self._files.lock("lock")
+        self._pool = FilePool(self._files, limit=max_open_files)
+        self._syncer = Syncer(self._files, policy=flush, interval_ms=flush_interval_ms, clock=clock)
+        self._logs: dict[tuple[UUID, int], Log] = {}
+        self._journals: dict[str, Journal] = {}
+        self._retention_check_ms = retention_check_ms
+        self._next_retention = clock() + retention_check_ms
+        self._retention_queue: Iterator[Log] = iter(())
+        self._producer_ids: Iterator[int] = iter(())
+        try:
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self) -> None:
+        clean = self._unmark_clean()
+        # The catalog is small, rarely written, and everything hangs on it: it is forced to disk whatever the policy.
+        sure = Syncer(self._files, policy=FlushPolicy.ALWAYS, clock=self._clock)
+        self._catalog = Catalog(self._new_journal("catalog", "catalog", sure, COMPACT_MIN_BYTES))
+        if "cluster.id" not in self._catalog.properties:
+            self._files.mkdir(_TOPICS)
+            self._catalog.set_property("cluster.id", str(self._new_id()))
+        for topic in self._catalog.leftover:
+            self._remove_files(topic)
+        if not clean:
+            for topic in self.topics():
+                for partition in self._partitions_on_disk(topic):
+                    self._log(topic, partition)
+
+    def _unmark_clean(self) -> bool:
+        try:
+            self._files.unlink(_CLEAN)
+        except FileNotFoundError:
+            return False
+        self._files.fsync_dir("")
+        return True
+
+    def _found(self, recovery: Recovery) -> None:
+        self.recoveries.append(recovery)
+        if self.on_recovery is not None:
+            self.on_recovery(recovery)
+
+    # Topics
+
+    @property
+    def cluster_id(self) -> UUID:
+        return UUID(self._catalog.properties["cluster.id"])
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return [topic for _, topic in sorted(self._catalog.by_name.items())]
+
+    def topic(self, name: str) -> Topic | None:
+        return self._catalog.by_name.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None:
+        return self._catalog.by_id.get(topic_id)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        configs: Mapping[str, str] | None = None,
+        replicas: Sequence[Sequence[int]] = (),
+        validate_only: bool = False,
+    ) -> Topic:
+        """Create a topic, durably. With `validate_only` everything is checked and nothing done."""
+        check_name(name)
+        if name in self._catalog.by_name:
+            what = f"Topic {name!r} exists already."
+            raise StorageError(ErrorCode.TOPIC_ALREADY_EXISTS, what, "Use it, or choose another name.")
+        check_partitions(partitions)
+        _check_replicas(replicas, partitions)
+        parse(configs or {})
+        topic = Topic(
+            name=name,
+            topic_id=self._new_id(),
+            partitions=partitions,
+            configs=dict(configs or {}),
+            replicas=tuple(tuple(ids) for ids in replicas),
+        )
+        if not validate_only:
+            self._catalog.put(topic)
+        return topic
+
+    def grow_topic(
+        self, name: str, partitions: int, *, replicas: Sequence[Sequence[int]] = (), validate_only: bool = False
+    ) -> Topic:
+        """Raise a topic's number of partitions to `partitions`; `replicas` are those of the new ones."""
+        topic = self._existing(name)
+        check_partitions(partitions, more_than=topic.partitions)
+        _check_replicas(replicas, partitions - topic.partitions)
+        added = tuple(tuple(ids) for ids in replicas)
+        grown = replace(topic, partitions=partitions, replicas=topic.replicas + added if topic.replicas else ())
+        if not validate_only:
+            self._catalog.put(grown)
+        return grown
+
+    def configure_topic(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> Topic:
+        """Replace a topic's settings; what is not in `configs` goes back to its default."""
+        topic = replace(self._existing(name), configs=dict(configs))
+        config = parse(configs)
+        if not validate_only:
+            self._catalog.put(topic)
+            for (topic_id, _), log in self._logs.items():
+                if topic_id == topic.topic_id:
+                    log.config = config
+        return topic
+
+    def delete_topic(self, name: str) -> Topic:
+        """Forget a topic at once and remove its files. If removing fails, the next start finishes it."""
+        topic = self._existing(name)
+        self._catalog.begin_delete(topic)
+        for key in [key for key in self._logs if key[0] == topic.topic_id]:
+            del self._logs[key]
+        with contextlib.suppress(StorageError):
+            self._remove_files(topic)
+        return topic
+
+    def _existing(self, name: str) -> Topic:
+        topic = self._catalog.by_name.get(name)
+        if topic is None:
+            what = f"There is no topic {name!r}."
+            raise StorageError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, "Create it first.")
+        return topic
+
+    def _remove_files(self, topic: Topic) -> None:
+        folder = _folder(topic)
+        try:
+            for partition in self._partitions_on_disk(topic):
+                self._remove_folder(f"{folder}/{partition}")
+            with contextlib.suppress(FileNotFoundError):
+                self._files.rmdir(folder)
+        except OSError as error:
+            raise disk_trouble(f"Removing the files of topic {topic.name}", error) from error
+        self._catalog.finish_delete(topic)
+
+    def _remove_folder(self, folder: str) -> None:
+        for name in self._files.listdir(folder):
+            self._pool.forget(f"{folder}/{name}")
+            self._files.unlink(f"{folder}/{name}")
+        self._files.rmdir(folder)
+
+    def _partitions_on_disk(self, topic: Topic) -> list[int]:
+        try:
+            names = self._files.listdir(_folder(topic))
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names)
+
+    # Partitions
+
+    def log(self, topic: str, partition: int) -> Log:
+        """The log of one partition, opened on first use. UNKNOWN_TOPIC_OR_PARTITION if there is none."""
+        return self.log_of(self._existing(topic), partition)
+
+    def log_of(self, topic: Topic, partition: int) -> Log:
+        log = self._logs.get((topic.topic_id, partition))
+        if log is not None:
+            return log
+        current = self._catalog.by_id.get(topic.topic_id)
+        if current is None or not 0 <= partition < current.partitions:
+            what = f"Topic {topic.name!r} has no partition {partition}."
+            raise StorageError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, "Look up the topic again.")
+        return self._log(current, partition)
+
+    def _log(self, topic: Topic, partition: int) -> Log:
+        log = Log(
+            topic=topic.name,
+            partition=partition,
+            folder=f"{_folder(topic)}/{partition}",
+            pool=self._pool,
+            syncer=self._syncer,
+            clock=self._clock,
+            config=parse(topic.configs),
+            report=self._found,
+        )
+        self._logs[topic.topic_id, partition] = log
+        return log
+
+    def open_partitions(self) -> list[TopicPartition]:
+        """Those opened so far."""
+        return sorted(TopicPartition(log.topic, log.partition) for log in self._logs.values())
+
+    # Journals, properties, producer ids
+
+    def journal(self, name: str, *, compact_min_bytes: int = COMPACT_MIN_BYTES) -> Journal:
+        """The journal of that name (our own names only, never one from the network), created empty if need be."""
+        journal = self._journals.get(name)
+        if journal is None:
+            journal = self._new_journal(name, f"journals/{name}", self._syncer, compact_min_bytes)
+            self._journals[name] = journal
+        return journal
+
+    def _new_journal(self, name: str, folder: str, syncer: Syncer, compact_min_bytes: int) -> Journal:
+        return Journal(
+            name=name,
+            folder=folder,
+            files=self._files,
+            syncer=syncer,
+            report=self._found,
+            compact_min_bytes=compact_min_bytes,
+        )
+
+    def get_property(self, name: str) -> str | None:
+        return self._catalog.properties.get(name)
+
+    def set_property(self, name: str, value: str) -> None:
+        """A small durable value, e.g. a broker id."""
+        self._catalog.set_property(name, value)
+
+    def next_producer_id(self) -> int:
+        """A producer id that was never given out before, also across crashes."""
+        number = next(self._producer_ids, None)
+        if number is None:
+            first = int(self._catalog.properties.get("producer.ids", "0"))
+            self._catalog.set_property("producer.ids", str(first + PRODUCER_ID_BLOCK))
+            self._producer_ids = iter(range(first, first + PRODUCER_ID_BLOCK))
+            number = next(self._producer_ids)
+        return number
+
+    # Durability and housekeeping
+
+    @property
+    def flush(self) -> FlushPolicy:
+        return self._syncer.policy
+
+    def commit(self) -> None:
+        """Call between appends made with `commit=False` and their acknowledgement. Free unless the policy is
+        `always`.
+        """
+        self._syncer.commit()
+
+    def take_sync(self) -> SyncRound | None:
+        """For `always` without blocking the loop: `taken = take_sync()`, `taken.run()` in a thread, then
+        `finish_sync(taken)`.
+        """
+        return self._syncer.take()
+
+    def finish_sync(self, taken: SyncRound) -> None:
+        self._syncer.done(taken)
+
+    def tick(self) -> None:
+        """Call every second or so: interval flush, a share of the retention work, compaction of journals."""
+        self._syncer.tick()
+        for journal in [*self._journals.values()]:
+            journal.compact_if_due()
+        if self._clock() >= self._next_retention:
+            self._next_retention = self._clock() + self._retention_check_ms
+            self._retention_queue = self._logs_with_data()
+        for _ in range(RETENTION_LOGS_PER_TICK):
+            log = next(self._retention_queue, None)
+            if log is None:
+                return
+            log.apply_retention()
+
+    def _logs_with_data(self) -> Iterator[Log]:
+        for topic in self.topics():
+            for partition in self._partitions_on_disk(topic):
+                if topic.topic_id in self._catalog.by_id:
+                    yield self.log_of(topic, partition)
+
+    def apply_retention(self) -> int:
+        """All of it now; returns how many segments went."""
+        return sum(log.apply_retention() for log in self._logs_with_data())
+
+    def close(self) -> None:
+        """Sync everything, leave indexes behind and mark the folder as stopped in order."""
+        try:
+            self._syncer.sync()
+            for log in self._logs.values():
+                log.close()
+            for journal in self._journals.values():
+                journal.close()
+            self._files.open(_CLEAN, create=True).close()
+            self._files.fsync_dir("")
+        except OSError as error:
+            raise disk_trouble("Closing the store", error) from error
+        finally:
+            self._pool.clear()
+            self._lock.release()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _folder(topic: Topic) -> str:
+    return f"{_TOPICS}/{topic.topic_id.hex}"
+
+
+def _check_replicas(replicas: Sequence[Sequence[int]], partitions: int) -> None:
+    if replicas and (len(replicas) != partitions or any(not ids for ids in replicas)):
+        what = f"{len(replicas)} replica lists were given for {partitions} partitions."
+        raise StorageError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what, "Give one list of brokers for each partition.")

@@ -1,0 +1,294 @@
+"""The partition log as its callers see it."""
+
+from __future__ import annotations
+
+import pytest
+from storage_batches import NOW, batch, headers, noise, split, stored
+from storage_world import SimFiles
+
+from holdfast.broker.storage.batch import LOG_APPEND_TIME
+from holdfast.broker.storage.config import LogConfig
+from holdfast.broker.storage.errors import Recovery, StorageError
+from holdfast.broker.storage.log import Log
+from holdfast.broker.storage.pool import FilePool
+from holdfast.broker.storage.sync import Syncer
+from holdfast.model import ErrorCode
+
+
+class Clock:
+    def __init__(self, now: int = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Bench:
+    """One partition on a simulated disk, opened as often as one likes."""
+
+    def __init__(self, config: LogConfig | None = None) -> None:
+        self.files = SimFiles()
+        self.clock = Clock()
+        self.config = config or LogConfig()
+        self.reports: list[Recovery] = []
+
+    def open(self) -> Log:
+        return Log(
+            topic="orders",
+            partition=3,
+            folder="topics/t/3",
+            pool=FilePool(self.files),
+            syncer=Syncer(self.files, clock=self.clock),
+            clock=self.clock,
+            config=self.config,
+            report=self.reports.append,
+        )
+
+
+SMALL = LogConfig(segment_bytes=1000)
+
+
+def fill(log: Log, count: int, *, size: int = 100, start_time: int = NOW) -> list[bytes]:
+    """Append `count` batches of two records, a millisecond apart; returns them as they should be stored."""
+    kept = []
+    for number in range(count):
+        data = batch(records=2, body=noise(number, size), time=start_time + number)
+        kept.append(stored(data, log.append(data).base_offset))
+    return kept
+
+
+def read_all(log: Log, max_bytes: int = 1 << 20) -> bytes:
+    data, offset = b"", log.log_start_offset
+    while offset < log.log_end_offset:
+        piece = log.read(offset, max_bytes)
+        data += piece
+        offset = headers(piece)[-1].last_offset + 1
+    return data
+
+
+def refused(log: Log, data: bytes) -> ErrorCode:
+    before = (log.log_end_offset, log.size)
+    with pytest.raises(StorageError) as caught:
+        log.append(data)
+    assert (log.log_end_offset, log.size) == before
+    return caught.value.error
+
+
+def test_offsets_rise_by_the_records_in_each_batch_and_batches_come_back_as_they_were_stored() -> None:
+    log = Bench().open()
+    assert (log.log_start_offset, log.log_end_offset, log.read(0, 1000)) == (0, 0, b"")
+    first, second = batch(records=3, body=b"one"), batch(records=2, body=b"two")
+    assert log.append(first).base_offset == 0
+    appended = log.append(second)
+    assert (appended.base_offset, appended.last_offset, appended.log_append_time) == (3, 4, -1)
+    assert log.high_watermark == log.log_end_offset == 5
+    assert log.read(0, 1 << 20) == stored(first, 0) + stored(second, 3)
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_a_read_starts_with_the_batch_that_holds_the_offset_and_ends_on_a_boundary(reopen: bool) -> None:
+    bench = Bench(SMALL)
+    log = bench.open()
+    kept = fill(log, 40)
+    if reopen:
+        log.close()
+        log = bench.open()
+    assert read_all(log) == b"".join(kept)
+    for offset in range(80):
+        for limit in (0, 1, 161, 400, 10_000):
+            parts = split(log.read(offset, limit))
+            first = offset // 2
+            assert list(parts) == kept[first : first + len(parts)]
+            assert len(parts) == 1 or sum(map(len, parts)) <= limit
+            assert parts, "the first batch comes even if it is larger than the limit"
+
+
+def test_without_the_promise_of_one_batch_a_small_limit_gets_nothing() -> None:
+    log = Bench().open()
+    kept = fill(log, 3)
+    assert log.read(0, len(kept[0]) - 1, min_one_batch=False) == b""
+    assert log.read(0, len(kept[0]), min_one_batch=False) == kept[0]
+
+
+def test_a_slice_names_the_piece_of_the_file_that_read_would_return() -> None:
+    log = Bench(SMALL).open()
+    fill(log, 30)
+    for offset in range(0, 60, 7):
+        piece = log.slice(offset, 500)
+        assert piece is not None
+        assert piece.count == len(piece.read())
+        assert piece.read() == log.read(offset, 500)
+    assert log.slice(60, 500) is None
+
+
+@pytest.mark.parametrize("offset", [-1, 21, 1 << 40])
+def test_an_offset_outside_the_log_is_out_of_range(offset: int) -> None:
+    log = Bench().open()
+    fill(log, 10)
+    with pytest.raises(StorageError) as caught:
+        log.read(offset, 100)
+    assert caught.value.error == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_full_segment_is_closed_and_another_begun() -> None:
+    bench = Bench(SMALL)
+    log = bench.open()
+    fill(log, 40)
+    sizes = [bench.files.size(path) for path in bench.files.paths(".log")]
+    assert len(sizes) == 7
+    assert max(sizes) <= 1000
+    assert log.size == sum(sizes) == 40 * 161
+
+
+def test_an_old_segment_is_closed_and_another_begun() -> None:
+    bench = Bench(LogConfig(segment_ms=1000))
+    log = bench.open()
+    fill(log, 2)
+    bench.clock.now += 999
+    fill(log, 1)
+    assert len(bench.files.paths(".log")) == 1
+    bench.clock.now += 1
+    fill(log, 1)
+    assert len(bench.files.paths(".log")) == 2
+
+
+def test_append_time_replaces_the_senders_and_the_checksum_still_holds() -> None:
+    bench = Bench(LogConfig(append_time=True))
+    log = bench.open()
+    bench.clock.now = NOW + 5
+    assert log.append(batch(records=2, time=1, body=b"payload")).log_append_time == NOW + 5
+    (header,) = headers(log.read(0, 1000))
+    assert header.max_timestamp == NOW + 5
+    assert header.base_timestamp == 1
+    assert header.attributes & LOG_APPEND_TIME
+    assert log.read(0, 1000).endswith(b"payload")
+
+
+def test_a_batch_that_claims_append_time_or_comes_from_the_far_future_is_refused() -> None:
+    log = Bench().open()
+    assert refused(log, batch(attributes=LOG_APPEND_TIME)) == ErrorCode.INVALID_TIMESTAMP
+    assert refused(log, batch(time=NOW + 3_600_001)) == ErrorCode.INVALID_TIMESTAMP
+    assert log.append(batch(time=NOW + 3_600_000)).base_offset == 0
+
+
+def test_after_a_clean_close_nothing_is_scanned_on_opening() -> None:
+    bench = Bench(SMALL)
+    log = bench.open()
+    kept = fill(log, 400)
+    log.close()
+    bench.files.reads = 0
+    again = bench.open()
+    assert bench.files.reads <= 3, "the last index and one header to compare it with"
+    assert again.log_end_offset == 800
+    assert read_all(again) == b"".join(kept)
+    assert bench.reports == []
+
+
+def test_a_log_without_its_indexes_is_rebuilt_from_the_batches() -> None:
+    bench = Bench(SMALL)
+    log = bench.open()
+    kept = fill(log, 40)
+    log.close()
+    for path in bench.files.paths(".index"):
+        bench.files.unlink(path)
+    again = bench.open()
+    assert (again.log_start_offset, again.log_end_offset) == (0, 80)
+    assert read_all(again) == b"".join(kept)
+    assert bench.reports == []
+
+
+def test_a_damaged_index_is_not_believed() -> None:
+    bench = Bench(LogConfig(segment_bytes=100_000))
+    log = bench.open()
+    kept = fill(log, 300, size=700)
+    log.close()
+    paths = bench.files.paths(".index")
+    assert len(paths) > 1
+    for number, path in enumerate(paths):
+        bench.files.flip(path, (8 * bench.files.size(path) * number) // len(paths))
+    again = bench.open()
+    assert read_all(again) == b"".join(kept)
+    assert bench.reports == []
+
+
+def test_an_index_of_a_longer_life_of_the_file_is_not_believed_even_after_the_log_grew_past_it() -> None:
+    """The log lost its tail in a crash, was cut, and grew again: the old index would point into the wrong batches."""
+    bench = Bench()
+    log = bench.open()
+    fill(log, 100, size=1000)
+    log.close()
+    (path,) = bench.files.paths(".log")
+    bench.files.now[path].now[5 * 1061 + 10 :] = b""
+    short = bench.open()
+    assert short.log_end_offset == 10
+    kept = [stored(batch(body=noise(n, 333)), 0)[17:] for n in range(400)]
+    for n in range(400):
+        short.append(batch(body=noise(n, 333)))
+    again = bench.open()
+    assert again.log_end_offset == 410
+    assert [piece[17:] for piece in split(again.read(10, 1 << 20))] == kept
+
+
+def test_deleted_records_stay_deleted_and_their_segments_go() -> None:
+    bench = Bench(SMALL)
+    log = bench.open()
+    kept = fill(log, 40)
+    assert log.delete_records(31) == 31
+    assert len(bench.files.paths(".log")) == 5
+    with pytest.raises(StorageError):
+        log.read(30, 1000)
+    assert split(log.read(31, 200))[0] == kept[15], "the batch that holds 31 also holds 30: batches are served whole"
+    for each in (log, bench.open()):
+        assert (each.log_start_offset, each.log_end_offset) == (31, 80)
+        assert each.delete_records(5) == 31, "the start never goes back"
+        with pytest.raises(StorageError) as caught:
+            each.delete_records(81)
+        assert caught.value.error == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert bench.open().delete_records(-1) == 80
+    assert bench.open().read(80, 1000) == b""
+    assert bench.open().append(batch()).base_offset == 80
+
+
+def test_retention_by_size_keeps_at_least_that_much() -> None:
+    bench = Bench(LogConfig(segment_bytes=1000, retention_bytes=2500))
+    log = bench.open()
+    fill(log, 40)
+    assert log.apply_retention() == 4
+    assert 2500 <= log.size < 3500
+    assert log.log_start_offset == headers(log.read(log.log_start_offset, 1))[0].base_offset == 48
+    assert bench.open().log_start_offset == 48
+    assert log.apply_retention() == 0
+
+
+def test_retention_by_time_removes_whole_segments_and_in_the_end_all_of_them() -> None:
+    bench = Bench(LogConfig(segment_bytes=1000, retention_ms=1000))
+    log = bench.open()
+    fill(log, 40)
+    bench.clock.now = NOW + 1000 + 15
+    assert log.apply_retention() == 2, "those whose newest record is more than a second old"
+    assert log.log_start_offset == 24
+    bench.clock.now = NOW + 10_000
+    assert log.apply_retention() == 5
+    for each in (log, bench.open()):
+        assert (each.log_start_offset, each.log_end_offset) == (80, 80)
+        assert each.read(80, 1000) == b""
+    assert log.append(batch()).base_offset == 80
+
+
+def test_retention_can_be_switched_off() -> None:
+    bench = Bench(LogConfig(segment_bytes=1000, retention_ms=-1))
+    log = bench.open()
+    fill(log, 40)
+    bench.clock.now = NOW + 10**12
+    assert log.apply_retention() == 0
+
+
+def test_a_segment_in_flight_stays_readable_when_retention_removes_it() -> None:
+    bench = Bench(LogConfig(segment_bytes=1000, retention_ms=1000))
+    log = bench.open()
+    kept = fill(log, 12)
+    piece = log.slice(0, 400)
+    assert piece is not None
+    bench.clock.now = NOW + 10_000
+    log.apply_retention()
+    assert piece.read() == kept[0] + kept[1]
