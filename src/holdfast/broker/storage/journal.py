@@ -137,8 +137,8 @@ class Journal:
         self._salt = self._new_salt(_SALT_BYTES)
         file.truncate(0)
         file.write([_file_header(self._salt)], 0)
+        file.fsync()  # whatever the policy: without its header the file is noise
         self._size = _HEADER_BYTES
-        self._syncer.wrote(self._path)
         self._syncer.changed_folder(self._folder)
         self._syncer.made_folder(self._folder)
         return file
