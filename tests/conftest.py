@@ -11,6 +11,6 @@ from holdfast.testing.kafka import RealKafka
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[RealKafka]:
-    """One real Apache Kafka for the whole run. Tests use topics and groups of their own and leave its settings alone."""
+    """One real Apache Kafka for the whole run. Tests use topics and groups of their own and leave it running."""
     with RealKafka() as running:
         yield running

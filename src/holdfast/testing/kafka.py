@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError
-from holdfast.testing.kafka_node import KafkaNode, NodeSpec, free_port
+from holdfast.testing.kafka_node import KafkaNode, NodeSpec, free_port, serves_groups
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -168,16 +168,7 @@ class RealKafka:
 
     def await_groups(self) -> None:
         """Returns when a group coordinator serves: Kafka makes its offsets topic only when first asked for one."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
-        group = "holdfast-warm-up"
-
-        def serves() -> bool:
-            asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=5)
-            asked[group].result(timeout=10)
-            return True
-
-        self._await(serves, "a group coordinator")
+        self._await(lambda: serves_groups(self.nodes[0].spec.port), "a group coordinator")
 
     def create_topic(
         self,

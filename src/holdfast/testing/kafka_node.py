@@ -164,14 +164,38 @@ class KafkaNode:
 
 def answers(port: int) -> bool:
     """Whether a broker on this loopback port answers ApiVersions (key 18, version 0), what clients ask first."""
-    request = struct.pack(">hhih", 18, 0, 1, -1)
+    return _ask(port, 18, b"") is not None
+
+
+def serves_groups(port: int) -> bool:
+    """Whether this broker, or the one it names, serves as a group's coordinator and has loaded what it needs.
+
+    Asked by hand: confluent-kafka's admin client (2.16) crashes the process when a coordinator that is still loading
+    answers its `list_consumer_group_offsets`.
+    """
+    group = b"holdfast-warm-up"
+    name = struct.pack(">h", len(group)) + group
+    found = _ask(port, 10, name)  # FindCoordinator: error, node, host, port
+    if found is None or found[:2] != b"\0\0":
+        return False
+    (host_length,) = struct.unpack_from(">h", found, 6)
+    (coordinator,) = struct.unpack_from(">i", found, 8 + host_length)
+    described = _ask(coordinator, 15, struct.pack(">i", 1) + name)  # DescribeGroups: count, then per group its error
+    return described is not None and described[4:6] == b"\0\0"
+
+
+def _ask(port: int, api_key: int, body: bytes) -> bytes | None:
+    """The answer to a request of version 0, without its header; None if the broker can't be reached or hangs up."""
+    request = struct.pack(">hhih", api_key, 0, 1, -1) + body
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.settimeout(5)
             connection.sendall(struct.pack(">i", len(request)) + request)
-            return len(connection.recv(8)) > 0
-    except OSError:
-        return False
+            with connection.makefile("rb") as answer:
+                (size,) = struct.unpack(">i", answer.read(4))
+                return answer.read(size)[4:]
+    except (OSError, struct.error):
+        return None
 
 
 def free_port() -> int:
