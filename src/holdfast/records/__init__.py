@@ -1,0 +1,12 @@
+"""Kafka record batches: read, written, and decoded straight into Arrow.
+
+    batch        headers, checksum and the plain record iterator of magic 2; small, and the oracle of the fast path
+    transactions which batches a reader of committed records must not see
+    compression  the four codecs, bounded
+    encode       record batches from records
+    arrow        the fast path: Fetch answers in, `pyarrow.RecordBatch` out, no Python object per record
+    kernel       its inner loop, compiled by numba
+
+Import the module you need: this package imports none of them, so that numba and pyarrow load only for `arrow`.
+It knows `holdfast.model` and nothing else of ours; bytes come in and go out, there are no sockets here.
+"""

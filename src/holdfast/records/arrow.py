@@ -1,0 +1,344 @@
+"""Fetch answers in, `pyarrow.RecordBatch` out: the data path of `Consumer.consume_arrow` and of the Spark source.
+
+    decoder = ArrowDecoder()
+    position = decoder.feed(records, topic="orders", partition=0, lo=position, aborted=[])
+    while (batch := decoder.take()) is not None:
+        ...
+
+Rules
+- `feed` walks headers, verifies checksums and filters by header only; it raises for nothing that a broker may send.
+  `take` unpacks and decodes, as late as possible and with the GIL released. A bad batch raises in `take`, in its place:
+  the rows before it are handed out first, and its partition's position stays in front of it.
+- Rows come out in the order in which they were fed. A batch of Kafka's may be split over several takes.
+- Memory is bounded: one unpacking buffer of at most `Limits.max_bytes`, columns of `max_rows` and `max_bytes`, and what
+  was fed and not yet taken (`buffered_bytes`), which the caller bounds by not feeding more.
+
+One thread at a time. Nothing here knows sockets, groups or Spark.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.records import layout as k
+from holdfast.records import native
+from holdfast.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    is_filtered,
+    iter_headers,
+    malformed_record,
+    verify_crc,
+)
+from holdfast.records.columns import Columns, TopicColumn, schema
+from holdfast.records.compression import LIMITS, ByteView, Limits, decompress_into
+from holdfast.records.transactions import AbortedTransactions
+
+NO_END = 2**63 - 1
+MAX_ROWS = 65_536
+"""A RecordBatch of 100-byte records is then 8 MB: large enough to hide its fixed cost, and small in memory."""
+MAX_BYTES = 64 * 1024 * 1024
+MOST_BYTES = 2**30
+"""Arrow counts a column's bytes with 32 bits."""
+_GROUP_BYTES = 256 * 1024
+"""Batches are unpacked until this much is there, then decoded in one call: it fits the second-level cache."""
+_GROUP_BATCHES = 64
+_KEEP_BYTES = 8 * 1024 * 1024
+"""An unpacking buffer that a large batch has swollen beyond this is given back."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One batch of Kafka's, fed and not yet wholly taken."""
+
+    partition: TopicPartition
+    records: memoryview
+    """The answer that it lies in: kept alive until its rows are copied."""
+    address: int
+    """Where the answer begins in memory."""
+    header: BatchHeader | None
+    lo: int
+    hi: int
+    next_offset: int
+    """The partition's position once this batch is taken, with what follows it and has no rows for users."""
+    error: HoldfastError | None = None
+    """Found by `feed`: raised when its turn comes."""
+
+    @property
+    def size(self) -> int:
+        return self.header.length if self.header is not None else 0
+
+
+class ArrowDecoder:
+    """Collects rows over partitions and Fetch answers, and hands them out as RecordBatches of bounded size."""
+
+    def __init__(
+        self,
+        *,
+        include_headers: bool = False,
+        max_rows: int = MAX_ROWS,
+        max_bytes: int = MAX_BYTES,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self._include_headers = include_headers
+        self._max_rows = max_rows
+        self._max_bytes = min(max_bytes, MOST_BYTES)
+        self._limits = limits
+        self._queue: deque[_Waiting] = deque()
+        self._newest: dict[TopicPartition, _Waiting] = {}
+        self._positions: dict[TopicPartition, int] = {}
+        self._buffered_bytes = 0
+        self._buffered_rows = 0
+        self._staged: list[_Waiting] = []
+        self._batches = np.zeros((_GROUP_BATCHES, k.B_FIELDS), np.int64)
+        self._cursor = np.zeros(k.C_FIELDS, np.int64)
+        self._scratch = _new_scratch(limits)
+        self._unpacked = 0
+        self._topics = TopicColumn()
+        self._bytes_per_row = (16.0, 128.0)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every batch: that of Spark's Kafka source."""
+        return schema(include_headers=self._include_headers)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes fed and not yet taken, as they came (compressed)."""
+        return self._buffered_bytes
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """Per partition the offset behind the last row handed out, and behind what was filtered after it."""
+        return dict(sorted(self._positions.items()))
+
+    def feed(
+        self,
+        records: ByteView,
+        *,
+        topic: str,
+        partition: int,
+        lo: int,
+        hi: int = NO_END,
+        aborted: Iterable[tuple[int, int]] | None = None,
+    ) -> int:
+        """Take over the records of one partition of a Fetch answer; returns the offset to fetch next.
+
+        Rows with `lo <= offset < hi` will come out. `aborted` is the answer's list of aborted transactions as (producer
+        id, first offset), whose records are left out; without it everything is read (read_uncommitted).
+        """
+        where = TopicPartition(topic, partition)
+        view = memoryview(records)
+        address = np.frombuffer(view, np.uint8).ctypes.data if view else 0
+        self._advance(where, lo)
+        position = lo
+        dropped = AbortedTransactions(aborted or ())
+        try:
+            for header in iter_headers(view):
+                if header.base_offset >= hi:
+                    position = hi
+                    self._advance(where, hi)
+                    break
+                verify_crc(view, header)
+                filtered = is_filtered(view, header, dropped)
+                if header.next_offset <= lo:
+                    continue
+                position = min(header.next_offset, hi)
+                if filtered or header.record_count == 0:
+                    self._advance(where, position)
+                else:
+                    self._append(_Waiting(where, view, address, header, lo, hi, position))
+        except HoldfastError as error:
+            self._append(_Waiting(where, view, address, None, lo, hi, position, error))
+        return position
+
+    def take(self, *, max_rows: int | None = None, max_bytes: int | None = None) -> pa.RecordBatch | None:
+        """The next rows, at most so many; None when there are none left. At least one row comes, however large."""
+        max_rows = self._max_rows if max_rows is None else max_rows
+        max_bytes = self._max_bytes if max_bytes is None else min(max_bytes, MOST_BYTES)
+        cursor, columns = self._cursor, None
+        cursor[k.C_ROWS : k.C_FIELDS] = 0
+        runs: list[tuple[str, int]] = []
+        while cursor[k.C_ROWS] < max_rows:
+            if not self._staged and not self._stage(may_raise=cursor[k.C_ROWS] == 0):
+                break
+            if columns is None:
+                columns = self._new_columns(max_rows)
+            status = self._decode(columns, max_rows, max_bytes)
+            self._note_progress(runs)
+            if status == k.GROW:
+                columns.grow(cursor)
+            elif status == k.ROWS_FULL:
+                break
+            elif status == k.MALFORMED:
+                self._reject_staged()
+        rows = int(cursor[k.C_ROWS])
+        if columns is None or rows == 0:
+            return None
+        self._bytes_per_row = (float(cursor[k.C_KEY_BYTES]) / rows, float(cursor[k.C_VALUE_BYTES]) / rows)
+        return columns.finish(cursor, self._topics.build(runs))
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Everything that was fed."""
+        while (batch := self.take()) is not None:
+            yield batch
+
+    def discard(self, topic: str, partition: int) -> None:
+        """Forget what was fed for a partition and not yet taken, and its position: it was revoked, paused or sought."""
+        where = TopicPartition(topic, partition)
+        self._unstage()
+        kept = [waiting for waiting in self._queue if waiting.partition != where]
+        self._queue = deque(kept)
+        self._buffered_bytes = sum(waiting.size for waiting in kept)
+        self._buffered_rows = sum(waiting.header.record_count for waiting in kept if waiting.header is not None)
+        self._newest.pop(where, None)
+        self._positions.pop(where, None)
+
+    # --- what waits ---
+
+    def _append(self, waiting: _Waiting) -> None:
+        self._queue.append(waiting)
+        self._newest[waiting.partition] = waiting
+        self._buffered_bytes += waiting.size
+        self._buffered_rows += waiting.header.record_count if waiting.header is not None else 0
+
+    def _advance(self, where: TopicPartition, offset: int) -> None:
+        """There is nothing for users before `offset`, behind what waits."""
+        newest = self._newest.get(where)
+        if newest is None:
+            self._positions[where] = max(offset, self._positions.get(where, offset))
+        else:
+            newest.next_offset = max(offset, newest.next_offset)
+
+    def _finish(self, waiting: _Waiting) -> None:
+        self._positions[waiting.partition] = waiting.next_offset
+        if self._newest.get(waiting.partition) is waiting:
+            del self._newest[waiting.partition]
+        self._buffered_bytes -= waiting.size
+        self._buffered_rows -= waiting.header.record_count if waiting.header is not None else 0
+
+    # --- what is unpacked ---
+
+    def _stage(self, *, may_raise: bool) -> bool:
+        """Unpack the next batches. False when there are none, or when rows must be handed out before an error."""
+        while self._queue and self._unpacked < _GROUP_BYTES and len(self._staged) < _GROUP_BATCHES:
+            waiting = self._queue[0]
+            if waiting.error is None:
+                try:
+                    self._batches[len(self._staged)] = self._unpack(waiting)
+                except HoldfastError as error:
+                    waiting.error = error
+            if waiting.error is not None:
+                if self._staged or not may_raise:
+                    break
+                self._fail(waiting)
+            self._staged.append(self._queue.popleft())
+        self._cursor[k.C_BATCH] = self._cursor[k.C_AT] = 0
+        return bool(self._staged)
+
+    def _unpack(self, waiting: _Waiting) -> list[int]:
+        """A row for the kernel. What is not compressed is read where it lies."""
+        header = waiting.header
+        assert header is not None
+        section = waiting.records[header.start + HEADER_BYTES : header.end]
+        if header.codec == 0:
+            start, size = waiting.address + header.start + HEADER_BYTES, len(section)
+        else:
+            room = self._scratch[self._unpacked : self._unpacked + self._limits.bound(len(section))]
+            start, size = room.ctypes.data, decompress_into(header.codec, section, room)
+            self._unpacked += size
+        return [
+            start,
+            start + size,
+            header.record_count,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp,
+            header.timestamp_type,
+            waiting.partition.partition,
+            waiting.lo,
+            waiting.hi,
+            0,
+        ]
+
+    def _decode(self, columns: Columns, max_rows: int, max_bytes: int) -> int:
+        self._batches[:, k.B_ROWS] = 0
+        return native.decode()(
+            self._batches.ctypes.data,
+            len(self._staged),
+            self._cursor.ctypes.data,
+            self._include_headers,
+            max_rows,
+            max_bytes,
+            columns.out.ctypes.data,
+        )
+
+    def _note_progress(self, runs: list[tuple[str, int]]) -> None:
+        """Positions and topics of the rows that the kernel has just written; batches that are done are let go."""
+        done, staged = int(self._cursor[k.C_BATCH]), self._staged
+        for waiting, rows in zip(staged[: done + 1], self._batches[: done + 1, k.B_ROWS].tolist(), strict=False):
+            if rows:
+                runs.append((waiting.partition.topic, rows))
+        for waiting in staged[:done]:
+            self._finish(waiting)
+        self._batches[: len(staged) - done] = self._batches[done : len(staged)]
+        del staged[:done]
+        self._cursor[k.C_BATCH] = 0
+        if not staged:
+            self._unstage()
+        elif self._cursor[k.C_AT] and self._cursor[k.C_RECORD]:
+            header = staged[0].header
+            assert header is not None
+            behind = header.base_offset + int(self._cursor[k.C_DELTA]) + 1
+            self._positions[staged[0].partition] = min(max(behind, staged[0].lo), staged[0].hi)
+
+    def _unstage(self) -> None:
+        """Put what is unpacked and not done back into the queue; rows already handed out won't come again."""
+        if self._staged and self._cursor[k.C_AT]:
+            first = self._staged[0]
+            first.lo = max(first.lo, self._positions.get(first.partition, first.lo))
+        self._queue.extendleft(reversed(self._staged))
+        self._staged.clear()
+        self._cursor[k.C_BATCH] = self._cursor[k.C_AT] = 0
+        if self._unpacked > _KEEP_BYTES:
+            self._scratch = _new_scratch(self._limits)
+        self._unpacked = 0
+
+    def _reject_staged(self) -> None:
+        """The kernel could not read the batch at the cursor: it raises on its turn, after the rows before it."""
+        bad = self._staged[0]
+        assert bad.header is not None
+        self._unstage()
+        bad.error = malformed_record(bad.header.base_offset, "a record's lengths or offsets contradict each other")
+
+    def _fail(self, waiting: _Waiting) -> None:
+        """Raise, and forget the rest of that partition: what follows the bad batch must not come without it."""
+        assert waiting.error is not None
+        where, position = waiting.partition, self._positions.get(waiting.partition, waiting.lo)
+        self.discard(where.topic, where.partition)
+        self._positions[where] = position
+        error = waiting.error
+        raise HoldfastError(error.code, f"{where} at offset {position}: {error.what}", error.do) from error
+
+    def _new_columns(self, max_rows: int) -> Columns:
+        # The counts in headers are claims: they only ever make the columns smaller than max_rows.
+        rows = max(1, min(max_rows, self._buffered_rows))
+        return Columns(rows, include_headers=self._include_headers, bytes_per_row=self._bytes_per_row)
+
+
+def warm_up() -> None:
+    """Load the kernel ahead of the first batch: milliseconds, or some seconds once per machine to compile it."""
+    native.decode()
+
+
+def _new_scratch(limits: Limits) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Address space for one batch of the largest size behind a group; the system gives memory for what is written."""
+    return np.empty(limits.max_bytes + _GROUP_BYTES, np.uint8)

@@ -1,0 +1,147 @@
+"""The kernel's machine code: compiled by numba once per machine, then loaded from a file in milliseconds.
+
+Importing numba and letting it load its own cache takes 1.5 to 2.5 s in every process, and Spark starts many. So the
+compiled kernel is optimised once more with everything but its entry made private, which leaves an object file that
+calls nothing but memcpy; it is kept on disk and linked by llvmlite alone.
+
+Rules
+- What is loaded is executed. A file counts only if it and its folder belong to us or to root and nobody else can write
+  there, and if it holds the digest of its own content.
+- The file's name carries a digest of everything that the code depends on: its sources, numba, LLVM and the processor.
+- The call releases the GIL.
+
+It must not know what the kernel does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+_ENTRY = "holdfast_decode"
+_DIGEST_BYTES = 32
+_HERE = Path(__file__).parent
+_SOURCES = ("kernel.py", "layout.py", "native.py")
+_engines: list[Any] = []
+"""LLVM's engines own the memory that the code lies in: they live as long as the process."""
+
+
+@cache
+def decode() -> Callable[[int, int, int, int, int, int, int], int]:
+    """The kernel's entry, `kernel.decode`. The first call on a machine compiles for some seconds."""
+    name = f"holdfast-{_key()}.o"
+    code = next((found for folder in _folders() if (found := _read(folder / name)) is not None), None)
+    if code is None:
+        code = _compile()
+        _write(name, code)
+    return _link(code)
+
+
+def _link(code: bytes) -> Callable[[int, int, int, int, int, int, int], int]:
+    import llvmlite.binding as llvm  # type: ignore[import-untyped]  # no stubs are published
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(llvm))
+    engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    entry = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)  # a CFUNCTYPE lets go of the GIL
+    return entry(engine.get_function_address(_ENTRY))
+
+
+def _compile() -> bytes:
+    import llvmlite.binding as llvm
+
+    from holdfast.records.kernel import to_llvm
+
+    assembly, entry = to_llvm()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = llvm.parse_assembly(assembly)
+    for function in module.functions:
+        if function.name == entry:
+            function.name = _ENTRY
+        elif not function.is_declaration:
+            function.linkage = "internal"  # then LLVM sees that nothing raises, and drops numba's error paths
+    machine = _target_machine(llvm)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    builder.getModulePassManager().run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+def _target_machine(llvm: Any) -> Any:
+    features = llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True
+    )
+
+
+def _key() -> str:
+    import llvmlite.binding as llvm
+
+    digest = hashlib.sha256()
+    for source in _SOURCES:
+        digest.update((_HERE / source).read_bytes())
+    for fact in (
+        version("numba"),
+        version("llvmlite"),
+        platform.machine(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+    ):
+        digest.update(f"\0{fact}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _folders() -> Iterator[Path]:
+    """Where the file may lie: where numba is told to cache, beside the source, the user's cache, a private folder.
+
+    The last ones serve read-only installations and accounts without a home.
+    """
+    if told := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(told)
+    yield _HERE / "__pycache__"
+    with suppress(RuntimeError):  # no home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
+    yield Path(tempfile.gettempdir()) / f"holdfast-{os.geteuid()}"
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        if not (_only_ours(path.parent) and _only_ours(path)):
+            return None
+        content = path.read_bytes()
+    except OSError:
+        return None
+    code = content[_DIGEST_BYTES:]
+    return code if hashlib.sha256(code).digest() == content[:_DIGEST_BYTES] else None
+
+
+def _write(name: str, code: bytes) -> None:
+    """Keep the code in the first folder that takes it. Without any, every process compiles for itself."""
+    for folder in _folders():
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _only_ours(folder):
+                continue
+            handle, temporary = tempfile.mkstemp(dir=folder, prefix=name)
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(code).digest() + code)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(folder / name)
+            return
+
+
+def _only_ours(path: Path) -> bool:
+    found = path.lstat()
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022 and not path.is_symlink()
