@@ -1,0 +1,78 @@
+"""The four built-in assignors behind the protocol that a user's own assignor follows too.
+
+They keep no state at all (KAFKA-5277; aiokafka 1175, 1176 kept it on the class): what sticky members must tell the
+leader of the round before is handed to them when they are asked for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+from holdfast.assign.rounds import STRATEGIES, plan_round
+from holdfast.model import (
+    NO_GENERATION,
+    Assignment,
+    Assignor,
+    ClusterView,
+    HoldfastError,
+    JoinedMember,
+    Membership,
+    RebalanceProtocol,
+    Subscription,
+    TopicPartition,
+)
+from holdfast.model.consumer_protocol import encode_assignment, encode_subscription
+
+
+class BuiltIn:
+    """One built-in assignor, by its name."""
+
+    built_in = True
+    __slots__ = ("name", "protocols", "version")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.version = {"sticky": 1, "cooperative-sticky": 1}.get(name, 0)
+        self.protocols: tuple[RebalanceProtocol, ...] = (RebalanceProtocol.EAGER,)
+        if name == "cooperative-sticky":
+            self.protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+
+    def subscription_user_data(
+        self, topics: frozenset[str], assigned: frozenset[TopicPartition], generation: int
+    ) -> bytes | None:
+        """Sticky: what we had, and when. Cooperative: the generation alone; what we own is in the subscription."""
+        if self.name == "cooperative-sticky":
+            return struct.pack(">i", generation)
+        if self.name == "sticky" and generation != NO_GENERATION:
+            return sticky_user_data(assigned, generation)
+        return None
+
+    def assign(self, cluster: ClusterView, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        """The target. A leader uses `plan_round` instead, which also withholds and encodes."""
+        joined = [
+            JoinedMember(
+                member_id=member_id, instance_id=subscription.instance_id, metadata=encode_subscription(subscription)
+            )
+            for member_id, subscription in members.items()
+        ]
+        plan = plan_round(self.name, cluster, joined)
+        return {member: Assignment(partitions=partitions) for member, partitions in plan.target.items()}
+
+    def on_assignment(self, assignment: Assignment, membership: Membership) -> None:
+        """Nothing to remember."""
+
+
+def sticky_user_data(partitions: frozenset[TopicPartition], generation: int | None) -> bytes:
+    """Java's user data of `sticky`; generation None gives the oldest schema, which had none."""
+    written = encode_assignment(Assignment(partitions=partitions))[2:-4]
+    return written if generation is None else written + struct.pack(">i", generation)
+
+
+def by_name(name: str) -> Assignor:
+    """A fresh assignor of that name."""
+    if name not in STRATEGIES:
+        raise HoldfastError(
+            "UNKNOWN_STRATEGY", f"There is no assignor named {name!r}.", f"Use one of {', '.join(STRATEGIES)}."
+        )
+    return BuiltIn(name)

@@ -1,0 +1,42 @@
+"""Hot loops that run as plain Python for small groups and compiled for large ones: the very same functions.
+
+A group of a few members must not wait a second for a compiler to load, and a group of two thousand must not wait
+minutes for an interpreter. So every hot loop of `holdfast.assign` is a plain function over flat arrays, wrapped in a
+`Kernel`; each call states its work, and above `COMPILE_ABOVE` the function is compiled with numba, cached on disk.
+
+Rules for such a function: it takes arrays, bytes and numbers only, calls nothing of ours, and reads big-endian bytes by
+shifting (on `bytes`, Python and numba agree on that). Nothing here imports numba before it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+COMPILE_ABOVE = 400_000
+"""Elementary steps. Interpreted, one takes half a microsecond or so: 0.2 s together, less than numba needs to load."""
+
+_KERNELS: list[Kernel] = []
+
+
+class Kernel:
+    """One hot loop: interpreted below `COMPILE_ABOVE` steps, compiled above."""
+
+    __slots__ = ("_compiled", "_function")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._compiled: Callable[..., Any] | None = None
+        _KERNELS.append(self)
+
+    def __call__(self, *arguments: Any, work: int) -> Any:
+        """Run it. `work` is the number of elementary steps that the caller expects."""
+        if work <= COMPILE_ABOVE:
+            return self._function(*arguments)
+        if self._compiled is None:
+            import numba
+
+            self._compiled = numba.njit(cache=True, nogil=True)(self._function)
+        return self._compiled(*(np.frombuffer(a, np.uint8) if isinstance(a, bytes) else a for a in arguments))
