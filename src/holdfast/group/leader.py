@@ -1,0 +1,112 @@
+"""The leader's part of a round: from what the members sent to what each of them gets, with our notes in it.
+
+`assign` plans (KIP-429 2a–2f); this module reads the members' notes before and writes the leader's after: who drains,
+the mark that partitions are withheld, where pokes reach the others, and the positions that change hands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.assign import RoundPlan, plan_round
+from holdfast.group.user_data import (
+    MAX_PEERS,
+    Endpoint,
+    LeaderNote,
+    MemberNote,
+    encode_leader_note,
+    read_member_note,
+)
+from holdfast.model import Assignor, ClusterView, HoldfastError, JoinedMember, RebalanceProtocol, TopicPartition
+from holdfast.model.consumer_protocol import decode_subscription
+
+DRAIN_HINT = b'"drain":1'
+"""How a draining member's note looks in its bytes: only where it occurs is the whole subscription read twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderPlan:
+    """What the leader sends with its SyncGroup, and what it knows of the round."""
+
+    assignments: Mapping[str, bytes]
+    round: RoundPlan
+    draining: frozenset[str]
+
+
+def plan(
+    assignor: Assignor,
+    cluster: ClusterView,
+    members: Sequence[JoinedMember],
+    *,
+    token: str = "",
+    marks: bool = True,
+) -> LeaderPlan:
+    """Plan one round. `token` is what pokes must carry in it; with `marks` off we lead as a foreign client would."""
+    draining = frozenset(member.member_id for member in members if _drains(member)) if marks else frozenset[str]()
+    planned = plan_round(assignor, cluster, members, draining=draining)
+    if not marks or RebalanceProtocol.COOPERATIVE not in assignor.protocols:
+        return LeaderPlan(assignments=planned.encode(), round=planned, draining=draining)
+    notes = {
+        member.member_id: note
+        for member in members
+        if (note := read_member_note(planned.user_data(member.member_id))) is not None
+    }
+    return LeaderPlan(
+        assignments=planned.encode(_leader_notes(planned, notes, token)), round=planned, draining=draining
+    )
+
+
+def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:
+    """Everything that some member subscribes to, so that the leader can look it up before it plans."""
+    return plan_round("roundrobin", ClusterView(), members).topics
+
+
+def _drains(member: JoinedMember) -> bool:
+    if DRAIN_HINT not in member.metadata:
+        return False
+    try:
+        note = read_member_note(decode_subscription(member.metadata).user_data)
+    except HoldfastError:
+        return False
+    return note is not None and note.draining
+
+
+def _leader_notes(planned: RoundPlan, notes: Mapping[str, MemberNote], token: str) -> dict[str, bytes]:
+    """The note for every holdfast member; foreign members get none, they could not read it."""
+    peers = _peers(notes)
+    positions = _positions(planned, notes)
+    common = LeaderNote(withheld=planned.transferring, peers=peers, token=token)
+    plain = encode_leader_note(common)
+    written = dict.fromkeys(notes, plain)
+    for member, handed in positions.items():
+        if member in written:
+            written[member] = encode_leader_note(
+                LeaderNote(withheld=common.withheld, peers=peers, token=token, positions=handed)
+            )
+    return written
+
+
+def _peers(notes: Mapping[str, MemberNote]) -> tuple[Endpoint, ...]:
+    known = {note.endpoint for note in notes.values() if note.endpoint is not None}
+    return tuple(sorted(known, key=lambda peer: (peer.host, peer.port))[:MAX_PEERS])
+
+
+def _positions(planned: RoundPlan, notes: Mapping[str, MemberNote]) -> dict[str, dict[TopicPartition, int]]:
+    """Who gets which final positions: only for partitions that this round really gives and that nobody claims.
+
+    Two members that both hand over one partition contradict each other; then its committed offset decides as ever.
+    """
+    offered: dict[TopicPartition, int] = {}
+    doubted: set[TopicPartition] = set()
+    for note in notes.values():
+        for partition, offset in note.positions.items():
+            if partition in offered:
+                doubted.add(partition)
+            offered[partition] = offset
+    handed: dict[str, dict[TopicPartition, int]] = {}
+    for partition in sorted(set(offered) - doubted):
+        taker = planned.taker(partition)
+        if taker is not None:
+            handed.setdefault(taker, {})[partition] = offered[partition]
+    return handed
