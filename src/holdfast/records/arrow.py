@@ -18,10 +18,10 @@ One thread at a time. Nothing here knows sockets, groups or Spark.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,7 @@ MOST_BYTES = 2**30
 _GROUP_BYTES = 256 * 1024
 """Batches are unpacked until this much is there, then decoded in one call: it fits the second-level cache."""
 _GROUP_BATCHES = 64
+_BATCH = struct.Struct(f"={k.B_FIELDS}q")
 _KEEP_BYTES = 8 * 1024 * 1024
 """An unpacking buffer that a large batch has swollen beyond this is given back."""
 
@@ -98,8 +99,9 @@ class ArrowDecoder:
         self._buffered_rows = 0
         self._staged: list[_Waiting] = []
         self._batches = np.zeros((_GROUP_BATCHES, k.B_FIELDS), np.int64)
+        self._batch_rows = self._batches.data.cast("B")
         self._cursor = np.zeros(k.C_FIELDS, np.int64)
-        self._scratch = _new_scratch(limits)
+        self._renew_scratch()
         self._unpacked = 0
         self._topics = TopicColumn()
         self._bytes_per_row = (16.0, 128.0)
@@ -230,9 +232,9 @@ class ArrowDecoder:
         """Unpack the next batches. False when there are none, or when rows must be handed out before an error."""
         while self._queue and self._unpacked < _GROUP_BYTES and len(self._staged) < _GROUP_BATCHES:
             waiting = self._queue[0]
-            if waiting.error is None:
+            if waiting.header is not None and waiting.error is None:
                 try:
-                    self._batches[len(self._staged)] = self._unpack(waiting)
+                    self._unpack(waiting, waiting.header)
                 except HoldfastError as error:
                     waiting.error = error
             if waiting.error is not None:
@@ -243,18 +245,21 @@ class ArrowDecoder:
         self._cursor[k.C_BATCH] = self._cursor[k.C_AT] = 0
         return bool(self._staged)
 
-    def _unpack(self, waiting: _Waiting) -> list[int]:
-        """A row for the kernel. What is not compressed is read where it lies."""
-        header = waiting.header
-        assert header is not None
-        section = waiting.records[header.start + HEADER_BYTES : header.end]
-        if header.codec == 0:
-            start, size = waiting.address + header.start + HEADER_BYTES, len(section)
+    def _unpack(self, waiting: _Waiting, header: BatchHeader) -> None:
+        """Make a row for the kernel. What is not compressed is read where it lies."""
+        begin = header.start + HEADER_BYTES
+        codec = header.codec
+        if codec == 0:
+            start, size = waiting.address + begin, header.end - begin
         else:
-            room = self._scratch[self._unpacked : self._unpacked + self._limits.bound(len(section))]
-            start, size = room.ctypes.data, decompress_into(header.codec, section, room)
-            self._unpacked += size
-        return [
+            unpacked = self._unpacked
+            room = self._scratch[unpacked : unpacked + self._limits.bound(header.end - begin)]
+            size = decompress_into(codec, waiting.records[begin : header.end], room)
+            start = self._scratch_address + unpacked
+            self._unpacked = unpacked + size
+        _BATCH.pack_into(
+            self._batch_rows,
+            _BATCH.size * len(self._staged),
             start,
             start + size,
             header.record_count,
@@ -267,10 +272,10 @@ class ArrowDecoder:
             waiting.lo,
             waiting.hi,
             0,
-        ]
+        )
 
     def _decode(self, columns: Columns, max_rows: int, max_bytes: int) -> int:
-        self._batches[:, k.B_ROWS] = 0
+        self._batches[: len(self._staged), k.B_ROWS] = 0
         return native.decode()(
             self._batches.ctypes.data,
             len(self._staged),
@@ -309,7 +314,7 @@ class ArrowDecoder:
         self._staged.clear()
         self._cursor[k.C_BATCH] = self._cursor[k.C_AT] = 0
         if self._unpacked > _KEEP_BYTES:
-            self._scratch = _new_scratch(self._limits)
+            self._renew_scratch()
         self._unpacked = 0
 
     def _reject_staged(self) -> None:
@@ -328,6 +333,11 @@ class ArrowDecoder:
         error = waiting.error
         raise HoldfastError(error.code, f"{where} at offset {position}: {error.what}", error.do) from error
 
+    def _renew_scratch(self) -> None:
+        """Address space for a group and one batch of the largest size; the system gives memory for what is written."""
+        self._scratch = np.empty(self._limits.max_bytes + _GROUP_BYTES, np.uint8)
+        self._scratch_address = self._scratch.ctypes.data
+
     def _new_columns(self, max_rows: int) -> Columns:
         # The counts in headers are claims: they only ever make the columns smaller than max_rows.
         rows = max(1, min(max_rows, self._buffered_rows))
@@ -337,8 +347,3 @@ class ArrowDecoder:
 def warm_up() -> None:
     """Load the kernel ahead of the first batch: milliseconds, or some seconds once per machine to compile it."""
     native.decode()
-
-
-def _new_scratch(limits: Limits) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Address space for one batch of the largest size behind a group; the system gives memory for what is written."""
-    return np.empty(limits.max_bytes + _GROUP_BYTES, np.uint8)

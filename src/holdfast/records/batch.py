@@ -16,6 +16,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from holdfast.model import HoldfastError
 from holdfast.records.compression import LIMITS, ByteView, Limits, decompress
 from holdfast.records.transactions import AbortedTransactions
@@ -138,8 +140,6 @@ def iter_headers(records: ByteView) -> Iterator[BatchHeader]:
 
 def verify_crc(records: ByteView, header: BatchHeader) -> None:
     """Raise unless the batch's CRC-32C is right. Nothing behind the header may be trusted before."""
-    from crc32c import crc32c
-
     if crc32c(memoryview(records)[header.start + CRC_FROM : header.end]) != header.crc:
         raise corrupt_batch(header.base_offset, "its checksum does not match its content")
 
@@ -170,12 +170,12 @@ def iter_records(
 
 def is_filtered(records: ByteView, header: BatchHeader, aborted: AbortedTransactions) -> bool:
     """Whether users must not see a batch: control batches, and those of aborted transactions. Show batches in order."""
+    if not header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
+        return False
     if header.control:
         if is_abort_marker(records, header):
             aborted.abort_marker(producer_id=header.producer_id, offset=header.last_offset)
         return True
-    if not header.transactional:
-        return False
     return aborted.drops(producer_id=header.producer_id, last_offset=header.last_offset)
 
 

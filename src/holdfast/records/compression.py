@@ -4,7 +4,7 @@ A compressed batch comes from whoever may write to a topic. Its claimed sizes ar
 a buffer that we have sized by `Limits`, and stops with an error at its end. Verify the batch's checksum first; the
 checksums inside an LZ4 frame are then redundant, and the fast path doesn't compute them.
 
-This module must not know record batches: bytes in, bytes out. cramjam is imported on first use.
+This module must not know record batches: bytes in, bytes out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
+
+import cramjam
 
 from holdfast.model import HoldfastError
 
@@ -67,8 +69,6 @@ def decompress_into(codec: int, data: ByteView, out: Any) -> int:
             f"A batch is compressed with codec {codec}, which Kafka does not define.",
             "Look for a faulty producer; codecs are 0 to 4 (none, gzip, snappy, lz4, zstd).",
         )
-    import cramjam
-
     try:
         return unpack(data, out)
     except cramjam.DecompressionError as error:
@@ -80,8 +80,6 @@ def decompress_into(codec: int, data: ByteView, out: Any) -> int:
 
 def compress(codec: int, data: ByteView) -> bytes:
     """Pack one batch's records section in the form that Java's clients write and every client reads."""
-    import cramjam
-
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
@@ -116,15 +114,11 @@ def _corrupt(codec: int, found: str) -> HoldfastError:
 
 
 def _unpack_gzip(data: ByteView, out: Any) -> int:
-    import cramjam
-
     return int(cramjam.gzip.decompress_into(data, out))
 
 
 def _unpack_zstd(data: ByteView, out: Any) -> int:
     # The library refuses windows above 128 MiB by itself, whatever the frame claims.
-    import cramjam
-
     return int(cramjam.zstd.decompress_into(data, out))
 
 
@@ -136,8 +130,6 @@ _BE32 = struct.Struct(">i")
 
 
 def _unpack_snappy(data: ByteView, out: Any) -> int:
-    import cramjam
-
     unpack = cramjam.snappy.decompress_raw_into
     if bytes(data[:8]) != _XERIAL[:8]:
         return int(unpack(data, out))
@@ -153,8 +145,6 @@ def _unpack_snappy(data: ByteView, out: Any) -> int:
 
 
 def _pack_snappy(data: ByteView) -> bytes:
-    import cramjam
-
     view, parts = memoryview(data), [_XERIAL]
     for at in range(0, len(view), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK_BYTES]))
@@ -174,31 +164,34 @@ _LE32 = struct.Struct("<I")
 
 
 def _unpack_lz4(data: ByteView, out: Any) -> int:
-    import cramjam
-
     simple = _lz4_blocks(data)
     if simple is None:
         return int(cramjam.lz4.decompress_into(data, out))
     blocks, block_bytes = simple
-    unpack: Callable[..., Any] = cramjam.lz4.decompress_block_into
-    written = 0
+    written, bound = 0, len(out)
     for at, size, stored in blocks:
-        room = min(block_bytes, len(out) - written)
-        block = data[at : at + size]
-        if stored and size <= room:
-            memoryview(out)[written : written + size] = memoryview(block)
-            written += size
-            continue
+        room = min(block_bytes, bound - written)
+        target = out[written : written + room]
         try:
             if stored:
-                raise cramjam.DecompressionError("a stored block is too long")
-            # The length must be named: without it the function takes the first bytes for a size.
-            written += int(unpack(block, out[written : written + room], output_len=room))
+                written += _copy_stored(data[at : at + size], target)
+            else:  # the length must be named: without it the function takes the first bytes for a size
+                written += _unpack_lz4_block(data[at : at + size], target, output_len=room)
         except cramjam.DecompressionError as error:
             if room < block_bytes:
-                raise _too_large(Codec.LZ4, len(data), len(out)) from error
+                raise _too_large(Codec.LZ4, len(data), bound) from error
             raise _corrupt(Codec.LZ4, "a block is damaged") from error
     return written
+
+
+_unpack_lz4_block: Callable[..., int] = cramjam.lz4.decompress_block_into
+
+
+def _copy_stored(block: ByteView, target: Any) -> int:
+    if len(block) > len(target):
+        raise cramjam.DecompressionError("a stored block is too long")
+    memoryview(target)[: len(block)] = memoryview(block)
+    return len(block)
 
 
 def _lz4_blocks(data: ByteView) -> tuple[list[tuple[int, int, bool]], int] | None:
@@ -225,8 +218,6 @@ def _lz4_blocks(data: ByteView) -> tuple[list[tuple[int, int, bool]], int] | Non
 
 
 def _pack_lz4(data: ByteView) -> bytes:
-    import cramjam
-
     view, parts = memoryview(data), [_LZ4_HEADER]
     for at in range(0, len(view), _LZ4_BLOCK_BYTES):
         piece = view[at : at + _LZ4_BLOCK_BYTES]

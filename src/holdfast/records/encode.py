@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from crc32c import crc32c
+
 from holdfast.model import HoldfastError
 from holdfast.records.batch import (
     CONTROL_BIT,
@@ -108,8 +110,6 @@ def encode_marker(
 
 def with_crc(batch: bytes) -> bytes:
     """The batch with its checksum computed anew."""
-    from crc32c import crc32c
-
     return batch[: CRC_FROM - 4] + _CRC.pack(crc32c(memoryview(batch)[CRC_FROM:])) + batch[CRC_FROM:]
 
 
