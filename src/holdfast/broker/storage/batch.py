@@ -93,26 +93,42 @@ def _refuse(error: ErrorCode, what: str) -> StorageError:
 def check_produced(payload: Buffer, *, max_bytes: int) -> BatchHeader:
     """Accept exactly one well-formed batch from a client, or raise with the code that Kafka would answer."""
     size = len(payload)
-    if size < _PREFIX.size:
-        raise _refuse(ErrorCode.INVALID_RECORD, "The produced data holds no record batch.")
-    _, length, _, magic = _PREFIX.unpack_from(payload)
-    if length < SMALLEST_LEGACY_RECORD or not 0 <= magic <= MAGIC:
-        raise _refuse(ErrorCode.CORRUPT_MESSAGE, f"The batch has length {length} and magic {magic}.")
-    if LENGTH_PREFIX_BYTES + length > size:
-        raise _refuse(ErrorCode.INVALID_RECORD, "The record batch is incomplete.")
-    if magic != MAGIC:
-        raise _refuse(ErrorCode.INVALID_RECORD, f"Record format v{magic} is not accepted, only v{MAGIC}.")
-    if size < HEADER_BYTES or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
-        raise _refuse(ErrorCode.CORRUPT_MESSAGE, f"The batch of {size} bytes is smaller than its header.")
-    if LENGTH_PREFIX_BYTES + length != size:
-        raise _refuse(ErrorCode.INVALID_RECORD, "The produced data holds more than one record batch.")
+    if size < HEADER_BYTES:
+        raise _too_short(payload)
     header = parse_header(payload)
+    if header.magic != MAGIC or LENGTH_PREFIX_BYTES + header.length != size:
+        raise _not_one_batch(header, size)
     _check_header(header, size, max_bytes)
-    with memoryview(payload) as view:
-        if crc32c(view[CRC_FROM:]) != header.crc:
-            raise _refuse(ErrorCode.CORRUPT_MESSAGE, "The batch does not match its checksum.")
+    if crc32c(memoryview(payload)[CRC_FROM:]) != header.crc:
+        raise _refuse(ErrorCode.CORRUPT_MESSAGE, "The batch does not match its checksum.")
     _check_origin(header)
     return header
+
+
+def _too_short(payload: Buffer) -> StorageError:
+    """Shorter than a header of v2; perhaps a whole record of an older format."""
+    if len(payload) < _PREFIX.size:
+        return _refuse(ErrorCode.INVALID_RECORD, "The produced data holds no record batch.")
+    _, length, _, magic = _PREFIX.unpack_from(payload)
+    if length < SMALLEST_LEGACY_RECORD or not 0 <= magic <= MAGIC:
+        return _refuse(ErrorCode.CORRUPT_MESSAGE, f"The batch has length {length} and magic {magic}.")
+    if magic != MAGIC:
+        return _refuse(ErrorCode.INVALID_RECORD, f"Record format v{magic} is not accepted, only v{MAGIC}.")
+    if LENGTH_PREFIX_BYTES + length > len(payload):
+        return _refuse(ErrorCode.INVALID_RECORD, "The record batch is incomplete.")
+    return _refuse(ErrorCode.CORRUPT_MESSAGE, "The batch is smaller than its header.")
+
+
+def _not_one_batch(header: BatchHeader, size: int) -> StorageError:
+    if header.length < SMALLEST_LEGACY_RECORD or not 0 <= header.magic <= MAGIC:
+        return _refuse(ErrorCode.CORRUPT_MESSAGE, f"The batch has length {header.length} and magic {header.magic}.")
+    if header.magic != MAGIC:
+        return _refuse(ErrorCode.INVALID_RECORD, f"Record format v{header.magic} is not accepted, only v{MAGIC}.")
+    if header.size > size:
+        return _refuse(ErrorCode.INVALID_RECORD, "The record batch is incomplete.")
+    if header.size < HEADER_BYTES:
+        return _refuse(ErrorCode.CORRUPT_MESSAGE, "The batch is smaller than its header.")
+    return _refuse(ErrorCode.INVALID_RECORD, "The produced data holds more than one record batch.")
 
 
 def _check_header(header: BatchHeader, size: int, max_bytes: int) -> None:

@@ -66,7 +66,9 @@ class RealFile:
         """Write all of `buffers` at `position`. A short write (disk full, signal) is continued, so that the cause
         surfaces.
         """
-        total = sum(len(buffer) for buffer in buffers)
+        total = 0
+        for buffer in buffers:
+            total += len(buffer)
         done = os.pwritev(self._fd, buffers, position)
         while done < total:
             rest = memoryview(b"".join(buffers))[done:]

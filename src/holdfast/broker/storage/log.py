@@ -12,6 +12,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -31,9 +32,8 @@ _START_FILE = "start"
 _START = struct.Struct("<qI")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
-    """The answer to an append."""
+class Appended(NamedTuple):
+    """The answer to an append. A tuple, because one is made for every batch."""
 
     base_offset: int
     last_offset: int
