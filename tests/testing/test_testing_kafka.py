@@ -12,9 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from holdfast.model import HoldfastError
-from holdfast.testing.kafka import RealKafka, _cluster_id
-from holdfast.testing.kafka_node import free_port
-from holdfast.testing.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, CONSUMER_GROUPS, TOPICS, ToolResult, run_tool
+from holdfast.testing.kafka import RealKafka
+from holdfast.testing.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, CONSUMER_GROUPS, TOPICS, run_tool
 
 pytestmark = [pytest.mark.java, pytest.mark.kafka]
 
@@ -136,31 +135,3 @@ def test_three_brokers_in_three_racks_place_replicas_as_told_and_one_may_go() ->
 
         assert [node.running for node in kafka.nodes] == [True, True, False]
         produce(kafka, "spread", ["still"])
-
-
-def test_racks_must_be_one_per_broker() -> None:
-    with pytest.raises(HoldfastError, match="kafka_racks_mismatch"):
-        RealKafka(brokers=3, racks=["a"])
-
-
-def test_a_cluster_id_never_looks_like_an_option() -> None:
-    """Symptom: one start in 64 failed with "expected one argument". Cause: an id may begin with a dash, which the
-    storage tool takes for an option. Invariant: ours never do."""
-    ids = [_cluster_id() for _ in range(2000)]
-
-    assert {len(each) for each in ids} == {22}
-    assert not [each for each in ids if each.startswith("-")]
-
-
-def test_a_free_port_lies_outside_the_range_of_outgoing_connections() -> None:
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-
-    assert free_port() < lowest
-
-
-def test_a_table_is_read_by_its_columns_whatever_stands_around_it() -> None:
-    said = ToolResult(
-        returncode=0, stdout="\nGROUP TOPIC LAG\ng t 3\n\nGROUP TOPIC LAG\nh t -\nodd line\n", stderr="warning"
-    )
-
-    assert said.table() == [{"GROUP": "g", "TOPIC": "t", "LAG": "3"}, {"GROUP": "h", "TOPIC": "t", "LAG": "-"}]

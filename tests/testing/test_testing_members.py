@@ -174,12 +174,3 @@ def test_a_member_that_ends_early_fails_the_wait_with_its_output(group: Group) -
 
     with pytest.raises(HoldfastError, match=r"(?s)member_failed.*librdkafka has no assignor sticky"):
         member.wait_assigned()
-
-
-def test_a_kind_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    options = MemberOptions(bootstrap="127.0.0.1:1", group="g", topic="t")
-
-    with pytest.raises(HoldfastError, match="member_kind_unknown"):
-        MemberProcess("sarama", options, folder=tmp_path)
-    with pytest.raises(HoldfastError, match="only java takes several"):
-        MemberProcess("confluent", options, members=2, folder=tmp_path)

@@ -30,6 +30,7 @@ def test_what_the_writer_writes_the_reader_reads(tmp_path: Path) -> None:
     writer.records([(1, 7), (2, 9)])
     writer.event("commit-failed", "two\nlines")
     writer.partitions("revoked", [])
+    writer.close()
 
     log = MemberLog("a", path).refresh()
 

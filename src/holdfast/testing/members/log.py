@@ -124,6 +124,9 @@ class LogWriter:
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
 
+    def close(self) -> None:
+        self._file.close()
+
     def records(self, batch: Iterable[tuple[int, int]]) -> None:
         """(partition, offset) of records processed now."""
         now = f"{time.time() * 1000:.3f}"

@@ -1,0 +1,57 @@
+"""What the means of testing refuse or promise without starting anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.model import HoldfastError
+from holdfast.testing.kafka import RealKafka, _cluster_id
+from holdfast.testing.kafka_node import answers, free_port, serves_groups
+from holdfast.testing.members import MemberOptions, MemberProcess
+from holdfast.testing.tools import ToolResult
+
+
+def test_racks_must_be_one_per_broker() -> None:
+    with pytest.raises(HoldfastError, match="kafka_racks_mismatch"):
+        RealKafka(brokers=3, racks=["a"])
+
+
+def test_a_cluster_id_never_looks_like_an_option() -> None:
+    """Symptom: one start in 64 failed with "expected one argument". Cause: an id may begin with a dash, which the
+    storage tool takes for an option. Invariant: ours never do."""
+    ids = [_cluster_id() for _ in range(2000)]
+
+    assert {len(each) for each in ids} == {22}
+    assert not [each for each in ids if each.startswith("-")]
+
+
+def test_a_free_port_lies_outside_the_range_of_outgoing_connections() -> None:
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+
+    assert free_port() < lowest
+
+
+def test_a_table_is_read_by_its_columns_whatever_stands_around_it() -> None:
+    said = ToolResult(
+        returncode=0, stdout="\nGROUP TOPIC LAG\ng t 3\n\nGROUP TOPIC LAG\nh t -\nodd line\n", stderr="warning"
+    )
+
+    assert said.table() == [{"GROUP": "g", "TOPIC": "t", "LAG": "3"}, {"GROUP": "h", "TOPIC": "t", "LAG": "-"}]
+
+
+def test_a_port_on_which_nobody_listens_answers_nothing() -> None:
+    port = free_port()
+
+    assert not answers(port)
+    assert not serves_groups(port)
+
+
+def test_a_kind_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    options = MemberOptions(bootstrap="127.0.0.1:1", group="g", topic="t")
+
+    with pytest.raises(HoldfastError, match="member_kind_unknown"):
+        MemberProcess("sarama", options, folder=tmp_path)
+    with pytest.raises(HoldfastError, match="only java takes several"):
+        MemberProcess("confluent", options, members=2, folder=tmp_path)
