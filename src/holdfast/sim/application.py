@@ -1,0 +1,97 @@
+"""The simulated application of one member: it processes what the member owns, and commits how far it got.
+
+It owns the lanes. The driver (`member`) tells it what was assigned and what was taken away; it never decides that by
+itself. A lane opens once the machine says that the partition is owned, and stops before the listener hears that it is
+not: the forbidden overlap would show in its trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from holdfast.group.messages import OffsetEntry
+from holdfast.model import TopicPartition, Value
+from holdfast.sim.broker import SimBroker
+from holdfast.sim.logs import Lane
+
+Tell = Callable[..., None]
+
+
+class Application:
+    """What one process does with its partitions."""
+
+    __slots__ = ("_broker", "_speed", "_tell", "committed", "lanes", "stalled")
+
+    def __init__(self, broker: SimBroker, speed: float, tell: Tell) -> None:
+        self._broker = broker
+        self._speed = speed * broker.config.records_per_s / 1000.0
+        self._tell = tell
+        self.lanes: dict[TopicPartition, Lane] = {}
+        self.committed: dict[TopicPartition, int] = {}
+        """What this process knows to be committed, so that it does not commit the same again."""
+        self.stalled = False
+
+    def open(self, partition: TopicPartition, position: int, why: str) -> None:
+        """Start to process a partition from a position. One that has been deleted meanwhile gives nothing to do."""
+        log = self._broker.logs.get(partition)
+        if log is None or partition in self.lanes:
+            return
+        now = self._broker.clock.now
+        lane = Lane(log, position, self._speed, now)
+        self.lanes[partition] = lane
+        if self.stalled:
+            lane.stall(now)
+        else:
+            self._note("lane-opened", partition, position, why)
+
+    def close(self, partitions: Iterable[TopicPartition], why: str) -> dict[TopicPartition, int]:
+        """Stop for good; the final positions."""
+        now = self._broker.clock.now
+        positions: dict[TopicPartition, int] = {}
+        for partition in sorted(partitions):
+            self.committed.pop(partition, None)
+            lane = self.lanes.pop(partition, None)
+            if lane is None:
+                continue
+            running = lane.running
+            positions[partition] = lane.stall(now)
+            if running:
+                self._note("lane-stopped", partition, positions[partition], why)
+        return positions
+
+    def stall(self, why: str) -> None:
+        """Everything stands still: the application hangs, or the process was stopped."""
+        if self.stalled:
+            return
+        self.stalled = True
+        for partition, lane in sorted(self.lanes.items()):
+            self._note("lane-stopped", partition, lane.stall(self._broker.clock.now), why)
+
+    def go_on(self, why: str) -> None:
+        """It goes on where it stood, knowing nothing of what happened meanwhile."""
+        if not self.stalled:
+            return
+        self.stalled = False
+        for partition, lane in sorted(self.lanes.items()):
+            self._note("lane-opened", partition, lane.go_on(self._broker.clock.now), why)
+
+    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        now = self._broker.clock.now
+        return {p: self.lanes[p].position(now) for p in sorted(partitions) if p in self.lanes}
+
+    def uncommitted(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        """What a commit would say that is news."""
+        return {
+            partition: OffsetEntry(position)
+            for partition, position in self.positions(partitions).items()
+            if self.committed.get(partition) != position
+        }
+
+    def note_committed(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> None:
+        for partition, entry in offsets.items():
+            if partition in self.lanes:
+                self.committed[partition] = entry.offset
+
+    def _note(self, step: str, partition: TopicPartition, position: int, why: str) -> None:
+        data: dict[str, Value] = {"topic": partition.topic, "partition": partition.partition, "position": position}
+        self._tell(step, why, data)

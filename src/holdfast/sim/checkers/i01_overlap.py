@@ -1,0 +1,48 @@
+"""I1: no partition is processed by two members in overlapping intervals, but for a zombie whose commits are all fenced.
+
+A zombie is a process at work that has no standing in the group any more and has not heard of it. It may overlap with
+its successor; that none of its commits is taken is I2's to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.model import TraceRecord
+from holdfast.sim.checkers.base import Checker, Watch
+from holdfast.sim.checkers.standing import Standing
+
+Worker = tuple[str, object]
+"""A process: the member's name and which life of it."""
+
+
+class NoOverlap(Checker):
+    """Keeps who is at work on what."""
+
+    invariant = "I1"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._standing = Standing()
+        self._at_work: dict[tuple[object, object], dict[Worker, str]] = {}
+
+    def watches(self) -> Mapping[str, Watch]:
+        return {**self._standing.watches(), "lane-opened": self._on_opened, "lane-stopped": self._on_stopped}
+
+    def _on_opened(self, record: TraceRecord) -> None:
+        data = record.data
+        workers = self._at_work.setdefault((data["topic"], data["partition"]), {})
+        worker = (record.member, data["life"])
+        member_id = str(data["id"])
+        for other, other_id in workers.items():
+            if other != worker and self._standing.has(member_id) and self._standing.has(other_id):
+                self.violated(
+                    record.at,
+                    f"{data['topic']}-{data['partition']} is processed by {record.member} ({member_id}) "
+                    f"and by {other[0]} ({other_id}), both members in good standing",
+                )
+        workers[worker] = member_id
+
+    def _on_stopped(self, record: TraceRecord) -> None:
+        data = record.data
+        self._at_work.get((data["topic"], data["partition"]), {}).pop((record.member, data["life"]), None)

@@ -1,0 +1,76 @@
+"""I5: a member that keeps a partition sees no gap in it.
+
+Under the cooperative protocol: what two rounds in a row give to the same member is not revoked in between, unless its
+user changed the subscription. Standing still because the application hangs is the application's doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.model import TraceRecord
+from holdfast.sim.checkers.base import Checker, Watch
+
+Parts = frozenset[tuple[str, object]]
+
+
+def parts_of(value: object) -> Parts:
+    assert isinstance(value, dict)
+    return frozenset((topic, number) for topic, numbers in value.items() for number in numbers)
+
+
+class KeptWithoutGap(Checker):
+    """Keeps what the last round gave each member, and what was revoked since."""
+
+    invariant = "I5"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given: dict[str, Parts] = {}
+        """By member id: the result of its last round."""
+        self._revoked: dict[str, Parts] = {}
+        self._eager: set[str] = set()
+
+    def watches(self) -> Mapping[str, Watch]:
+        return {
+            "synced": self._on_synced,
+            "revoking": self._on_revoking,
+            "membership-lost": self._on_lost,
+            "process-started": self._on_started,
+            "subscribed": self._on_subscribed,
+        }
+
+    def _on_started(self, record: TraceRecord) -> None:
+        if record.data.get("protocol") == "EAGER":
+            self._eager.add(record.member)
+        else:
+            self._eager.discard(record.member)
+
+    def _on_subscribed(self, record: TraceRecord) -> None:
+        """The user changed its mind, and may change it back: what it had does not count."""
+        for member_id in [each for each in self._given if name_of(each) == record.member]:
+            del self._given[member_id]
+
+    def _on_lost(self, record: TraceRecord) -> None:
+        self._given.pop(record.member, None)
+
+    def _on_revoking(self, record: TraceRecord) -> None:
+        self._revoked[record.member] = self._revoked.get(record.member, frozenset()) | parts_of(
+            record.data["partitions"]
+        )
+
+    def _on_synced(self, record: TraceRecord) -> None:
+        assigned = parts_of(record.data["assigned"])
+        revoked = self._revoked.pop(record.member, frozenset())
+        before = self._given.get(record.member, frozenset())
+        gap = assigned & before & revoked
+        if gap and name_of(record.member) not in self._eager:
+            first = min(f"{topic}-{number}" for topic, number in gap)
+            self.violated(record.at, f"{record.member} kept {first} and had to revoke it all the same")
+        self._given[record.member] = assigned
+
+
+def name_of(member_id: str) -> str:
+    """The process behind a member id: the coordinator of a simulated world numbers ids behind the client's name."""
+    name = member_id.rsplit("-", 1)[0]
+    return name.removeprefix("i-")

@@ -1,0 +1,55 @@
+"""Who has standing in the group, by what the broker granted: the book that I1 and I2 share.
+
+A member has standing in a generation once the coordinator has let its join take part in it. It loses it when it leaves,
+expires, is expelled, when another process takes over its instance id, or when the group completes a round without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.model import TraceRecord
+from holdfast.sim.checkers.base import Watch
+
+
+class Standing:
+    """The book."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.completing = False
+        self._granted: dict[str, int] = {}
+        self._instances: dict[str, str] = {}
+
+    def watches(self) -> Mapping[str, Watch]:
+        return {
+            "join-granted": self._on_granted,
+            "group-written": self._on_written,
+            "member-left": self._on_gone,
+            "member-expired": self._on_gone,
+            "member-expelled": self._on_gone,
+        }
+
+    def has(self, member_id: str, generation: int | None = None) -> bool:
+        """Whether this member may act for the group now (in this generation, where one is given)."""
+        if self._granted.get(member_id) != self.generation:
+            return False
+        return generation is None or generation == self.generation
+
+    def _on_granted(self, record: TraceRecord) -> None:
+        generation = record.generation or 0
+        self._granted[record.member] = generation
+        self.generation = max(self.generation, generation)
+        instance = record.data.get("instance")
+        if isinstance(instance, str):
+            before = self._instances.get(instance)
+            if before is not None and before != record.member:
+                self._granted.pop(before, None)
+            self._instances[instance] = record.member
+
+    def _on_written(self, record: TraceRecord) -> None:
+        self.generation = max(self.generation, record.generation or 0)
+        self.completing = record.data.get("state") == "CompletingRebalance"
+
+    def _on_gone(self, record: TraceRecord) -> None:
+        self._granted.pop(record.member, None)

@@ -1,0 +1,126 @@
+"""A world as a value: everything that happens in it follows from this and its seed, so it is printed first.
+
+Times are milliseconds. `scenarios` and the command line write such a value by hand, `swarm` draws one from a seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.sim.network import NetworkProfile
+
+GROUP = "group-a"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPlan:
+    """One process that takes part, and how it behaves."""
+
+    name: str
+    assignors: tuple[str, ...] = ("cooperative-sticky",)
+    topics: tuple[str, ...] = ("orders",)
+    instance_id: str | None = None
+    start_ms: float = 0.0
+    session_timeout_ms: int = 10_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 10_000
+    commit_interval_ms: float = 1_000.0
+    poll_ms: float = 500.0
+    """How often the application is heard of. Real ones poll more often; nothing depends on it below the limits."""
+    listener_ms: float = 1.0
+    """How long each call of the listener takes."""
+    listener_raises: bool = False
+    commit_on_revoke: bool = True
+    speed: float = 4.0
+    """How much faster than the producer it processes."""
+    foreign: bool = False
+    """Behaves as a client of another make: as a leader it neither marks nor knows draining members, as a member it
+    waits for its heartbeat and hands nothing over."""
+    marks: bool = True
+    """Whether it tells the others, as the leader, what holdfast leaders tell."""
+    instant_rejoin: bool = True
+    hand_over_offsets: bool = True
+    hot_heartbeats: bool = True
+    pokes: bool = False
+    """Whether members poke each other: a datagram that makes them ask the coordinator at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """Something that is done to the world at a given time."""
+
+    at_ms: float
+    kind: str
+    """A word of `happenings.KINDS`."""
+    target: str = ""
+    """The member or topic it concerns."""
+    lasts_ms: float = 0.0
+    amount: int = 0
+
+    def __str__(self) -> str:
+        target = f":{self.target}" if self.target else ""
+        amount = f"={self.amount}" if self.amount else ""
+        lasts = f"+{self.lasts_ms / 1000:g}s" if self.lasts_ms else ""
+        return f"{self.kind}{target}{amount}@{self.at_ms / 1000:g}s{lasts}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldConfig:
+    """A whole world."""
+
+    seed: int = 7
+    members: tuple[MemberPlan, ...]
+    topics: tuple[tuple[str, int], ...] = (("orders", 6),)
+    """(topic, partitions)"""
+    happenings: tuple[Happening, ...] = ()
+    duration_ms: float = 60_000.0
+    """Of the phase in which things happen; a swarm's world then heals and settles."""
+    network: NetworkProfile = field(default_factory=NetworkProfile)
+    initial_delay_ms: float = 500.0
+    """The coordinator's group.initial.rebalance.delay.ms."""
+    append_ms: float = 5.0
+    """How long the broker's log lets an append linger before it is answered; Kafka's group coordinator: 5 ms."""
+    plan_ms: float = 1.0
+    """How long an assignor thinks."""
+    request_timeout_ms: float = 5_000.0
+    metadata_ms: float = 5_000.0
+    """How old a member's view of the topics may become."""
+    records_per_s: float = 100.0
+    """What the producer writes to every partition."""
+    crash_on_append: float = 0.0
+    """Chance that the broker dies between an append and the answer that depends on it."""
+    heals: bool = False
+    """Whether, after `duration_ms`, all faults stop and the group must settle and finish its work."""
+
+    def describe(self) -> list[str]:
+        """The configuration as lines for people."""
+        net = self.network
+        lines = [
+            f"seed {self.seed}: {len(self.members)} members, "
+            + ", ".join(f"{name} with {count} partitions" for name, count in self.topics)
+            + f", {self.duration_ms / 1000:g} s"
+            + (", then healed" if self.heals else ""),
+            f"network: {net.delay_ms:g} ms + {net.jitter_ms:g} ms jitter, loss {net.loss:.1%}, "
+            f"duplicates {net.duplicate:.1%}; broker: initial delay {self.initial_delay_ms:g} ms, "
+            f"append {self.append_ms:g} ms, dies on append {self.crash_on_append:.1%}",
+        ]
+        lines += [f"  {_member_line(member)}" for member in self.members]
+        lines += [f"  {happening}" for happening in sorted(self.happenings, key=lambda h: (h.at_ms, str(h)))]
+        return lines
+
+
+def _member_line(member: MemberPlan) -> str:
+    words = [
+        member.name,
+        "+".join(member.assignors),
+        f"session {member.session_timeout_ms} ms",
+        f"heartbeat {member.heartbeat_interval_ms} ms",
+        f"max.poll {member.max_poll_interval_ms} ms",
+    ]
+    words += [f"static {member.instance_id}"] if member.instance_id else []
+    words += ["topics " + ",".join(member.topics)] if member.topics != ("orders",) else []
+    words += [name for name in ("foreign", "pokes", "listener_raises") if getattr(member, name)]
+    words += ["no commit on revoke"] if not member.commit_on_revoke else []
+    words += [f"listener {member.listener_ms:g} ms"] if member.listener_ms != 1.0 else []
+    words += [f"from {member.start_ms / 1000:g} s"] if member.start_ms else []
+    return " · ".join(words)

@@ -1,0 +1,519 @@
+"""A simulated member: the production machine, and a driver that performs its effects in virtual time.
+
+The driver is what `client` is in production, in small: it sends over two connections (a parked join would block
+commits and heartbeats), answers with events, calls the listener on the application's thread, keeps one timer. The
+process around it can crash, be stopped and wake (a zombie), and its application can hang while heartbeats go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from holdfast.assign import by_name
+from holdfast.group import leader
+from holdfast.group.member import (
+    Assigned,
+    Call,
+    Close,
+    Closed,
+    CommitAnswered,
+    Drain,
+    Effect,
+    Emit,
+    Event,
+    Fail,
+    HeartbeatAnswered,
+    JoinAnswered,
+    LeaveAnswered,
+    Lost,
+    MemberConfig,
+    MemberState,
+    MetadataChanged,
+    Notified,
+    Notify,
+    Phase,
+    Plan,
+    PlanFailed,
+    Planned,
+    Poke,
+    Poked,
+    Polled,
+    RequestFailed,
+    Revoked,
+    Send,
+    Subscribe,
+    SyncAnswered,
+    Tick,
+    next_deadline,
+    select_protocol,
+    step,
+)
+from holdfast.group.messages import (
+    Answer,
+    CommitAnswer,
+    CommitRequest,
+    FetchOffsetsAnswer,
+    FetchOffsetsRequest,
+    HeartbeatAnswer,
+    JoinAnswer,
+    JoinRequest,
+    LeaveAnswer,
+    LeaveRequest,
+    OffsetEntry,
+    SyncAnswer,
+)
+from holdfast.group.offsets import commit_request
+from holdfast.group.user_data import Endpoint
+from holdfast.model import ClusterView, ErrorCode, HoldfastError, TopicPartition, TraceRecord, Value, by_topic
+from holdfast.sim.application import Application
+from holdfast.sim.broker import SimBroker
+from holdfast.sim.clock import Clock, Timer
+from holdfast.sim.config import GROUP, MemberPlan, WorldConfig
+from holdfast.sim.network import BROKER, Connection, Network
+
+POKE_PORT = 9_000
+POKE_DELAY_MS = 2.0
+"""A poke leaves a little after what it announces, so that the coordinator knows when the others ask."""
+
+OFFSET_RETRY_MS = 100.0
+JOIN_GRACE_MS = 5_000.0
+"""A join may be parked for the whole rebalance timeout; so much longer its client waits for the answer."""
+
+
+class Surroundings(Protocol):
+    """What a member needs of its world."""
+
+    config: WorldConfig
+    clock: Clock
+    network: Network
+    broker: SimBroker
+
+    def emit(self, record: TraceRecord) -> None: ...
+
+    def poke(self, source: str, peer: Endpoint, token: str) -> None: ...
+
+    def ended(self, member: SimMember, error: HoldfastError | None) -> None: ...
+
+
+class SimMember:
+    """One process with one member in it."""
+
+    def __init__(self, world: Surroundings, plan: MemberPlan, incarnation: int) -> None:
+        self.world = world
+        self.plan = plan
+        self.name = plan.name
+        self.incarnation = incarnation
+        self.dead = False
+        self.frozen = False
+        self.hung = False
+        self.cluster = ClusterView()
+        self.error: HoldfastError | None = None
+        self.step: Callable[[MemberState, Event, float], tuple[MemberState, tuple[Effect, ...]]] = step
+        self.app = Application(world.broker, plan.speed, self._tell_lane)
+        self.state = MemberState(config=_member_config(plan, incarnation))
+        self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        """What reached a stopped process, to be found when it wakes."""
+        self._group = Connection(world.network, self, world.broker, f"group-{incarnation}")
+        self._data = Connection(world.network, self, world.broker, f"data-{incarnation}")
+        self._notices: deque[Notify] = deque()
+        self._calling = False
+        self._starts: dict[TopicPartition, int] = {}
+        """Handed-over positions of partitions that the listener is being told of."""
+        self._fetching: dict[TopicPartition, int] = {}
+        """Partitions whose committed offset is asked for -> by which question."""
+        self._questions = 0
+        self._timer: Timer | None = None
+
+    # The process
+
+    def start(self) -> None:
+        clock = self.world.clock
+        self.trace("process-started", static=self.plan.instance_id, protocol=self.state.config.protocol.name)
+        self._refresh_metadata()
+        self.feed(Subscribe(frozenset(self.plan.topics)))
+        clock.after(self.plan.poll_ms, self.run, self._poll)
+        clock.after(self.plan.commit_interval_ms, self.run, self._commit_often)
+
+    def run(self, call: Callable[..., None], *args: Any) -> None:
+        """Everything that happens to this process comes through here: the dead and the stopped do nothing."""
+        if self.dead:
+            return
+        if self.frozen:
+            self._inbox.append((call, args))
+        else:
+            call(*args)
+
+    def later(self, delay_ms: float, call: Callable[..., None], *args: Any) -> None:
+        self.world.clock.after(delay_ms, self.run, call, *args)
+
+    def crash(self) -> None:
+        """kill -9: no word to anybody, the system closes its connections."""
+        if self.dead:
+            return
+        self.app.close(list(self.app.lanes), "crashed")
+        self._end("process-died")
+
+    def freeze(self) -> None:
+        """Stopped by the system (SIGSTOP, a long pause of the machine): not even heartbeats."""
+        if not self.dead and not self.frozen:
+            self.frozen = True
+            self.trace("process-frozen")
+            self.app.stall("frozen")
+
+    def wake(self) -> None:
+        """It runs again, and for a moment believes that nothing happened."""
+        if self.dead or not self.frozen:
+            return
+        self.frozen = False
+        self.trace("process-woke")
+        if not self.hung:
+            self.app.go_on("woke")
+        while self._inbox and not self.frozen and not self.dead:
+            call, args = self._inbox.popleft()
+            call(*args)
+
+    def hang(self) -> None:
+        """The application is stuck in one record: it neither polls nor processes; heartbeats go on."""
+        if self.dead or self.hung:
+            return
+        self.feed(Polled())
+        self.hung = True
+        self.trace("application-hung")
+        self.app.stall("hung")
+
+    def unhang(self) -> None:
+        if self.dead or not self.hung:
+            return
+        self.hung = False
+        self.trace("application-returned")
+        self.feed(Polled())
+        self._next_notice()
+        if not self.dead:
+            self.app.go_on("returned")
+
+    def leave(self, reason: str) -> None:
+        self.feed(Close(reason))
+
+    def drain(self, reason: str) -> None:
+        self.feed(Drain(reason))
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        self.trace("subscribed", topics=[*sorted(topics)])
+        self.feed(Subscribe(frozenset(topics)))
+
+    def poked(self, token: str) -> None:
+        self.feed(Poked(token))
+
+    def _end(self, what: str) -> None:
+        self.dead = True
+        self._inbox.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._group.drop()
+        self._data.drop()
+        self.trace(what)
+        self.world.ended(self, self.error)
+
+    @property
+    def pending(self) -> int:
+        """Questions and calls under way."""
+        return self._group.pending + self._data.pending + len(self._notices) + len(self._inbox)
+
+    # The machine
+
+    def feed(self, event: Event) -> None:
+        """One turn of the machine: take the event, perform what it wants, set its timer anew."""
+        self.state, effects = self.step(self.state, event, self.world.clock.now)
+        for effect in effects:
+            self._perform(effect)
+        if not self.dead:
+            self._rearm()
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Emit():
+                self.world.emit(effect.record)
+            case Send():
+                self._send(effect)
+            case Notify():
+                self._notices.append(effect)
+                self._next_notice()
+            case Plan():
+                self.later(self.world.config.plan_ms, self._plan, effect)
+            case Poke():
+                self.later(POKE_DELAY_MS, self._poke, effect)
+            case Fail():
+                self.error = effect.error
+                self.later(0.0, self.leave, "the member failed")
+            case Closed():
+                self.app.close(list(self.app.lanes), "closed")
+                self._end("process-ended")
+            case _:  # ForgetCoordinator: there is one broker, it is where it was
+                pass
+
+    def _rearm(self) -> None:
+        deadline = next_deadline(self.state)
+        timer = self._timer
+        if timer is not None and timer.call is not None:
+            if timer.at == deadline:
+                return
+            timer.cancel()
+        self._timer = None if deadline is None else self.world.clock.at(deadline, self.run, self.feed, Tick())
+
+    def _send(self, effect: Send) -> None:
+        request = effect.request
+        timeout = self.world.config.request_timeout_ms
+        serial = effect.serial
+
+        def failed(reason: str) -> None:
+            self.feed(RequestFailed(serial, reason))
+
+        def answered(answer: Answer) -> None:
+            match answer:
+                case JoinAnswer():
+                    self.feed(JoinAnswered(serial, answer))
+                case SyncAnswer():
+                    self.feed(SyncAnswered(serial, answer))
+                case HeartbeatAnswer():
+                    self.feed(HeartbeatAnswered(serial, answer))
+                case LeaveAnswer():
+                    self.feed(LeaveAnswered(serial, answer))
+
+        connection = self._group
+        if isinstance(request, JoinRequest):
+            timeout = request.rebalance_timeout_ms + JOIN_GRACE_MS
+        if isinstance(request, JoinRequest | LeaveRequest):
+            if connection.pending:  # a parked join or sync that was given up would block it
+                connection.close("given up")
+        elif effect.serial == self.state.heartbeat:
+            connection = self._data
+        connection.ask(request, timeout, answered, failed)
+
+    def _plan(self, effect: Plan) -> None:
+        try:
+            made = leader.plan(
+                by_name(effect.protocol),
+                self.cluster,
+                effect.members,
+                token=f"{self.name}-{effect.generation}",
+                marks=self.plan.marks and not self.plan.foreign,
+            )
+        except HoldfastError as error:
+            self.feed(PlanFailed(effect.serial, error))
+            return
+        self.feed(Planned(effect.serial, made.assignments))
+
+    def _poke(self, effect: Poke) -> None:
+        for peer in effect.peers:
+            self.world.poke(self.name, peer, effect.token)
+
+    # The application's thread
+
+    def _poll(self) -> None:
+        if not self.hung:
+            self.feed(Polled())
+        self._refresh_metadata()
+        self.later(self.plan.poll_ms, self._poll)
+
+    def _refresh_metadata(self) -> None:
+        """Look at the topics when the view is as old as it may get, if the broker can be reached."""
+        world = self.world
+        age = world.config.metadata_ms
+        due = not self.cluster.topics or int(world.clock.now // age) != int(
+            (world.clock.now - self.plan.poll_ms) // age
+        )
+        reachable = world.broker.up and world.network.reaches(self.name, BROKER)
+        if due and reachable and world.broker.cluster is not self.cluster:
+            self.cluster = world.broker.cluster
+            self.feed(MetadataChanged(self.cluster))
+
+    def _next_notice(self) -> None:
+        if self._notices and not self._calling and not self.hung and not self.dead:
+            self._calling = True
+            self._call(self._notices.popleft(), 0, {})
+
+    def _call(self, notice: Notify, index: int, positions: dict[TopicPartition, int]) -> None:
+        """Make one call of a notice; the next one comes when the listener has returned."""
+        if index == len(notice.calls):
+            self._calling = False
+            self.feed(Notified(notice.serial, positions))
+            self._open_lanes()
+            self._next_notice()
+            return
+        call = notice.calls[index]
+        go_on = (self._call, notice, index + 1, positions)
+        match call:
+            case Revoked(partitions):
+                for each in partitions:
+                    self._fetching.pop(each, None)
+                    self._starts.pop(each, None)
+                offsets = self.app.uncommitted(partitions) if self.plan.commit_on_revoke else {}
+                positions.update(self.app.close(partitions, "revoked"))
+                self._commit(offsets, lambda: self._tell_listener(call, *go_on))
+            case Lost(partitions):
+                for each in partitions:
+                    self._fetching.pop(each, None)
+                    self._starts.pop(each, None)
+                self.app.close(partitions, "lost")
+                self._tell_listener(call, *go_on)
+            case Assigned(_, offsets):
+                self._starts.update(offsets)
+                self._tell_listener(call, *go_on)
+            case _:
+                self._call(notice, index + 1, positions)
+
+    def _tell_listener(self, call: Call, *go_on: Any) -> None:
+        match call:
+            case Revoked(partitions):
+                self._note_call("revoked", partitions)
+            case Lost(partitions):
+                self._note_call("lost", partitions)
+            case Assigned(partitions, _):
+                self._note_call("assigned", partitions)
+        if self.plan.listener_raises:
+            self.trace("listener-raised")
+        self.later(self.plan.listener_ms, *go_on)
+
+    def _open_lanes(self) -> None:
+        """Process what is owned now, from the handed-over position or the committed one."""
+        handed = False
+        wanted: list[TopicPartition] = []
+        if self.state.lost:
+            return
+        for partition in sorted(self.state.owned):
+            if partition in self.app.lanes or partition in self._fetching:
+                continue
+            position = self._starts.pop(partition, None)
+            if position is None:
+                wanted.append(partition)
+            else:
+                handed = True
+                self.app.open(partition, position, "handed over")
+        self._starts.clear()
+        if handed:
+            self._commit(self.app.uncommitted(self.state.owned), None)
+        if wanted:
+            self._fetch_offsets(wanted)
+
+    def _fetch_offsets(self, partitions: list[TopicPartition]) -> None:
+        self._questions += 1
+        question = self._questions
+        self._fetching.update(dict.fromkeys(partitions, question))
+        request = FetchOffsetsRequest(
+            group=GROUP, membership=self.state.membership, partitions=tuple(sorted(partitions))
+        )
+
+        def failed(_reason: str) -> None:
+            self.later(OFFSET_RETRY_MS, again)
+
+        def again() -> None:
+            still = [p for p in partitions if self._fetching.get(p) == question and p in self.state.owned]
+            if still:
+                self._fetch_offsets(still)
+
+        def answered(answer: Answer) -> None:
+            assert isinstance(answer, FetchOffsetsAnswer)
+            if answer.error is not ErrorCode.NONE:
+                failed(answer.error.name)
+                return
+            for partition in partitions:
+                if self._fetching.get(partition) == question:
+                    del self._fetching[partition]
+                    entry = answer.offsets.get(partition)
+                    self.app.open(partition, 0 if entry is None else entry.offset, "fetched")
+
+        self._data.ask(request, self.world.config.request_timeout_ms, answered, failed)
+
+    # Commits
+
+    def _commit_often(self) -> None:
+        if not self.hung and not self._calling:
+            self._commit(self.app.uncommitted(self.state.owned), None)
+        self.later(self.plan.commit_interval_ms, self._commit_often)
+
+    def _commit(self, offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None] | None) -> None:
+        """Commit. `then` comes when it is answered, or can't be: a revoke waits for it, within bounds."""
+        request = self._commit_request(offsets) if offsets else None
+        if request is None:
+            if then is not None:
+                then()
+            return
+        membership = request.membership
+
+        def answered(answer: Answer) -> None:
+            assert isinstance(answer, CommitAnswer)
+            error = answer.first_error
+            if error is ErrorCode.NONE:
+                self.app.note_committed(offsets)
+            self.feed(CommitAnswered(membership, error))
+            if then is not None:
+                then()
+
+        def failed(_reason: str) -> None:
+            if then is not None:
+                then()
+
+        self._data.ask(request, self.world.config.request_timeout_ms, answered, failed)
+
+    def _commit_request(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> CommitRequest | None:
+        try:
+            return commit_request(self.state, offsets)
+        except HoldfastError:
+            return None
+
+    # The trace
+
+    def _note_call(self, call: str, partitions: Iterable[TopicPartition]) -> None:
+        grouped: dict[str, Value] = {topic: [*numbers] for topic, numbers in by_topic(partitions).items()}
+        self.trace("called", call=call, partitions=grouped)
+
+    def _tell_lane(self, what: str, why: str, data: dict[str, Value]) -> None:
+        data["id"] = self.state.membership.member_id
+        self._emit(what, data, why)
+
+    def trace(self, what: str, **data: Value) -> None:
+        self._emit(what, data, None)
+
+    def _emit(self, what: str, data: dict[str, Value], cause: str | None) -> None:
+        data["life"] = self.incarnation
+        self.world.emit(
+            TraceRecord(
+                at=self.world.clock.now,
+                source="sim",
+                step=what,
+                group=GROUP,
+                member=self.name,
+                generation=self.state.membership.generation,
+                cause=cause,
+                data=data,
+            )
+        )
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is owed and nothing under way."""
+        state = self.state
+        return state.phase is Phase.STABLE and state.rejoin is None and not self._notices and not self._calling
+
+
+def _member_config(plan: MemberPlan, incarnation: int) -> MemberConfig:
+    assignors = tuple(by_name(name) for name in plan.assignors)
+    ours = not plan.foreign
+    config = MemberConfig(
+        group=GROUP,
+        assignors=assignors,
+        protocol=select_protocol(assignors),
+        name=plan.name,
+        client_id=plan.name,
+        instance_id=plan.instance_id,
+        session_timeout_ms=plan.session_timeout_ms,
+        heartbeat_interval_ms=plan.heartbeat_interval_ms,
+        max_poll_interval_ms=plan.max_poll_interval_ms,
+        instant_rejoin=ours and plan.instant_rejoin,
+        hand_over_offsets=ours and plan.hand_over_offsets,
+        hot_heartbeats=ours and plan.hot_heartbeats,
+    )
+    return replace(config, endpoint=Endpoint(plan.name, POKE_PORT + incarnation)) if ours and plan.pokes else config
