@@ -169,7 +169,7 @@ def valid_and_balanced(members: Mapping[str, Member], assignment: Mapping[str, f
 
 
 def rack_fixture(topics: Mapping[str, int], brokers: Sequence[str | None], replicas: int) -> ClusterView:
-    """Replica j of partition i of a topic that starts at s sits on broker (i + j + s) mod brokers, as in Java's cases."""
+    """Replica j of partition i of a topic that starts at s is on broker (i + j + s) mod brokers, as in Java's cases."""
     views = {}
     start = 0
     for topic, count in topics.items():
