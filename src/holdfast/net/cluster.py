@@ -1,0 +1,274 @@
+"""A cluster: who its brokers are, who leads what, who coordinates which group, and a connection to each.
+
+Rules. Look-ups are bounded in time and back off between tries (KAFKA-10793; sarama looked for ever). A look-up that
+several ask for at once is made once, and one who gives up does not cancel it for the others (franz-go: a commit took
+the coordinator's look-up down with it). Connections are per address and *slot*: a parked JoinGroup blocks everything
+behind it, so whoever must not wait uses a slot of its own. A connection that failed or timed out is dropped, and the
+next request opens another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from holdfast.model import ClusterView, ErrorCode, TopicPartition
+from holdfast.net.config import ClientConfig
+from holdfast.net.connection import Connection
+from holdfast.net.errors import RETRIABLE, BrokerError, NetError
+from holdfast.net.metadata import Broker, ClusterInfo, cluster_info
+from holdfast.wire.api import Api
+from holdfast.wire.coordinators import coordinator_of, find_coordinator_body
+
+Address = tuple[str, int]
+T = TypeVar("T")
+
+MAIN = "main"
+"""The slot for everything that is answered at once."""
+
+
+class Cluster:
+    """Runs on one loop. `await close()` when done."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.info = ClusterInfo()
+        """The newest metadata we have; replaced whole."""
+        self._connections: dict[tuple[Address, str], Connection] = {}
+        self._under_way: dict[object, asyncio.Task[Any]] = {}
+        self._coordinators: dict[str, Address] = {}
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        connections, self._connections = list(self._connections.values()), {}
+        await asyncio.gather(*(connection.close() for connection in connections))
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- connections
+
+    async def connection(self, address: Address, slot: str = MAIN) -> Connection:
+        """An open connection to this address. Slots of one address don't wait for each other."""
+        open_ = self._connections.get((address, slot))
+        if open_ is not None and not open_.closed:
+            return open_
+        return await self._once(("open", address, slot), lambda: self._open(address, slot))
+
+    async def _open(self, address: Address, slot: str) -> Connection:
+        connection = await Connection.open(
+            *address,
+            client_id=self.config.client_id,
+            security=self.config.security,
+            timeout_s=self.config.connect_timeout_s,
+        )
+        if self._closed:
+            await connection.close()
+            raise _closed()
+        self._connections[address, slot] = connection
+        return connection
+
+    async def broker_for(self, node_id: int, slot: str = MAIN) -> Connection:
+        """A connection to the broker with this id."""
+        if node_id not in self.info.brokers:
+            await self.refresh()
+        broker = self.info.brokers.get(node_id)
+        if broker is None:
+            raise NetError(
+                "BROKER_UNKNOWN",
+                f"Broker {node_id} is not in the cluster's metadata.",
+                "It may be restarting; try again.",
+                retriable=True,
+            )
+        return await self.connection((broker.host, broker.port), slot)
+
+    def discard(self, connection: Connection) -> None:
+        """Cut it off and open another next time."""
+        for key, held in list(self._connections.items()):
+            if held is connection:
+                del self._connections[key]
+        connection.abort("it was given up")
+
+    async def any_broker(self) -> Connection:
+        """A connection to whoever answers: one we have, a broker we know of, a bootstrap server."""
+        for (_, slot), connection in sorted(self._connections.items(), key=lambda item: item[0]):
+            if slot == MAIN and not connection.closed:
+                return connection
+        known = [(broker.host, broker.port) for broker in self.info.brokers.values()]
+        random.shuffle(known)
+        failed: NetError | None = None
+        for address in dict.fromkeys([*known, *self.config.bootstrap]):
+            try:
+                return await self.connection(address)
+            except NetError as error:
+                failed = error
+                if not error.retriable:
+                    raise
+        assert failed is not None, "a configuration names at least one bootstrap server"
+        raise failed.again()
+
+    async def request(self, api: Api, body: Any, *, node_id: int | None = None, timeout_s: float | None = None) -> Any:
+        """Ask one broker, or any. A connection that did not answer in time is dropped."""
+        connection = await (self.any_broker() if node_id is None else self.broker_for(node_id))
+        try:
+            return await connection.request(api, body, timeout_s=timeout_s or self.config.request_timeout_s)
+        except NetError as error:
+            if error.code == "REQUEST_TIMED_OUT":
+                self.discard(connection)
+            raise
+
+    # -- metadata
+
+    async def refresh(self, topics: Iterable[str] | None = ()) -> ClusterInfo:
+        """Fetch metadata of these topics, of every topic (None) or of brokers alone (empty). Bounded, with retries."""
+        wanted = None if topics is None else tuple(sorted(set(topics)))
+        return await self._once(("metadata", wanted), lambda: self._retried("metadata", lambda: self._metadata(wanted)))
+
+    async def _metadata(self, topics: tuple[str, ...] | None) -> ClusterInfo:
+        def body(version: int) -> dict[str, Any]:
+            listed = None if topics is None else [{"name": topic} for topic in topics]
+            if version == 0 and topics is None:
+                listed = []  # version 0 had no null: an empty list meant every topic
+            return {"topics": listed, "allow_auto_topic_creation": False}
+
+        newer = cluster_info(await self.request(Api.METADATA, body))
+        self.info = newer if topics is None else self.info.with_topics(newer)
+        return newer
+
+    async def view(self, topics: Iterable[str]) -> ClusterView:
+        """Fresh metadata of these topics as planning needs it."""
+        return (await self.refresh(topics)).view(topics)
+
+    async def leader_of(self, partition: TopicPartition) -> Broker:
+        """The broker that leads this partition, from what we know or by asking until there is one."""
+        known = self.info.leader_of(partition)
+        if known is not None:
+            return known
+
+        async def ask() -> Broker:
+            info = await self._metadata((partition.topic,))
+            topic = info.topics.get(partition.topic)
+            if topic is not None and topic.error is not ErrorCode.NONE:
+                raise BrokerError(topic.error, f"The topic {partition.topic} can't be used.")
+            leader = info.leader_of(partition)
+            if leader is None:
+                missing = topic is None or partition.partition not in topic.partitions
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if missing else ErrorCode.LEADER_NOT_AVAILABLE
+                raise BrokerError(error, f"{partition} has no leader.")
+            return leader
+
+        return await self._once(("leader", partition), lambda: self._retried(f"the leader of {partition}", ask))
+
+    def forget_leaders(self, topics: Iterable[str]) -> None:
+        """Drop what we know of these topics: an answer said that it is no longer so."""
+        gone = set(topics)
+        kept = {name: topic for name, topic in self.info.topics.items() if name not in gone}
+        self.info = ClusterInfo(
+            cluster_id=self.info.cluster_id, controller=self.info.controller, brokers=self.info.brokers, topics=kept
+        )
+
+    # -- coordinators
+
+    async def coordinator(self, group: str) -> Address:
+        """Where the group's coordinator is, from memory or by asking. Bounded."""
+        known = self._coordinators.get(group)
+        if known is not None:
+            return known
+        return await self._once(
+            ("coordinator", group),
+            lambda: self._retried(f"the coordinator of group {group}", lambda: self._find_coordinator(group)),
+        )
+
+    def forget_coordinator(self, group: str) -> None:
+        self._coordinators.pop(group, None)
+
+    async def _find_coordinator(self, group: str) -> Address:
+        connection = await self.any_broker()
+        version = connection.version(Api.FIND_COORDINATOR)
+        try:
+            body = await connection.request(
+                Api.FIND_COORDINATOR,
+                find_coordinator_body(group, version),
+                timeout_s=self.config.request_timeout_s,
+                version=version,
+            )
+        except NetError as error:
+            if error.code == "REQUEST_TIMED_OUT":
+                self.discard(connection)
+            raise
+        found = coordinator_of(group, version, body)
+        if found.error is not ErrorCode.NONE:
+            raise BrokerError(found.error, f"No coordinator for group {group}.", message=found.message)
+        self._coordinators[group] = (found.host, found.port)
+        return found.host, found.port
+
+    # -- once, and again
+
+    async def _once(self, key: object, work: Callable[[], Awaitable[T]]) -> T:
+        """Join the work that is under way under this key, or begin it. Giving up does not cancel it for others."""
+        if self._closed:
+            raise _closed()
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.ensure_future(work())
+            self._under_way[key] = task
+            task.add_done_callback(lambda done: self._finished(key, done))
+        try:
+            result: T = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and self._closed:
+                raise _closed() from None
+            raise
+        except NetError as error:
+            raise error.again() from None
+        return result
+
+    def _finished(self, key: object, task: asyncio.Task[Any]) -> None:
+        if self._under_way.get(key) is task:
+            del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # heard, even when everybody who asked has gone
+
+    async def _retried(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Try until it works, it can't work, or the time is up."""
+        limit_s = self.config.lookup_timeout_s
+        wait_s = self.config.backoff_s
+        last: NetError | None = None
+        try:
+            async with asyncio.timeout(limit_s):
+                while True:
+                    try:
+                        return await ask()
+                    except NetError as error:
+                        if not error.retriable:
+                            raise
+                        last = error
+                    await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))
+                    wait_s = min(wait_s * 2, self.config.backoff_max_s)
+        except TimeoutError:
+            why = "nobody answered" if last is None else last.what.rstrip(".")
+            raise NetError(
+                "LOOKUP_TIMED_OUT",
+                f"{what[0].upper()}{what[1:]} was not found within {limit_s:g} s: {why}.",
+                "Check that the brokers run and can be reached; default.api.timeout.ms sets the limit.",
+                retriable=True,
+            ) from last
+
+
+def _closed() -> NetError:
+    return NetError("CLUSTER_CLOSED", "The client was closed.", "Make a new one.", retriable=False)
+
+
+def retriable(error: ErrorCode) -> bool:
+    """Whether an error of Kafka's passes by itself."""
+    return error in RETRIABLE

@@ -1,0 +1,238 @@
+"""TLS and SASL settings under Kafka's and librdkafka's own keys.
+
+Rules. Certificates and host names are verified unless the user says otherwise; TLS 1.2 is the least. Secrets live in
+`Secret`, which shows itself to nobody: not in repr, not in errors, not in logs. No class named in a configuration is
+ever loaded: of `sasl.jaas.config` only user and password are read.
+
+This module opens no connection: `login` speaks SASL.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.model import HoldfastError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+_JAVA_STORES = ("ssl.truststore.location", "ssl.keystore.location")
+_TRUE = ("true", "1", "yes", "on")
+_FALSE = ("false", "0", "no", "off")
+
+
+class Secret:
+    """A text that shows itself only when asked to."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """What a TLS connection needs."""
+
+    ca_location: str | None = None
+    ca_pem: str | None = None
+    certificate_location: str | None = None
+    certificate_pem: str | None = None
+    key_location: str | None = None
+    key_pem: Secret | None = None
+    key_password: Secret | None = None
+    verify_certificate: bool = True
+    verify_host_name: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """Reads the files. Raises HoldfastError for what can't be read or does not fit together."""
+        try:
+            return self._context()
+        except (ssl.SSLError, OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
+            raise HoldfastError(
+                "TLS_CONFIG_INVALID",
+                f"The certificates or keys can't be used: {reason}.",
+                "Check ssl.ca.location, ssl.certificate.location, ssl.key.location and ssl.key.password (PEM files).",
+            ) from None  # the original may quote the key
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.verify_certificate and self.verify_host_name
+        context.verify_mode = ssl.CERT_REQUIRED if self.verify_certificate else ssl.CERT_NONE
+        if self.ca_location is not None:
+            folder = Path(self.ca_location).is_dir()
+            context.load_verify_locations(**{"capath" if folder else "cafile": self.ca_location})
+        if self.ca_pem is not None:
+            context.load_verify_locations(cadata=self.ca_pem)
+        if self.ca_location is None and self.ca_pem is None:
+            context.load_default_certs()
+        if self.certificate_location is not None or self.certificate_pem is not None:
+            self._load_certificate(context)
+        return context
+
+    def _load_certificate(self, context: ssl.SSLContext) -> None:
+        password = None if self.key_password is None else self.key_password.reveal()
+        with _as_file(self.certificate_pem, self.certificate_location) as certificate:
+            key_pem = None if self.key_pem is None else self.key_pem.reveal()
+            with _as_file(key_pem, self.key_location) as key:
+                # Without a password OpenSSL would ask on the terminal, and a service would hang there.
+                context.load_cert_chain(str(certificate), key, password=password or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sasl:
+    """What a login needs."""
+
+    mechanism: str
+    user: str = ""
+    password: Secret = field(default_factory=lambda: Secret(""))
+    token: Callable[[], tuple[Any, ...]] | None = field(default=None, repr=False)
+    """For OAUTHBEARER: gives (token, expiry in seconds[, principal[, extensions]]), as confluent-kafka's oauth_cb."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """How to connect: plainly, over TLS, with a login, or both."""
+
+    protocol: str = "PLAINTEXT"
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+
+
+PLAINTEXT = Security()
+
+
+def security_from(config: Mapping[str, Any]) -> Security:
+    """Reads `security.protocol` and what belongs to it."""
+    protocol = str(config.get("security.protocol", "PLAINTEXT")).upper()
+    if protocol not in PROTOCOLS:
+        raise HoldfastError(
+            "SECURITY_PROTOCOL_UNKNOWN", f"security.protocol is {protocol!r}.", f"Use one of {', '.join(PROTOCOLS)}."
+        )
+    return Security(
+        protocol=protocol,
+        tls=_tls(config) if protocol.endswith("SSL") else None,
+        sasl=_sasl(config) if protocol.startswith("SASL") else None,
+    )
+
+
+def _tls(config: Mapping[str, Any]) -> Tls:
+    for key in _JAVA_STORES:
+        kind = str(config.get(key.replace("location", "type"), "JKS")).upper()
+        if config.get(key) is not None and kind != "PEM":
+            raise HoldfastError(
+                "TLS_CONFIG_INVALID",
+                f"{key} names a {kind} store, which only Java reads.",
+                "Export it as PEM and use ssl.ca.location, ssl.certificate.location and ssl.key.location.",
+            )
+    algorithm = str(config.get("ssl.endpoint.identification.algorithm", "https") or "none").lower()
+    if algorithm not in ("https", "none"):
+        raise HoldfastError(
+            "TLS_CONFIG_INVALID", f"ssl.endpoint.identification.algorithm is {algorithm!r}.", "Use https or none."
+        )
+    keystore, password = config.get("ssl.keystore.location"), config.get("ssl.key.password")
+    key_pem = config.get("ssl.key.pem", config.get("ssl.keystore.key"))
+    return Tls(
+        ca_location=config.get("ssl.ca.location", config.get("ssl.truststore.location")),
+        ca_pem=config.get("ssl.ca.pem", config.get("ssl.truststore.certificates")),
+        certificate_location=config.get("ssl.certificate.location", keystore),
+        certificate_pem=config.get("ssl.certificate.pem", config.get("ssl.keystore.certificate.chain")),
+        key_location=config.get("ssl.key.location"),
+        key_pem=None if key_pem is None else Secret(key_pem),
+        key_password=None if password is None else Secret(str(password)),
+        verify_certificate=_boolean(config, "enable.ssl.certificate.verification", default=True),
+        verify_host_name=algorithm == "https",
+    )
+
+
+def _sasl(config: Mapping[str, Any]) -> Sasl:
+    mechanism = str(config.get("sasl.mechanism", config.get("sasl.mechanisms", "PLAIN"))).upper()
+    if mechanism not in MECHANISMS:
+        raise HoldfastError(
+            "SASL_MECHANISM_UNKNOWN", f"sasl.mechanism is {mechanism!r}.", f"Use one of {', '.join(MECHANISMS)}."
+        )
+    if mechanism == "OAUTHBEARER":
+        return Sasl(mechanism=mechanism, token=_token_source(config))
+    user, password = config.get("sasl.username"), config.get("sasl.password")
+    if user is None and config.get("sasl.jaas.config"):
+        user, password = _jaas(str(config["sasl.jaas.config"]))
+    if not user or password is None:
+        raise HoldfastError(
+            "SASL_LOGIN_MISSING",
+            f"{mechanism} needs a user and a password.",
+            "Set sasl.username and sasl.password.",
+        )
+    return Sasl(mechanism=mechanism, user=str(user), password=Secret(str(password)))
+
+
+def _token_source(config: Mapping[str, Any]) -> Callable[[], tuple[Any, ...]]:
+    callback = config.get("oauth_cb")
+    if not callable(callback):
+        raise HoldfastError(
+            "SASL_LOGIN_MISSING",
+            "OAUTHBEARER needs a source of tokens.",
+            "Set oauth_cb to a function that returns (token, expiry in seconds since the epoch).",
+        )
+    argument = str(config.get("sasl.oauthbearer.config", ""))
+    return lambda: tuple(callback(argument))
+
+
+def _jaas(text: str) -> tuple[str | None, str | None]:
+    """User and password of a login module's line; the module itself is Java's business."""
+    options = dict(re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', text))
+    unescaped = {name: re.sub(r"\\(.)", r"\1", value) for name, value in options.items()}
+    return unescaped.get("username"), unescaped.get("password")
+
+
+def _boolean(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    value = config.get(key, default)
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in _TRUE + _FALSE:
+        return str(value).lower() in _TRUE
+    raise HoldfastError("CONFIG_INVALID", f"{key} is neither true nor false.", "Use true or false.")
+
+
+@contextmanager
+def _as_file(pem: str | None, location: str | None) -> Iterator[str | None]:
+    """A path to PEM text, which OpenSSL wants from a file. In memory where the system can, so that keys stay there."""
+    if pem is None:
+        yield location
+        return
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("holdfast-pem")
+        try:
+            os.write(descriptor, pem.encode())
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+        file.write(pem.encode())
+        file.flush()
+        yield file.name
