@@ -4,74 +4,12 @@ from __future__ import annotations
 
 import pytest
 from storage_batches import NOW, batch, headers, noise, split, stored
-from storage_world import SimFiles
+from storage_bench import SMALL, Bench, fill, read_all, refused
 
 from holdfast.broker.storage.batch import LOG_APPEND_TIME
 from holdfast.broker.storage.config import LogConfig
-from holdfast.broker.storage.errors import Recovery, StorageError
-from holdfast.broker.storage.log import Log
-from holdfast.broker.storage.pool import FilePool
-from holdfast.broker.storage.sync import Syncer
+from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode
-
-
-class Clock:
-    def __init__(self, now: int = NOW) -> None:
-        self.now = now
-
-    def __call__(self) -> int:
-        return self.now
-
-
-class Bench:
-    """One partition on a simulated disk, opened as often as one likes."""
-
-    def __init__(self, config: LogConfig | None = None) -> None:
-        self.files = SimFiles()
-        self.clock = Clock()
-        self.config = config or LogConfig()
-        self.reports: list[Recovery] = []
-
-    def open(self) -> Log:
-        return Log(
-            topic="orders",
-            partition=3,
-            folder="topics/t/3",
-            pool=FilePool(self.files),
-            syncer=Syncer(self.files, clock=self.clock),
-            clock=self.clock,
-            config=self.config,
-            report=self.reports.append,
-        )
-
-
-SMALL = LogConfig(segment_bytes=1000)
-
-
-def fill(log: Log, count: int, *, size: int = 100, start_time: int = NOW) -> list[bytes]:
-    """Append `count` batches of two records, a millisecond apart; returns them as they should be stored."""
-    kept = []
-    for number in range(count):
-        data = batch(records=2, body=noise(number, size), time=start_time + number)
-        kept.append(stored(data, log.append(data).base_offset))
-    return kept
-
-
-def read_all(log: Log, max_bytes: int = 1 << 20) -> bytes:
-    data, offset = b"", log.log_start_offset
-    while offset < log.log_end_offset:
-        piece = log.read(offset, max_bytes)
-        data += piece
-        offset = headers(piece)[-1].last_offset + 1
-    return data
-
-
-def refused(log: Log, data: bytes) -> ErrorCode:
-    before = (log.log_end_offset, log.size)
-    with pytest.raises(StorageError) as caught:
-        log.append(data)
-    assert (log.log_end_offset, log.size) == before
-    return caught.value.error
 
 
 def test_offsets_rise_by_the_records_in_each_batch_and_batches_come_back_as_they_were_stored() -> None:

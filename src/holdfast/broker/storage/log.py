@@ -237,6 +237,10 @@ class Log:
             raise StorageError(ErrorCode.INVALID_TIMESTAMP, what, do)
 
     def _again(self, header: BatchHeader, seen: SeenBatch) -> Appended:
+        number = max(bisect_right(self._bases, seen.base_offset) - 1, 0)
+        if self._syncer.broken(self._segments[number].path):
+            what = f"Forcing this batch of {self.topic}-{self.partition} to disk failed before."
+            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, what, "Check the disk; it may be failing.")
         return Appended(
             base_offset=seen.base_offset,
             last_offset=seen.base_offset + header.last_offset_delta,
