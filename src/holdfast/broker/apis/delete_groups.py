@@ -1,0 +1,34 @@
+"""DeleteGroups, 0 to 2: forget groups that have no members, with their offsets.
+
+Version notes: 2 compact.
+"""
+
+from __future__ import annotations
+
+from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.security.rules import Operation
+from holdfast.broker.state import State
+from holdfast.group.coordinator.requests import AdminAnswer, DeleteGroupAnswer, DeleteGroupRequest
+from holdfast.group.messages import Answer
+from holdfast.model import ErrorCode
+
+
+def handle(exchange: Exchange, state: State) -> Body:
+    names = dict.fromkeys(exchange.body.groups_names)
+    return {"results": [{"group_id": name, "error_code": _delete(exchange, state, name)} for name in names]}
+
+
+def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
+    assert exchange is not None
+    return {"results": [{"group_id": name, "error_code": error} for name in exchange.body.groups_names]}
+
+
+def _delete(exchange: Exchange, state: State, name: str) -> ErrorCode:
+    error = state.group_refusal(exchange, Operation.DELETE, name)
+    if error is not ErrorCode.NONE:
+        return error
+    answers: list[Answer | AdminAnswer] = []
+    state.groups.ask(DeleteGroupRequest(group=name), answers.append)
+    answer = answers[0]
+    assert isinstance(answer, DeleteGroupAnswer)
+    return answer.error

@@ -1,0 +1,56 @@
+"""DeleteTopics, 1 to 6: topics with their records and every group's offsets of them.
+
+Version notes: 4 compact · 5 a message with an error · 6 by topic id.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.security.rules import Operation
+from holdfast.broker.state import State
+from holdfast.broker.storage.errors import StorageError
+from holdfast.model import ErrorCode, TopicPartition
+
+Asked = tuple[str | None, UUID | None]
+
+
+def handle(exchange: Exchange, state: State) -> Body:
+    return {"responses": [_delete(exchange, state, name, topic_id) for name, topic_id in _asked(exchange)]}
+
+
+def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
+    assert exchange is not None
+    return {"responses": [_answer(name, topic_id, error) for name, topic_id in _asked(exchange)]}
+
+
+def _asked(exchange: Exchange) -> list[Asked]:
+    if exchange.version >= 6:
+        return list(dict.fromkeys((topic.name, topic.topic_id) for topic in exchange.body.topics))
+    return [(name, None) for name in dict.fromkeys(exchange.body.topic_names)]
+
+
+def _answer(name: str | None, topic_id: UUID | None, error: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    return {"name": name, "topic_id": topic_id, "error_code": error, "error_message": message}
+
+
+def _delete(exchange: Exchange, state: State, name: str | None, topic_id: UUID | None) -> Body:
+    if (name is None) == (topic_id is None):
+        return _answer(name, topic_id, ErrorCode.INVALID_REQUEST, "Name the topic or give its id.")
+    topic = state.topic(name or "", topic_id)
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
+    error = state.topic_refusal(exchange, Operation.DELETE, name or "" if topic is None else topic.name)
+    if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic is None:
+        return _answer(name, topic_id, missing)
+    if error is not ErrorCode.NONE:
+        return _answer(name, topic_id, error)
+    try:
+        state.store.delete_topic(topic.name)
+    except StorageError as refused:
+        return _answer(name, topic_id, refused.error, refused.what)
+    numbers = range(topic.partitions)
+    state.groups.partitions_deleted(TopicPartition(topic.name, number) for number in numbers)
+    state.waiting.changed((topic.topic_id, number) for number in numbers)
+    return _answer(topic.name, topic.topic_id, ErrorCode.NONE)

@@ -1,0 +1,65 @@
+"""DescribeGroups, 0 to 6: state, protocol and members of groups.
+
+Version notes: 3 allowed operations · 4 instance ids · 5 compact · 6 GROUP_ID_NOT_FOUND with a message, where earlier
+versions show a group that does not exist as Dead (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.security.rules import Operation, Resource
+from holdfast.broker.state import NO_OPERATIONS, State
+from holdfast.group.coordinator.requests import GroupView
+from holdfast.model import ErrorCode
+
+DEAD = "Dead"
+
+
+def handle(exchange: Exchange, state: State) -> Body:
+    return {"groups": [_group(exchange, state, name) for name in exchange.body.groups]}
+
+
+def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
+    assert exchange is not None
+    return {"groups": [_nothing(name, error) for name in exchange.body.groups]}
+
+
+def _nothing(name: str, error: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    state = DEAD if error is ErrorCode.GROUP_ID_NOT_FOUND else ""
+    return {"error_code": error, "error_message": message, "group_id": name, "group_state": state, "members": []}
+
+
+def _group(exchange: Exchange, state: State, name: str) -> Body:
+    error = state.group_refusal(exchange, Operation.DESCRIBE, name)
+    if error is not ErrorCode.NONE:
+        return _nothing(name, error)
+    view = state.groups.describe(name)
+    if view.state == DEAD and exchange.version >= 6:
+        return _nothing(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
+    operations = NO_OPERATIONS
+    if getattr(exchange.body, "include_authorized_operations", False):
+        operations = state.operations(exchange, Resource.GROUP, name)
+    return {**_view(view), "authorized_operations": operations}
+
+
+def _view(view: GroupView) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.NONE,
+        "group_id": view.group,
+        "group_state": view.state,
+        "protocol_type": view.protocol_type,
+        "protocol_data": view.protocol,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+            for member in view.members
+        ],
+    }

@@ -1,0 +1,162 @@
+"""Fetch, 4 to 18: whole record batches as they are stored, or a wait until there are some.
+
+Version notes: 5 log start offset · 7 sessions · 9 leader epochs · 11 rack and preferred replica · 12 compact · 13
+topics by id · 15 and later only add what brokers tell each other. Sessions (KIP-227) are declined: every answer carries
+session id 0, so that clients send whole requests. An aborted transaction can't exist, so both isolation levels see the
+same. With racks, a consumer that names its own is sent to the replica there (KIP-392): another port of this same
+process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.broker.exchange import PARKED, Body, Exchange, Parts, Result
+from holdfast.broker.security.rules import Operation
+from holdfast.broker.state import LEADER_EPOCH, State
+from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.storage.topics import Topic
+from holdfast.model import ErrorCode
+from holdfast.wire.api import Api
+from holdfast.wire.fetch import (
+    FetchedPartition,
+    FetchedTopic,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    decode_fetch_request,
+    encode_fetch_response,
+)
+from holdfast.wire.frames import RequestHeader
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What may still go into one answer."""
+
+    bytes_left: int
+    nothing_yet: bool = True
+    """The first batch found is sent even if it is too large, or a client could never get past it (KIP-74)."""
+    found: int = 0
+    final: bool = False
+    """Something was found that waiting can't improve: an error, or another replica to ask."""
+
+
+def decode(frame: memoryview, header: RequestHeader, api: Api) -> FetchRequest:
+    return decode_fetch_request(frame, header)
+
+
+def handle(exchange: Exchange, state: State) -> Result:
+    request: FetchRequest = exchange.body
+    if request.session_id != 0:
+        return _encoded(exchange, FetchResponse(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    answer, budget = _read(exchange, state)
+    missing = request.min_bytes - budget.found
+    seconds = min(request.max_wait_ms / 1000.0, state.limits.max_fetch_wait_seconds)
+    if missing <= 0 or seconds <= 0 or budget.final or not request.topics:
+        return answer
+    partitions = [
+        (topic.topic_id, asked.partition)
+        for each in request.topics
+        if (topic := state.topic(each.topic, each.topic_id)) is not None
+        for asked in each.partitions
+    ]
+    exchange.on_gone = state.waiting.wait(
+        partitions, wanted=missing, seconds=seconds, run=lambda: exchange.answer(_read(exchange, state)[0])
+    )
+    return PARKED
+
+
+def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
+    assert exchange is not None
+    request: FetchRequest = exchange.body
+    topics = tuple(_refused(topic, error) for topic in request.topics)
+    return _encoded(exchange, FetchResponse(error=error, topics=topics))
+
+
+def _encoded(exchange: Exchange, response: FetchResponse) -> Parts:
+    return Parts(encode_fetch_response(exchange.version, exchange.frame.correlation_id, response))
+
+
+def _read(exchange: Exchange, state: State) -> tuple[Parts, _Budget]:
+    request: FetchRequest = exchange.body
+    limit = min(max(request.max_bytes, 0), state.limits.max_response_bytes)
+    if state.unsent_bytes() > state.limits.max_bytes_unsent:
+        limit = 0
+    budget = _Budget(limit)
+    topics = tuple(_topic(exchange, state, topic, budget) for topic in request.topics)
+    return _encoded(exchange, FetchResponse(topics=topics)), budget
+
+
+def _topic(exchange: Exchange, state: State, asked: FetchTopic, budget: _Budget) -> FetchedTopic:
+    topic = state.topic(asked.topic, asked.topic_id)
+    error = _refusal(exchange, state, asked, topic)
+    if topic is None or error is not ErrorCode.NONE:
+        budget.final = True
+        return _refused(asked, error)
+    partitions = tuple(_partition(exchange, state, topic, each, budget) for each in asked.partitions)
+    return FetchedTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions)
+
+
+def _refusal(exchange: Exchange, state: State, asked: FetchTopic, topic: Topic | None) -> ErrorCode:
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if asked.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
+    error = state.topic_refusal(exchange, Operation.READ, topic.name)
+    hidden = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and asked.topic_id is not None
+    return ErrorCode.UNKNOWN_TOPIC_ID if hidden else error
+
+
+def _refused(asked: FetchTopic, error: ErrorCode) -> FetchedTopic:
+    partitions = tuple(FetchedPartition(partition=each.partition, error=error) for each in asked.partitions)
+    return FetchedTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions)
+
+
+def _partition(
+    exchange: Exchange, state: State, topic: Topic, asked: FetchPartition, budget: _Budget
+) -> FetchedPartition:
+    log = state.log(topic, asked.partition)
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if log is None else epoch_error(asked.leader_epoch)
+    if log is None or error is not ErrorCode.NONE:
+        budget.final = True
+        return FetchedPartition(partition=asked.partition, error=error)
+    nearer = _nearer_replica(exchange, state, topic, asked.partition)
+    if nearer is not None:
+        budget.final = True
+    records = b""
+    try:
+        limit = min(max(asked.max_bytes, 0), budget.bytes_left)
+        if nearer is None and (limit > 0 or budget.nothing_yet):
+            records = log.read(asked.offset, limit, min_one_batch=budget.nothing_yet)
+    except StorageError as refused:
+        budget.final, error = True, refused.error
+    budget.bytes_left -= len(records)
+    budget.found += len(records)
+    budget.nothing_yet = budget.nothing_yet and not records
+    return FetchedPartition(
+        partition=asked.partition,
+        error=error,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.high_watermark,
+        log_start_offset=log.log_start_offset,
+        preferred_read_replica=-1 if nearer is None else nearer,
+        records=(records,) if records else (),
+    )
+
+
+def epoch_error(epoch: int) -> ErrorCode:
+    """Whether somebody's idea of the leader is ours. An epoch from the future belongs to another cluster."""
+    return ErrorCode.NONE if epoch <= LEADER_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def _nearer_replica(exchange: Exchange, state: State, topic: Topic, partition: int) -> int | None:
+    """The replica in the consumer's rack, if the broker it asked is the leader and in another one."""
+    rack = exchange.body.rack
+    if not rack or len(state.nodes) == 1 or exchange.version < 11:
+        return None
+    replicas = state.replicas(topic, partition)
+    racks = {node.node_id: node.rack for node in state.nodes}
+    asked = exchange.client.node_id
+    if asked != replicas[0] or racks[asked] == rack:
+        return None
+    return next((node for node in replicas if racks[node] == rack), None)

@@ -1,0 +1,125 @@
+"""Metadata, 0 to 13: the brokers, and topics with their partitions.
+
+Version notes: 0 asks for everything with an empty list, later ones with null · 1 racks, controller · 2 cluster id ·
+4 whether missing topics may be created · 5 offline replicas · 7 leader epochs · 8 allowed operations · 9 compact ·
+10 topic ids · 12 by topic id · 13 a top-level error.
+Not implemented: cluster operations (8 to 10), which DescribeCluster took over: nobody asks here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.security.rules import Operation, Resource
+from holdfast.broker.state import LEADER_EPOCH, NO_OPERATIONS, State
+from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.storage.topics import Topic, check_name
+from holdfast.broker.topics import create
+from holdfast.model import ErrorCode
+
+NONE = ErrorCode.NONE
+
+
+def handle(exchange: Exchange, state: State) -> Body:
+    asked = exchange.body.topics
+    everything = asked is None or (exchange.version == 0 and not asked)
+    return {**_cluster(state), "topics": _all(exchange, state) if everything else _asked(exchange, state, asked)}
+
+
+def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
+    assert exchange is not None
+    asked = exchange.body.topics or ()
+    topics = [_missing(topic.name, getattr(topic, "topic_id", None), error) for topic in asked]
+    return {"brokers": [], "topics": topics, "error_code": error}
+
+
+def _cluster(state: State) -> dict[str, Any]:
+    brokers = [
+        {"node_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack} for node in state.nodes
+    ]
+    return {"brokers": brokers, "cluster_id": state.cluster_id, "controller_id": state.nodes[0].node_id}
+
+
+def _all(exchange: Exchange, state: State) -> list[Body]:
+    return [
+        _found(exchange, state, topic)
+        for topic in state.store.topics()
+        if state.may(exchange, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    ]
+
+
+def _asked(exchange: Exchange, state: State, asked: Any) -> list[Body]:
+    seen: set[tuple[str | None, UUID | None]] = set()
+    answers = []
+    for wanted in asked:
+        key = (wanted.name, getattr(wanted, "topic_id", None))
+        if key not in seen:
+            seen.add(key)
+            answers.append(_one(exchange, state, *key))
+    return answers
+
+
+def _one(exchange: Exchange, state: State, name: str | None, topic_id: UUID | None) -> Body:
+    if topic_id is not None:
+        topic = state.store.topic_by_id(topic_id)
+        if topic is None or not state.may(exchange, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            return _missing(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+        return _found(exchange, state, topic)
+    if name is None:
+        return _missing("", None, ErrorCode.INVALID_REQUEST)
+    refusal = state.topic_refusal(exchange, Operation.DESCRIBE, name)
+    if refusal is not NONE:
+        return _missing(name, None, refusal)
+    topic = state.store.topic(name)
+    if topic is not None:
+        return _found(exchange, state, topic)
+    return _created(exchange, state, name)
+
+
+def _created(exchange: Exchange, state: State, name: str) -> Body:
+    """A missing topic is made where that is wanted; Kafka makes clients ask again, we have it at once."""
+    wanted = getattr(exchange.body, "allow_auto_topic_creation", True) and state.settings.auto_create_topics
+    try:
+        check_name(name)
+        if wanted and _may_create(exchange, state, name):
+            return _found(exchange, state, create(state, name))
+    except StorageError as error:
+        return _missing(name, None, error.error)
+    return _missing(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _may_create(exchange: Exchange, state: State, name: str) -> bool:
+    allowed = state.may(exchange, Operation.CREATE, Resource.CLUSTER, "")
+    return allowed or state.may(exchange, Operation.CREATE, Resource.TOPIC, name)
+
+
+def _found(exchange: Exchange, state: State, topic: Topic) -> dict[str, Any]:
+    operations = NO_OPERATIONS
+    if getattr(exchange.body, "include_topic_authorized_operations", False):
+        operations = state.operations(exchange, Resource.TOPIC, topic.name)
+    partitions = []
+    for number in range(topic.partitions):
+        replicas = state.replicas(topic, number)
+        partitions.append(
+            {
+                "error_code": NONE,
+                "partition_index": number,
+                "leader_id": replicas[0],
+                "leader_epoch": LEADER_EPOCH,
+                "replica_nodes": replicas,
+                "isr_nodes": replicas,
+            }
+        )
+    return {
+        "error_code": NONE,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": partitions,
+        "topic_authorized_operations": operations,
+    }
+
+
+def _missing(name: str | None, topic_id: UUID | None, error: ErrorCode) -> dict[str, Any]:
+    return {"error_code": error, "name": name, "topic_id": topic_id, "partitions": []}

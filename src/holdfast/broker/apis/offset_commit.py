@@ -1,0 +1,54 @@
+"""OffsetCommit, 2 to 9: keep these positions.
+
+Version notes: 2 to 4 carry a retention time, which is ignored as in Kafka since 5 · 6 leader epochs · 7 static members
+· 8 compact · 9 for KIP-848, whose errors classic groups never get. Not implemented: 10, which names topics by id.
+Topics that don't exist, or that the user may not read, are refused one by one, and the rest is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.broker.apis.membership import refuse
+from holdfast.broker.exchange import PARKED, Exchange, Result
+from holdfast.broker.security.rules import Operation
+from holdfast.broker.state import State
+from holdfast.group.coordinator.requests import AdminAnswer
+from holdfast.group.messages import Answer, CommitAnswer, CommitRequest
+from holdfast.model import ErrorCode, TopicPartition
+from holdfast.wire.groups_served import body_of_answer, request_of
+
+__all__ = ["handle", "refuse"]
+
+
+def handle(exchange: Exchange, state: State) -> Result:
+    request = request_of(exchange.frame)
+    assert isinstance(request, CommitRequest)
+    error = state.group_refusal(exchange, Operation.READ, request.group)
+    if error is not ErrorCode.NONE:
+        return refuse(exchange, error)
+    refused = {
+        partition: verdict
+        for partition in request.offsets
+        if (verdict := _verdict(exchange, state, partition)) is not ErrorCode.NONE
+    }
+    kept = replace(request, offsets={key: entry for key, entry in request.offsets.items() if key not in refused})
+
+    def answered(answer: Answer | AdminAnswer) -> None:
+        assert isinstance(answer, CommitAnswer)
+        everything = CommitAnswer(errors={**answer.errors, **refused})
+        exchange.answer(body_of_answer(request, everything, exchange.version))
+
+    if refused and not kept.offsets:
+        answered(CommitAnswer())
+        return PARKED
+    question = state.groups.ask(kept, answered)
+    exchange.on_gone = lambda: state.groups.gone(question)
+    return PARKED
+
+
+def _verdict(exchange: Exchange, state: State, partition: TopicPartition) -> ErrorCode:
+    refusal = state.topic_refusal(exchange, Operation.READ, partition.topic)
+    if refusal is ErrorCode.NONE and not state.partition_exists(partition):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refusal

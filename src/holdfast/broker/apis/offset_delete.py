@@ -1,0 +1,58 @@
+"""OffsetDelete, 0: forget committed offsets of topics that the group is not subscribed to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.broker.exchange import PARKED, Body, Exchange, Result
+from holdfast.broker.security.rules import Operation
+from holdfast.broker.state import State
+from holdfast.group.coordinator.requests import AdminAnswer, DeleteOffsetsAnswer, DeleteOffsetsRequest
+from holdfast.group.messages import Answer
+from holdfast.model import ErrorCode, TopicPartition, by_topic
+
+
+def handle(exchange: Exchange, state: State) -> Result:
+    body = exchange.body
+    error = state.group_refusal(exchange, Operation.DELETE, body.group_id)
+    if error is not ErrorCode.NONE:
+        return refuse(exchange, error)
+    asked = [TopicPartition(topic.name, each.partition_index) for topic in body.topics for each in topic.partitions]
+    refused = {
+        partition: verdict
+        for partition in asked
+        if (verdict := _verdict(exchange, state, partition)) is not ErrorCode.NONE
+    }
+
+    def answered(answer: Answer | AdminAnswer) -> None:
+        assert isinstance(answer, DeleteOffsetsAnswer)
+        errors = {} if answer.error is not ErrorCode.NONE else {**answer.errors, **refused}
+        exchange.answer({"error_code": answer.error, "topics": _topics(errors)})
+
+    wanted = tuple(partition for partition in asked if partition not in refused)
+    question = state.groups.ask(DeleteOffsetsRequest(group=body.group_id, partitions=wanted), answered)
+    exchange.on_gone = lambda: state.groups.gone(question)
+    return PARKED
+
+
+def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
+    return {"error_code": error, "topics": []}
+
+
+def _verdict(exchange: Exchange, state: State, partition: TopicPartition) -> ErrorCode:
+    refusal = state.topic_refusal(exchange, Operation.READ, partition.topic)
+    if refusal is ErrorCode.NONE and not state.partition_exists(partition):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refusal
+
+
+def _topics(errors: dict[TopicPartition, ErrorCode]) -> list[Any]:
+    return [
+        {
+            "name": topic,
+            "partitions": [
+                {"partition_index": number, "error_code": errors[TopicPartition(topic, number)]} for number in numbers
+            ],
+        }
+        for topic, numbers in by_topic(errors).items()
+    ]

@@ -1,0 +1,44 @@
+"""OffsetFetch, 1 to 9: where did these groups stop?
+
+Version notes: 2 null asks for every partition, and an error of the whole · 5 leader epochs · 6 compact · 7
+require_stable, always so without transactions · 8 several groups · 9 a member's epoch, for KIP-848. Not implemented:
+10, which names topics by id. Topics that the user may not see are left out of "every partition", and look as if nothing
+had been committed otherwise.
+"""
+
+from __future__ import annotations
+
+from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.security.rules import Operation, Resource
+from holdfast.broker.state import State
+from holdfast.group.coordinator.requests import AdminAnswer
+from holdfast.group.messages import Answer, FetchOffsetsAnswer, FetchOffsetsRequest
+from holdfast.model import ErrorCode
+from holdfast.wire.groups_served import offset_fetch_body, offset_fetches_of
+
+
+def handle(exchange: Exchange, state: State) -> Body:
+    requests = offset_fetches_of(exchange.frame)
+    return offset_fetch_body([(request, _answer(exchange, state, request)) for request in requests], exchange.version)
+
+
+def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
+    assert exchange is not None
+    requests = offset_fetches_of(exchange.frame)
+    return offset_fetch_body([(request, FetchOffsetsAnswer(error=error)) for request in requests], exchange.version)
+
+
+def _answer(exchange: Exchange, state: State, request: FetchOffsetsRequest) -> FetchOffsetsAnswer:
+    error = state.group_refusal(exchange, Operation.DESCRIBE, request.group)
+    if error is not ErrorCode.NONE:
+        return FetchOffsetsAnswer(error=error)
+    answers: list[Answer | AdminAnswer] = []
+    state.groups.ask(request, answers.append)
+    answer = answers[0]
+    assert isinstance(answer, FetchOffsetsAnswer)
+    visible = {
+        partition: entry
+        for partition, entry in answer.offsets.items()
+        if state.may(exchange, Operation.DESCRIBE, Resource.TOPIC, partition.topic)
+    }
+    return FetchOffsetsAnswer(error=answer.error, offsets=visible)

@@ -1,0 +1,176 @@
+"""The broker: store, groups, users, listeners and housekeeping, put together on one event loop.
+
+    async with Broker(settings) as broker:      listening from here on
+        print(broker.bootstrap)
+
+Everything runs on the loop that started it. Starting refuses what would be unsafe before anything is opened; stopping
+answers whoever waits, closes connections and leaves the data folder in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from types import TracebackType
+
+from holdfast.broker.clock import Clock, SystemClock
+from holdfast.broker.dispatch import Dispatcher
+from holdfast.broker.faults import Faults
+from holdfast.broker.groups import Groups
+from holdfast.broker.security.tls import check_exposure, server_context
+from holdfast.broker.security.users import Users, load_users
+from holdfast.broker.server import Server
+from holdfast.broker.settings import BrokerSettings
+from holdfast.broker.state import Node, State
+from holdfast.broker.storage.errors import Recovery, StorageError
+from holdfast.broker.storage.store import Store
+from holdfast.broker.storage.sync import FlushPolicy
+from holdfast.model import HoldfastError, TraceRecord
+from holdfast.trace import TraceFile
+
+log = logging.getLogger("holdfast.broker")
+
+HOUSEKEEPING_SECONDS = 0.5
+"""Interval flushes are a second apart at least; retention and compaction are looked after in small shares."""
+MAX_RACKS = 64
+"""One listener each."""
+
+
+class Broker:
+    """One broker in one process."""
+
+    def __init__(self, settings: BrokerSettings, *, clock: Clock | None = None, users: Users | None = None) -> None:
+        self.settings = settings
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.faults = Faults()
+        self._users = users
+        self._stack = contextlib.ExitStack()
+        self._housekeeper: asyncio.TimerHandle | None = None
+        self._server: Server | None = None
+        self._state: State | None = None
+        self._trace: TraceFile | None = None
+
+    @property
+    def state(self) -> State:
+        assert self._state is not None, "the broker was not started"
+        return self._state
+
+    @property
+    def server(self) -> Server:
+        assert self._server is not None, "the broker was not started"
+        return self._server
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients take as bootstrap.servers."""
+        return ",".join(f"{node.host}:{node.port}" for node in self.state.nodes)
+
+    # Starting
+
+    async def start(self) -> None:
+        settings = self.settings
+        users = self._users
+        if users is None:
+            users = load_users(settings.security.users) if settings.security.users is not None else Users()
+        check_exposure(settings.host, settings.security, users=bool(users))
+        tls = server_context(settings.security)
+        try:
+            self._open(users)
+            self._server = Server(
+                limits=settings.limits,
+                dispatch=Dispatcher(self.state, self.faults),
+                tls=tls,
+                login_required=bool(users),
+            )
+            self.state.nodes = tuple(self._listen(self._server))
+        except BaseException:
+            await self.stop()
+            raise
+        self.state.groups.start()
+        self._keep_house()
+
+    def _open(self, users: Users) -> None:
+        settings, clock = self.settings, self.clock
+        store = Store(
+            settings.data,
+            clock=lambda: int(clock.now_ms()),
+            flush=FlushPolicy(settings.flush),
+            flush_interval_ms=settings.flush_interval_ms,
+        )
+        self._stack.callback(store.close)
+        for recovery in store.recoveries:
+            log.warning("repaired: %s", recovery)
+        store.on_recovery = _report
+        if settings.trace is not None:
+            self._trace = self._stack.enter_context(TraceFile(settings.trace))
+        groups = Groups(
+            journal=store.journal("groups"),
+            clock=clock,
+            settings=settings.groups,
+            trace=None if self._trace is None else self._write_trace,
+        )
+        self._state = State(
+            settings=settings,
+            store=store,
+            clock=clock,
+            groups=groups,
+            users=users,
+            unsent_bytes=lambda: 0 if self._server is None else self._server.unsent_bytes,
+        )
+
+    def _listen(self, server: Server) -> list[Node]:
+        """One listener, or one per rack: a client that sees two brokers at one address takes them for the same."""
+        settings = self.settings
+        racks: tuple[str | None, ...] = settings.racks or (None,)
+        if len(racks) > MAX_RACKS:
+            raise HoldfastError("TOO_MANY_RACKS", f"{len(racks)} racks were given.", f"Use at most {MAX_RACKS}.")
+        host = settings.advertised_host or settings.host
+        nodes = []
+        for number, rack in enumerate(racks):
+            port = settings.port + number if settings.port else 0
+            nodes.append(Node(number, host, server.listen(settings.host, port, node_id=number), rack))
+        return nodes
+
+    def _write_trace(self, record: TraceRecord) -> None:
+        """A trace that can't be written must not stop a group: say so once, and go on without it."""
+        if self._trace is None:
+            return
+        try:
+            self._trace.write(record)
+        except OSError as error:
+            log.error("the trace stops here: %s", error)
+            self._trace = None
+
+    # Running
+
+    def _keep_house(self) -> None:
+        try:
+            self.state.store.tick()
+        except StorageError as error:
+            log.error("%s %s", error.what, error.do)
+        self._housekeeper = asyncio.get_running_loop().call_later(HOUSEKEEPING_SECONDS, self._keep_house)
+
+    # Stopping
+
+    async def stop(self) -> None:
+        if self._housekeeper is not None:
+            self._housekeeper.cancel()
+        if self._state is not None and self._server is not None:
+            self._state.groups.stop()
+        if self._server is not None:
+            await self._server.stop()
+        self._stack.close()
+
+    async def __aenter__(self) -> Broker:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+def _report(recovery: Recovery) -> None:
+    log.warning("repaired: %s", recovery)

@@ -1,0 +1,92 @@
+"""One request in work, from its frame to its answer.
+
+A handler takes an `Exchange` and returns the answer's body, or PARKED and calls `answer` later. An exchange is answered
+once; what comes after that, or after the client went away, is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from holdfast.wire.codec import RequestFrame
+from holdfast.wire.cursor import Part
+
+
+class Later(Enum):
+    """What a handler returns when there is nothing to send now."""
+
+    PARKED = "parked"
+    """`answer` will be called, or was already."""
+    SILENT = "silent"
+    """There is no answer to this request (acks=0), and the next one may come."""
+
+
+PARKED = Later.PARKED
+SILENT = Later.SILENT
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """An answer that is encoded already, its size first: Produce and Fetch, whose codecs are their own."""
+
+    parts: Sequence[Part]
+
+
+Body = Mapping[str, Any] | Parts
+Result = Body | Later
+
+
+class Client(Protocol):
+    """Who sent the request, as a handler may know it."""
+
+    host: str
+    node_id: int
+    """Which of the advertised brokers it connected to."""
+    principal: str | None
+    """The user's name, None without a login."""
+
+    def finish(self, exchange: Exchange, result: Body | None) -> None: ...
+
+
+class Exchange:
+    """One request of one client."""
+
+    __slots__ = ("_done", "api", "body", "client", "frame", "on_gone", "version")
+
+    def __init__(self, frame: RequestFrame, client: Client) -> None:
+        self.frame = frame
+        self.api = frame.api
+        self.version = frame.version
+        self.body: Any = frame.body
+        """What the API's codec made of the frame: a named tuple of `wire.schema`, or a value of `wire.fetch` or
+        `wire.produce`."""
+        self.client = client
+        self.on_gone: Callable[[], None] | None = None
+        """Set by whoever parks it: called if the client goes away first."""
+        self._done = False
+
+    @property
+    def done(self) -> bool:
+        return self._done
+
+    def answer(self, body: Body) -> None:
+        self._finish(body)
+
+    def silence(self) -> None:
+        """End it without an answer; the client's next request may come."""
+        self._finish(None)
+
+    def gone(self) -> None:
+        """The client went away."""
+        if not self._done:
+            self._done = True
+            if self.on_gone is not None:
+                self.on_gone()
+
+    def _finish(self, body: Body | None) -> None:
+        if not self._done:
+            self._done = True
+            self.client.finish(self, body)

@@ -1,0 +1,43 @@
+"""The broker's bounds: every one a number with its reason.
+
+They stand in one value so that a test can make each small, and so that nothing is bounded in two places. What bounds
+groups is in `group.coordinator.settings`, what bounds logs in `storage`, what bounds a message's parts in `wire`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.wire.frames import MAX_FRAME_BYTES, MAX_FRAME_BYTES_BEFORE_LOGIN
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Times are seconds, because only the event loop uses them."""
+
+    max_connections: int = 256
+    """A client keeps two or three connections; 256 serve some eighty clients and stay below every file limit."""
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    max_frame_bytes_before_login: int = MAX_FRAME_BYTES_BEFORE_LOGIN
+    max_bytes_in_flight: int = 128 * MIB
+    """Buffers of all requests being received or worked on. Whoever needs more waits until others are done."""
+    max_response_bytes: int = 16 * MIB
+    """Records in one fetch answer. A single larger batch is still sent, or nobody could ever read past it."""
+    max_bytes_unsent: int = 128 * MIB
+    """Answers that clients are slow to take. Beyond, fetches get one batch at a time."""
+    frame_seconds: float = 10.0
+    """To finish a frame once its first byte came; also for a TLS hand-shake, and for a login where one is required."""
+    idle_seconds: float = 600.0
+    """Kafka's connections.max.idle.ms is ten minutes too; clients reconnect by themselves."""
+    max_fetch_wait_seconds: float = 60.0
+    """A fetch waits at most this long for records, whatever it asks for. Clients ask for half a second."""
+    max_topics: int = 10_000
+    """Every topic costs a folder and an entry in each client's metadata."""
+    max_partitions: int = 20_000
+    """In all. Each costs a few files and some memory; Kafka recommends 4,000 for a broker of its own."""
+    max_partitions_per_topic: int = 10_000
+    max_acls: int = 10_000
+    """Rules are searched for every request of a user who is not an administrator."""

@@ -1,0 +1,211 @@
+"""The server: listeners, connections, and what bounds them. It knows frames, and hands them to a dispatcher.
+
+Rules. Connections are counted when they are accepted, before a TLS hand-shake costs anything. One sweep a second looks
+for frames, hand-shakes and logins that take too long, and for silent connections: a timer per frame would cost more
+than serving it. Stopping closes the listeners first, then everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable, Coroutine
+
+from holdfast.broker.connection import Connection
+from holdfast.broker.limits import Limits
+from holdfast.model import HoldfastError
+
+log = logging.getLogger("holdfast.broker")
+
+BACKLOG = 128
+"""Connections the system holds while we are busy."""
+ACCEPT_PAUSE_SECONDS = 0.1
+"""After the system refused an accept (out of files), before trying again."""
+
+STOP_TURNS = 100
+"""Turns of the event loop that closing connections may take to say goodbye; plain ones need two, TLS a few more."""
+
+Dispatch = Callable[[Connection, memoryview], None]
+
+
+class Server:
+    """Implements `connection.Server`."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        dispatch: Dispatch,
+        tls: ssl.SSLContext | None = None,
+        login_required: bool = False,
+    ) -> None:
+        self.limits = limits
+        self.now = time.monotonic
+        self.bytes_in_flight = 0
+        self.serve = dispatch
+        self._tls = tls
+        self._login_required = login_required
+        self._sockets: list[socket.socket] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: set[Connection] = set()
+        self._opening = 0
+        """Accepted, and still in their hand-shake."""
+        self._refusing = False
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    # Listening
+
+    def listen(self, host: str, port: int, *, node_id: int) -> int:
+        """Take connections for one of the advertised brokers; returns the port."""
+        listener = _bind(host, port)
+        self._sockets.append(listener)
+        self._spawn(self._accept(listener, node_id))
+        if self._sweeper is None:
+            self._sweep()
+        return int(listener.getsockname()[1])
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listener: socket.socket, node_id: int) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                taken, address = await loop.sock_accept(listener)
+            except OSError as error:
+                log.warning("accepting a connection failed: %s", error)
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            if self.connection_count >= self.limits.max_connections:
+                self._refuse(taken, address[0])
+                continue
+            self._refusing = False
+            self._opening += 1
+            self._spawn(self._open(taken, address[0], node_id))
+
+    def _refuse(self, taken: socket.socket, host: str) -> None:
+        """One line when refusing begins, not one for every attempt."""
+        taken.close()
+        if not self._refusing:
+            self._refusing = True
+            log.warning("%s: connection refused: there are %d already", host, self.limits.max_connections)
+
+    async def _open(self, taken: socket.socket, host: str, node_id: int) -> None:
+        loop = asyncio.get_running_loop()
+        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        timeout = self.limits.frame_seconds if self._tls is not None else None
+
+        def connection() -> Connection:
+            return Connection(self, host=host, node_id=node_id, login_required=self._login_required)
+
+        try:
+            await loop.connect_accepted_socket(connection, taken, ssl=self._tls, ssl_handshake_timeout=timeout)
+        except (TimeoutError, OSError) as error:
+            log.warning("%s: connection closed: %s", host, str(error) or type(error).__name__)
+            taken.close()
+        finally:
+            self._opening -= 1
+
+    # Connections
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections) + self._opening
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        return frozenset(self._connections)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return sum(connection.unsent_bytes for connection in self._connections)
+
+    def joined(self, connection: Connection) -> None:
+        self._connections.add(connection)
+
+    def left(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    def buffers_freed(self) -> None:
+        for connection in tuple(self._connections):
+            connection.memory_freed()
+
+    # Limits in time
+
+    def _sweep(self) -> None:
+        limits = self.limits
+        now = self.now()
+        for connection in tuple(self._connections):
+            self._check(connection, now)
+        interval = min(1.0, limits.frame_seconds / 4, limits.idle_seconds / 4)
+        self._sweeper = asyncio.get_running_loop().call_later(interval, self._sweep)
+
+    def _check(self, connection: Connection, now: float) -> None:
+        limits = self.limits
+        silent = now - connection.last_activity
+        if connection.closed:
+            if silent > limits.frame_seconds:
+                connection.abort()
+        elif connection.busy:
+            return
+        elif connection.frame_began is not None and now - connection.frame_began > limits.frame_seconds:
+            connection.close(f"a frame was not complete after {limits.frame_seconds:g} s")
+        elif not connection.authenticated and now - connection.began > limits.frame_seconds:
+            connection.close(f"no login within {limits.frame_seconds:g} s")
+        elif silent > limits.idle_seconds:
+            connection.close()
+        elif silent > 1.0:
+            connection.trim()
+
+    # Stopping
+
+    async def stop(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for listener in self._sockets:
+            listener.close()
+        for connection in tuple(self._connections):
+            connection.abort()
+        # Aborted connections report their end in the loop's next turns.
+        for _ in range(STOP_TURNS):
+            if self._connections:
+                await asyncio.sleep(0)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise _cannot_listen(host, port, error) from error
+    return listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> HoldfastError:
+    return HoldfastError(
+        "CANNOT_LISTEN",
+        f"{host}:{port} can't be listened on: {error.strerror or error}.",
+        "Choose another --listen address; port 0 takes a free one.",
+    )

@@ -1,0 +1,112 @@
+"""What the APIs share: the store, the groups, the advertised brokers, who may do what, and fetches that wait.
+
+One object per broker, built by `broker.Broker`. Handlers take it as an argument; none keeps state of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from holdfast.broker.clock import Clock
+from holdfast.broker.exchange import Exchange
+from holdfast.broker.groups import Groups
+from holdfast.broker.limits import Limits
+from holdfast.broker.security.rules import Operation, Resource, Rules
+from holdfast.broker.security.users import Users
+from holdfast.broker.settings import BrokerSettings
+from holdfast.broker.storage.log import Log
+from holdfast.broker.storage.store import Store
+from holdfast.broker.storage.topics import Topic
+from holdfast.broker.waiting import Waiting
+from holdfast.model import ErrorCode, TopicPartition
+
+LEADER_EPOCH = 0
+"""The only one there is: leaders never change."""
+NO_OPERATIONS = -(1 << 31)
+"""Kafka's "not asked for" in fields that list allowed operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One advertised broker. All of them are this process."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class State:
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        clock: Clock,
+        groups: Groups,
+        users: Users,
+        unsent_bytes: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self.limits: Limits = settings.limits
+        self.store = store
+        self.clock = clock
+        self.groups = groups
+        self.users = users
+        self.rules: Rules = users.rules
+        self.unsent_bytes = unsent_bytes
+        self.waiting = Waiting()
+        self.nodes: tuple[Node, ...] = ()
+        """Set once the listeners know their ports."""
+        self.cluster_id = base64.urlsafe_b64encode(store.cluster_id.bytes).decode().rstrip("=")
+
+    # Topics
+
+    def replicas(self, topic: Topic, partition: int) -> tuple[int, ...]:
+        """The brokers that hold a partition, its leader first."""
+        if topic.replicas:
+            return topic.replicas[partition]
+        return (self.nodes[partition % len(self.nodes)].node_id,)
+
+    def topic(self, name: str, topic_id: UUID | None) -> Topic | None:
+        """By name, or by id where the message has one."""
+        return self.store.topic(name) if topic_id is None else self.store.topic_by_id(topic_id)
+
+    def log(self, topic: Topic, partition: int) -> Log | None:
+        """A partition's log, None if there is no such partition."""
+        return self.store.log_of(topic, partition) if 0 <= partition < topic.partitions else None
+
+    def partition_exists(self, partition: TopicPartition) -> bool:
+        topic = self.store.topic(partition.topic)
+        return topic is not None and 0 <= partition.partition < topic.partitions
+
+    def partition_count(self) -> int:
+        return sum(topic.partitions for topic in self.store.topics())
+
+    # Who may do what
+
+    def may(self, exchange: Exchange, operation: Operation, resource: Resource, name: str) -> bool:
+        return self.rules.allow(exchange.client.principal, operation, resource, name)
+
+    def topic_refusal(self, exchange: Exchange, operation: Operation, name: str) -> ErrorCode:
+        """NONE if the topic may be used so. A topic that may not even be seen looks like one that is not there."""
+        if self.may(exchange, operation, Resource.TOPIC, name):
+            return ErrorCode.NONE
+        if self.may(exchange, Operation.DESCRIBE, Resource.TOPIC, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def group_refusal(self, exchange: Exchange, operation: Operation, name: str) -> ErrorCode:
+        allowed = self.may(exchange, operation, Resource.GROUP, name)
+        return ErrorCode.NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+    def cluster_refusal(self, exchange: Exchange, operation: Operation) -> ErrorCode:
+        allowed = self.may(exchange, operation, Resource.CLUSTER, "")
+        return ErrorCode.NONE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    def operations(self, exchange: Exchange, resource: Resource, name: str) -> int:
+        """The allowed operations as Kafka's bit field."""
+        return self.rules.bits(exchange.client.principal, resource, name)

@@ -1,0 +1,66 @@
+"""Creating topics, for the two APIs that do: bounds of the whole broker, and where replicas are said to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.broker.state import State
+from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.storage.topics import Topic
+from holdfast.model import ErrorCode
+
+DEFAULT_REPLICAS = 1
+"""Kafka's default.replication.factor."""
+
+
+def create(
+    state: State,
+    name: str,
+    *,
+    partitions: int = -1,
+    replication: int = -1,
+    assignments: Sequence[Sequence[int]] = (),
+    configs: Mapping[str, str] | None = None,
+    validate_only: bool = False,
+) -> Topic:
+    """Create a topic, or raise a StorageError. -1 stands for the broker's default."""
+    if assignments:
+        partitions = len(assignments)
+    elif partitions == -1:
+        partitions = state.settings.default_partitions
+    check_room(state, topics=1, partitions=max(partitions, 0))
+    replicas = check_assignments(state, assignments) if assignments else spread(state, 0, partitions, replication)
+    return state.store.create_topic(name, partitions, configs=configs, replicas=replicas, validate_only=validate_only)
+
+
+def check_room(state: State, *, topics: int, partitions: int) -> None:
+    limits = state.limits
+    if len(state.store.topics()) + topics > limits.max_topics:
+        raise StorageError(
+            ErrorCode.POLICY_VIOLATION, f"There are {limits.max_topics} topics already.", "Delete some first."
+        )
+    if state.partition_count() + partitions > limits.max_partitions:
+        what = f"{partitions} partitions more would be over {limits.max_partitions} in all."
+        raise StorageError(ErrorCode.POLICY_VIOLATION, what, "Use fewer, or delete topics first.")
+
+
+def spread(state: State, first: int, count: int, replication: int) -> list[list[int]]:
+    """Replica lists for new partitions, leaders round the brokers in turn. Empty for one broker: there is no choice."""
+    factor = DEFAULT_REPLICAS if replication == -1 else replication
+    nodes = [node.node_id for node in state.nodes]
+    if not 0 < factor <= len(nodes):
+        what = f"A replication factor of {factor} needs as many brokers, and there are {len(nodes)}."
+        raise StorageError(ErrorCode.INVALID_REPLICATION_FACTOR, what, f"Use 1 to {len(nodes)}, or --rack for more.")
+    if len(nodes) == 1:
+        return []
+    numbers = range(first, first + max(count, 0))
+    return [[nodes[(number + step) % len(nodes)] for step in range(factor)] for number in numbers]
+
+
+def check_assignments(state: State, assignments: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    known = {node.node_id for node in state.nodes}
+    for brokers in assignments:
+        if not brokers or len(set(brokers)) != len(brokers) or not known.issuperset(brokers):
+            what = f"{list(brokers)} is not a list of different brokers of {sorted(known)}."
+            raise StorageError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what, "Name each broker once.")
+    return assignments
