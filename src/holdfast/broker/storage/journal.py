@@ -129,7 +129,7 @@ class Journal:
         file = self._files.open(self._path, create=True)
         self._size = file.size()
         salt = _read_header(file.pread(_HEADER_BYTES, 0))
-        if salt is not None:
+        if salt is not None and self._size >= _HEADER_BYTES:
             self._salt = salt
             return file
         if self._size > _HEADER_BYTES:
