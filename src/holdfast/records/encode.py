@@ -96,7 +96,13 @@ def encode_batch(
 
 
 def encode_marker(
-    *, offset: int, timestamp: int, producer: Producer, commit: bool, coordinator_epoch: int = 0
+    *,
+    offset: int,
+    timestamp: int,
+    producer: Producer,
+    commit: bool,
+    coordinator_epoch: int = 0,
+    leader_epoch: int = -1,
 ) -> bytes:
     """The control batch that ends a transaction."""
     record = Record(
@@ -105,7 +111,7 @@ def encode_marker(
         key=_MARKER_KEY.pack(0, 1 if commit else 0),
         value=_MARKER_VALUE.pack(0, coordinator_epoch),
     )
-    return encode_batch([record], producer=producer, transactional=True, control=True)
+    return encode_batch([record], producer=producer, transactional=True, control=True, leader_epoch=leader_epoch)
 
 
 def with_crc(batch: bytes) -> bytes:
