@@ -28,7 +28,9 @@ class MemberPlan:
     poll_ms: float = 500.0
     """How often the application is heard of. Real ones poll more often; nothing depends on it below the limits."""
     listener_ms: float = 1.0
-    """How long each call of the listener takes."""
+    """How long a call of the listener takes that has something to say."""
+    batch_ms: float = 0.0
+    """How long the application works on what one poll gave it: so long a call of the listener may have to wait."""
     listener_raises: bool = False
     commit_on_revoke: bool = True
     speed: float = 4.0

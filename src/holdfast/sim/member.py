@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from random import Random
 from typing import Any, Protocol
 
 from holdfast.assign import by_name
@@ -34,6 +35,7 @@ from holdfast.group.member import (
     MetadataChanged,
     Notified,
     Notify,
+    OnAssignment,
     Phase,
     Plan,
     PlanFailed,
@@ -88,6 +90,7 @@ class Surroundings(Protocol):
 
     config: WorldConfig
     clock: Clock
+    random: Random
     network: Network
     broker: SimBroker
 
@@ -333,7 +336,11 @@ class SimMember:
     def _next_notice(self) -> None:
         if self._notices and not self._calling and not self.hung and not self.dead:
             self._calling = True
-            self._call(self._notices.popleft(), 0, {})
+            notice = self._notices.popleft()
+            if self.plan.batch_ms and self.app.lanes:
+                self.later(self.world.random.uniform(0.0, self.plan.batch_ms), self._call, notice, 0, {})
+            else:
+                self._call(notice, 0, {})
 
     def _call(self, notice: Notify, index: int, positions: dict[TopicPartition, int]) -> None:
         """Make one call of a notice; the next one comes when the listener has returned."""
@@ -366,16 +373,12 @@ class SimMember:
                 self._call(notice, index + 1, positions)
 
     def _tell_listener(self, call: Call, *go_on: Any) -> None:
-        match call:
-            case Revoked(partitions):
-                self._note_call("revoked", partitions)
-            case Lost(partitions):
-                self._note_call("lost", partitions)
-            case Assigned(partitions, _):
-                self._note_call("assigned", partitions)
+        words = {Revoked: "revoked", Lost: "lost", Assigned: "assigned"}
+        partitions = () if isinstance(call, OnAssignment) else call.partitions
+        self._note_call(words[type(call)], partitions)
         if self.plan.listener_raises:
             self.trace("listener-raised")
-        self.later(self.plan.listener_ms, *go_on)
+        self.later(self.plan.listener_ms if partitions else 0.0, *go_on)
 
     def _open_lanes(self) -> None:
         """Process what is owned now, from the handed-over position or the committed one."""

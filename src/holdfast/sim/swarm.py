@@ -1,0 +1,271 @@
+"""Random worlds, many of them: a seed gives a whole configuration, printed first, and its history is checked.
+
+    holdfast sim --swarm --seeds 1000 --jobs 2        on the first violation: exit code 1 and the command that replays it
+    holdfast sim --world 4711                         that world, step by step
+
+Each world has a safety phase under faults and a liveness phase on a healed world. The draw favours trouble: short
+timeouts, faults close together, members of several makes in one group.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
+from random import Random
+from typing import Protocol
+
+from holdfast.model import HoldfastError
+from holdfast.sim.config import Happening, MemberPlan, WorldConfig
+from holdfast.sim.network import NetworkProfile
+from holdfast.sim.world import World
+
+CHUNK = 8
+"""Worlds per order to a worker: large enough to hide the ordering, small enough for visible progress."""
+
+MAX_SEEDS, MAX_JOBS = 10_000_000, 256
+
+COOPERATIVE, EAGER, BOTH = ("cooperative-sticky",), ("range",), ("cooperative-sticky", "range")
+MIXES: tuple[tuple[tuple[str, ...], ...], ...] = (
+    (COOPERATIVE,),
+    (COOPERATIVE,),
+    (COOPERATIVE,),
+    (("sticky",),),
+    (EAGER, ("range", "roundrobin")),
+    (BOTH, EAGER),
+    (BOTH, COOPERATIVE),
+)
+"""Which assignors the members of a world have: alike mostly, and half migrated in both bounces of KIP-429's way."""
+
+MEMBER_FAULTS = (
+    "crash", "crash", "bounce", "bounce", "restart", "restart", "hang", "hang", "freeze", "freeze", "leave", "drain",
+    "cut", "mute", "deafen", "subscribe", "enforce", "slow", "twin",
+)  # fmt: skip
+WORLD_FAULTS = ("join", "join", "grow", "create", "delete", "broker-crash", "broker-crash")
+
+
+def random_world(seed: int) -> WorldConfig:
+    """The world of a seed."""
+    random = Random(seed)
+    count = random.choice((1, 2, 2, 3, 3, 4, 5, 6))
+    topics = tuple((name, random.randint(1, 6)) for name in ("orders", "pay", "log")[: random.choice((1, 1, 2, 3))])
+    mix = random.choice(MIXES)
+    static_share = random.choice((0.0, 0.0, 0.5, 1.0))
+    foreign_share = random.choice((0.0, 0.0, 0.3, 1.0))
+    quiet = random.random() < 0.15
+    duration = random.uniform(15_000, 45_000)
+    names = [f"c{number}" for number in range(count)]
+    session = random.choice((6_000, 6_000, 10_000))
+    members = tuple(
+        _random_member(random, name, session, mix, topics, static=static_share, foreign=foreign_share) for name in names
+    )
+    return WorldConfig(
+        seed=seed,
+        members=members,
+        topics=topics,
+        happenings=tuple(_random_happenings(random, names, topics, duration)),
+        duration_ms=duration,
+        network=_random_network(random, quiet=quiet),
+        initial_delay_ms=random.choice((0.0, 200.0, 3_000.0)),
+        append_ms=random.choice((0.0, 5.0)),
+        request_timeout_ms=random.choice((1_000.0, 5_000.0)),
+        metadata_ms=random.choice((1_000.0, 5_000.0)),
+        crash_on_append=0.0 if quiet else random.choice((0.0, 0.0, 0.0, 0.03)),
+        heals=True,
+    )
+
+
+def _random_member(
+    random: Random,
+    name: str,
+    session: int,
+    mix: tuple[tuple[str, ...], ...],
+    topics: tuple[tuple[str, int], ...],
+    *,
+    static: float,
+    foreign: float,
+) -> MemberPlan:
+    max_poll = random.choice((6_000, 8_000, 12_000))
+    wanted = [topic for topic, _ in topics]
+    return MemberPlan(
+        name=name,
+        assignors=random.choice(mix),
+        topics=tuple(wanted if random.random() < 0.8 else wanted[:1]),
+        instance_id=f"i-{name}" if random.random() < static else None,
+        start_ms=random.choice((0.0, random.uniform(0, 6_000))),
+        session_timeout_ms=session,
+        heartbeat_interval_ms=random.choice((1_000, 2_000)),
+        max_poll_interval_ms=max_poll,
+        commit_interval_ms=random.choice((1_000.0, 2_500.0)),
+        poll_ms=max_poll / 4.0,
+        listener_ms=random.choice((0.0, 1.0, 50.0, 500.0)),
+        batch_ms=random.choice((0.0, 0.0, 100.0)),
+        listener_raises=random.random() < 0.1,
+        commit_on_revoke=random.random() < 0.85,
+        foreign=random.random() < foreign,
+        instant_rejoin=random.random() < 0.9,
+        hand_over_offsets=random.random() < 0.9,
+        pokes=random.random() < 0.3,
+    )
+
+
+def _random_network(random: Random, *, quiet: bool) -> NetworkProfile:
+    if quiet:
+        return NetworkProfile(delay_ms=random.choice((0.1, 0.5)))
+    return NetworkProfile(
+        delay_ms=random.choice((0.1, 0.5, 5.0)),
+        jitter_ms=random.choice((0.0, 1.0, 20.0, 200.0)),
+        loss=random.choice((0.0, 0.0, 0.005, 0.03)),
+        duplicate=random.choice((0.0, 0.0, 0.02)),
+    )
+
+
+def _random_happenings(
+    random: Random, names: list[str], topics: tuple[tuple[str, int], ...], duration: float
+) -> Iterator[Happening]:
+    """Clustered, because faults that meet are the ones that hurt."""
+    centre = random.uniform(2_000, duration)
+    for _ in range(random.randint(0, 9)):
+        if random.random() < 0.4:
+            centre = random.uniform(1_000, duration)
+        at = round(min(duration - 1.0, max(500.0, random.gauss(centre, 1_000))), 1)
+        if random.random() < 0.75:
+            yield _random_member_fault(random, random.choice(names), at)
+        else:
+            yield _random_world_fault(random, topics, at)
+
+
+def _random_member_fault(random: Random, name: str, at: float) -> Happening:
+    kind = random.choice(MEMBER_FAULTS)
+    lasts = 0.0
+    if kind in ("hang", "freeze", "cut", "mute", "deafen", "restart", "bounce"):
+        lasts = round(
+            random.choice((random.uniform(10, 500), random.uniform(500, 5_000), random.uniform(5_000, 20_000)))
+        )
+    elif kind == "slow":
+        lasts = random.choice((500.0, 3_000.0))
+    return Happening(at_ms=at, kind=kind, target=name, lasts_ms=lasts, amount=random.randint(0, 1))
+
+
+def _random_world_fault(random: Random, topics: tuple[tuple[str, int], ...], at: float) -> Happening:
+    kind = random.choice(WORLD_FAULTS)
+    topic = random.choice(topics)[0]
+    if kind == "grow":
+        return Happening(at_ms=at, kind=kind, target=topic, amount=random.randint(2, 9))
+    if kind == "create":
+        return Happening(at_ms=at, kind=kind, target="late", amount=random.randint(1, 3))
+    if kind == "delete":
+        return Happening(at_ms=at, kind=kind, target=topics[-1][0])
+    lasts = round(random.uniform(50, 4_000)) if kind == "broker-crash" else 0.0
+    return Happening(at_ms=at, kind=kind, lasts_ms=lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A world in which an invariant broke."""
+
+    seed: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a batch of worlds came to."""
+
+    worlds: int
+    calls: int
+    rounds: int
+    findings: tuple[Finding, ...]
+
+
+def run_worlds(first: int, count: int) -> Tally:
+    """Run the worlds of these seeds, up to the first finding."""
+    calls = rounds = 0
+    for number in range(count):
+        seed = first + number
+        try:
+            result = World(random_world(seed), keep_records=False).run()
+        except Exception as error:  # noqa: BLE001 — whatever a world raises is a finding with a seed, not a crash of the swarm
+            return Tally(number + 1, calls, rounds, (Finding(seed, f"{type(error).__name__}: {error}"),))
+        calls += result.calls
+        rounds += result.rounds
+        if result.violations:
+            return Tally(number + 1, calls, rounds, (Finding(seed, str(result.violations[0])),))
+    return Tally(count, calls, rounds, ())
+
+
+class Show(Protocol):
+    def __call__(self, text: str, *, final: bool) -> None: ...
+
+
+def run_swarm(*, first: int, count: int, jobs: int, as_json: bool, show: Show) -> int:
+    """Run many worlds in several processes. The exit code: 0 if all is well, 1 with the first finding."""
+    if not (1 <= count <= MAX_SEEDS and 1 <= jobs <= MAX_JOBS and first >= 0):
+        raise HoldfastError(
+            "BAD_SWARM", f"{count} worlds in {jobs} jobs can't be run.", f"Use 1 to {MAX_SEEDS} and 1 to {MAX_JOBS}."
+        )
+    began = time.monotonic()
+    done = calls = rounds = 0
+    finding: Finding | None = None
+    for tally in _tallies(first, count, jobs):
+        done += tally.worlds
+        calls += tally.calls
+        rounds += tally.rounds
+        for each in tally.findings:
+            finding = each if finding is None or each.seed < finding.seed else finding
+        spent = time.monotonic() - began
+        show(f"{done}/{count} worlds · {rounds} rounds · {done / spent:.0f} worlds/s", final=False)
+    spent = time.monotonic() - began
+    if as_json:
+        show(
+            json.dumps(
+                {
+                    "worlds": done,
+                    "rounds": rounds,
+                    "calls": calls,
+                    "seconds": round(spent, 3),
+                    "finding": None if finding is None else {"seed": finding.seed, "what": finding.what},
+                }
+            ),
+            final=True,
+        )
+    elif finding is None:
+        show(
+            f"{done} worlds, {rounds} rounds, {spent:.1f} s, {done / spent:.0f} worlds/s: every invariant held",
+            final=True,
+        )
+    else:
+        show(f"world {finding.seed}: {finding.what}\nreplay it: holdfast sim --world {finding.seed}", final=True)
+    return 0 if finding is None else 1
+
+
+def _tallies(first: int, count: int, jobs: int) -> Iterator[Tally]:
+    """In chunks, as they come; after a finding no new chunk is begun."""
+    chunks = iter([(first + start, min(CHUNK, count - start)) for start in range(0, count, CHUNK)])
+    if jobs == 1:
+        for chunk in chunks:
+            tally = run_worlds(*chunk)
+            yield tally
+            if tally.findings:
+                return
+        return
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("forkserver")) as pool:
+        running: set[Future[Tally]] = set()
+        stopped = False
+        while True:
+            while not stopped and len(running) < 2 * jobs:
+                chunk = next(chunks, (0, 0))
+                if chunk[1] == 0:
+                    stopped = True
+                    break
+                running.add(pool.submit(run_worlds, *chunk))
+            if not running:
+                return
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                tally = future.result()
+                stopped = stopped or bool(tally.findings)
+                yield tally
