@@ -1,0 +1,545 @@
+"""`holdfast.Consumer`: the surface of `confluent_kafka.Consumer`, with handovers that take milliseconds.
+
+One thread polls; it makes the listener's calls and is the only one that touches librdkafka. The control plane lives on
+its own thread and hands calls over in order. Records of kept partitions flow between two calls of one round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import confluent_kafka as ck
+
+from holdfast.client import config as cfg
+from holdfast.client.control import ControlPlane, PendingCall, now_ms
+from holdfast.client.data import RESET, DataPlane
+from holdfast.client.errors import as_kafka_exception, no_offset, refused
+from holdfast.client.listener import Listener, callbacks
+from holdfast.client.tracing import open_trace
+from holdfast.group import member as mb
+from holdfast.group.messages import CommitAnswer, OffsetEntry
+from holdfast.model import NOBODY, ErrorCode, HoldfastError, TopicPartition
+
+SLICE_S = 0.005
+"""How long librdkafka may block at a time: a call for the listener waits this long at the most."""
+
+BUSY_SLICE_S = 0.001
+"""The same while a round is under way."""
+
+CLOSE_TIMEOUT_S = 10.0
+"""How long close() waits for the coordinator to hear of it; the session timeout does the rest."""
+
+COMMIT_TIMEOUT_S = 60.0
+REVOKE_COMMIT_TIMEOUT_S = 5.0
+"""The commit before a revoke is one, and bounded: the group waits for it (KAFKA-13310)."""
+
+
+class Consumer:
+    """A member of a consumer group, or a reader of partitions it was given by hand."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, logger: Any = None, **more: Any) -> None:
+        self._config = cfg.parse({**(config or {}), **more})
+        self._data = DataPlane(self._config.librdkafka(), logger=logger, reset=self._config.auto_offset_reset)
+        self._trace = open_trace(self._config)
+        self._polled_at = now_ms()
+        self._control: ControlPlane | None = None
+        self._listener = Listener()
+        self._subscribed = False
+        self._closed = False
+        self._stored: dict[TopicPartition, OffsetEntry] = {}
+        self._next_auto_commit = now_ms() + self._config.auto_commit_interval_ms
+        self._positions: dict[TopicPartition, int] = {}
+        self._handed: dict[TopicPartition, OffsetEntry] = {}
+        self._touched = False
+        self._raise: BaseException | None = None
+        self._commit_reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
+        self._serving = False
+
+    # -- subscription
+
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        on_assign: Callable[..., Any] | None = None,
+        on_revoke: Callable[..., Any] | None = None,
+        on_lost: Callable[..., Any] | None = None,
+        *,
+        listener: Listener | None = None,
+    ) -> None:
+        """Become a member that wants these topics; a name that starts with ^ is a pattern."""
+        self._open()
+        if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
+            raise TypeError("expected list of topic unicode strings")
+        self._listener = listener or callbacks(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        self._subscribed = True
+        self._polled_at = now_ms()
+        self._plane().subscribe(list(topics))
+
+    def unsubscribe(self) -> None:
+        self._open()
+        if self._control is not None and self._subscribed:
+            self._control.feed(mb.Unsubscribe())
+            self._serve_until(lambda plane: plane.state.phase is mb.Phase.UNSUBSCRIBED, CLOSE_TIMEOUT_S)
+        self._subscribed = False
+        self._data.replace([])
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        self._plane().feed(mb.Enforce(reason))
+
+    # -- records
+
+    def poll(self, timeout: float | None = None) -> ck.Message | None:
+        """One record, event or error; None when none came in time. Listener calls are made from here."""
+        self._open()
+        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        while True:
+            self._serve()
+            message = self._data.handle.poll(self._slice(deadline))
+            if message is not None:
+                self._touched = True
+                return message
+            if deadline is not None and time.monotonic() >= deadline:
+                self._serve()
+                return None
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
+        """Up to so many records; fewer when the time is up."""
+        self._open()
+        if not 0 <= num_messages <= 1_000_000:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        deadline = None if timeout < 0 else time.monotonic() + timeout
+        messages: list[ck.Message] = []
+        while True:
+            if self._serve() and messages:
+                return messages  # what was returned before a revoke is not mixed with what comes after
+            messages += self._data.handle.consume(num_messages - len(messages), self._slice(deadline))
+            if messages:
+                self._touched = True
+            if len(messages) >= num_messages or (deadline is not None and time.monotonic() >= deadline):
+                return messages
+
+    def _slice(self, deadline: float | None) -> float:
+        plane = self._control
+        busy = plane is not None and self._subscribed and plane.state.phase is not mb.Phase.STABLE
+        slice_s = BUSY_SLICE_S if busy else SLICE_S
+        return slice_s if deadline is None else max(0.0, min(slice_s, deadline - time.monotonic()))
+
+    # -- what the group wants of the polling thread
+
+    def _serve(self) -> bool:
+        """Make the calls that wait, commit when it is time. True when partitions changed hands."""
+        self._polled_at = now = now_ms()
+        plane = self._control
+        if plane is None:
+            return False
+        if plane.failure is not None:
+            failure, plane.failure = plane.failure, None
+            raise as_kafka_exception(failure)
+        changed = bool(plane.calls) and self._make_calls(plane)
+        if self._config.auto_commit and now >= self._next_auto_commit:
+            self._auto_commit(plane, now)
+        if self._subscribed and plane.state.phase is mb.Phase.EVICTED:
+            plane.feed(mb.Polled())
+        while self._commit_reports:
+            error, partitions = self._commit_reports.popleft()
+            if self._config.on_commit is not None:
+                self._config.on_commit(error, partitions)
+        if self._raise is not None:
+            raised, self._raise = self._raise, None
+            raise raised
+        return changed
+
+    def _make_calls(self, plane: ControlPlane) -> bool:
+        if self._serving:  # poll inside a callback: the calls behind it wait
+            return False
+        changed = False
+        self._serving = True
+        try:
+            while plane.calls and plane.calls[0].ready:
+                pending = plane.calls.popleft()
+                changed |= self._make_call(plane, pending)
+                if pending.last:
+                    plane.feed(mb.Notified(pending.serial, self._positions))
+                    self._positions = {}
+                    if self._handed:  # ahead of any commit of the application's own: they share one connection
+                        plane.submit(_quietly(plane.commit(self._handed)))
+                        self._handed = {}
+        finally:
+            self._serving = False
+        return changed
+
+    def _make_call(self, plane: ControlPlane, pending: PendingCall) -> bool:
+        """One call, whatever it raises: the first error comes out of poll when all are made (KIP-429)."""
+        match pending.call:
+            case mb.Revoked(partitions):
+                self._revoke(plane, partitions)
+            case mb.Lost(partitions):
+                self._lose(partitions)
+            case mb.OnAssignment(protocol, assignment, membership):
+                with self._remembering():
+                    assignor = next(a for a in self._config.assignors if a.name == protocol)
+                    assignor.on_assignment(assignment, membership)
+                return False
+            case mb.Assigned(partitions):
+                self._assign(plane, pending, partitions)
+                return bool(partitions)
+        return True
+
+    def _revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
+        started = now_ms()
+        if self._config.auto_commit:
+            self._commit_before_revoke(plane, partitions)
+        with self._remembering():
+            self._listener.on_revoke(self, _listed(partitions))
+        # With hand-over the next owner starts where the application stood, unless the application commits for itself.
+        final = self._committable(partitions) if self._hands_over else {}
+        self._positions.update({p: entry.offset for p, entry in final.items()})
+        self._data.drop(partitions)
+        for partition in partitions:
+            self._stored.pop(partition, None)
+        self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started)
+
+    @property
+    def _hands_over(self) -> bool:
+        return self._config.inventions.offset_handover and self._config.auto_commit
+
+    def _commit_before_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
+        offsets = self._committable(partitions)
+        if not offsets:
+            return
+        future = plane.submit(plane.commit(offsets))
+        if self._hands_over:
+            return  # the positions travel with the join; the commit is for whoever looks at the group meanwhile
+        with contextlib.suppress(HoldfastError, TimeoutError):
+            future.result(REVOKE_COMMIT_TIMEOUT_S)
+
+    def _lose(self, partitions: frozenset[TopicPartition]) -> None:
+        self._data.drop(partitions)
+        for partition in partitions:
+            self._stored.pop(partition, None)
+        with self._remembering():
+            self._listener.on_lost(self, _listed(partitions))
+
+    def _assign(self, plane: ControlPlane, pending: PendingCall, partitions: frozenset[TopicPartition]) -> None:
+        started = now_ms()
+        with self._remembering():
+            self._listener.on_assign(self, _listed(partitions))
+        waiting = {p: pending.offsets.get(p) for p in partitions if p not in self._data.assigned}
+        self._data.add(waiting)
+        self._handed = {
+            p: OffsetEntry(offset) for p in sorted(pending.handed) if (offset := pending.offsets.get(p)) is not None
+        }
+        self._trace.callback("assigned", started, plane.state, partitions, now_ms() - started)
+
+    @contextlib.contextmanager
+    def _remembering(self) -> Any:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # a listener may raise anything; poll raises the first of them
+            if self._raise is None:
+                self._raise = error
+
+    # -- offsets
+
+    def _committable(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        """What an offset-less commit would commit: stored offsets, or where the application stands."""
+        wanted = set(partitions)
+        if not self._config.auto_offset_store:
+            return {p: entry for p, entry in sorted(self._stored.items()) if p in wanted}
+        return {p: OffsetEntry(offset) for p, offset in sorted(self._data.positions(wanted).items())}
+
+    def _auto_commit(self, plane: ControlPlane, now: float) -> None:
+        self._next_auto_commit = now + self._config.auto_commit_interval_ms
+        if not self._touched or not self._subscribed:
+            return
+        offsets = self._committable(self._data.assigned)
+        if offsets:
+            self._touched = False
+            plane.submit(self._report(plane, offsets))
+
+    async def _report(self, plane: ControlPlane, offsets: dict[TopicPartition, OffsetEntry]) -> None:
+        """Commit in the background; the outcome reaches on_commit from the next poll."""
+        try:
+            answer = await plane.commit(offsets, member=self._subscribed)
+        except HoldfastError as error:
+            self._commit_reports.append((as_kafka_exception(error).args[0], _with_offsets(offsets, None)))
+        else:
+            first = answer.first_error
+            error_ = None if first is ErrorCode.NONE else ck.KafkaError(int(first))
+            self._commit_reports.append((error_, _with_offsets(offsets, answer)))
+
+    def commit(
+        self,
+        message: ck.Message | None = None,
+        offsets: list[ck.TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> list[ck.TopicPartition] | None:
+        """Commit a record's successor, a list of offsets, or where the application stands."""
+        self._open()
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        if message is not None:
+            if message.error() is not None:
+                raise ck.KafkaException(message.error())
+            entries = _after(message)
+        elif offsets is not None:
+            entries = _entries(offsets)
+        else:
+            entries = self._committable(self._data.assigned)
+        if not entries:
+            raise no_offset()
+        plane = self._plane()
+        if asynchronous:
+            plane.submit(self._report(plane, entries))
+            return None
+        try:
+            answer = plane.call(plane.commit(entries, member=self._subscribed), COMMIT_TIMEOUT_S)
+        except HoldfastError as error:
+            raise as_kafka_exception(error) from None
+        if answer.errors and all(code is not ErrorCode.NONE for code in answer.errors.values()):
+            raise refused(answer.first_error)
+        return _with_offsets(entries, answer)
+
+    def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
+        """Keep an offset for the next commit. Only of partitions that are ours: another's would rewind the group."""
+        self._open()
+        if self._config.auto_offset_store:
+            raise ck.KafkaException(
+                ck.KafkaError(ck.KafkaError._INVALID_ARG, "enable.auto.offset.store must be false to store offsets")
+            )
+        if message is not None:
+            entries = _after(message)
+        else:
+            entries = _entries(offsets or [])
+        strangers = sorted(set(entries) - self._data.assigned)
+        if strangers:
+            names = ", ".join(map(str, strangers))
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._STATE, f"not assigned to this consumer: {names}"))
+        self._stored.update(entries)
+        self._touched = True
+
+    def committed(self, partitions: list[ck.TopicPartition], timeout: float | None = None) -> list[ck.TopicPartition]:
+        self._open()
+        plane = self._plane()
+        asked = tuple(TopicPartition(p.topic, p.partition) for p in partitions)
+        try:
+            answer = plane.call(plane.committed(asked), COMMIT_TIMEOUT_S if timeout is None else timeout)
+        except HoldfastError as error:
+            raise as_kafka_exception(error) from None
+        except TimeoutError:
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT, "the coordinator did not answer")) from None
+        if answer.error is not ErrorCode.NONE:
+            raise refused(answer.error)
+        found = answer.offsets
+        return [
+            ck.TopicPartition(p.topic, p.partition, found[p].offset, found[p].metadata)
+            if p in found
+            else ck.TopicPartition(p.topic, p.partition, ck.OFFSET_INVALID)
+            for p in asked
+        ]
+
+    # -- assignment and positions
+
+    def assign(self, partitions: list[ck.TopicPartition]) -> None:
+        """Take exactly these. Inside on_assign: start where the list says."""
+        self._open()
+        self._data.replace(self._started_at(partitions))
+
+    def unassign(self) -> None:
+        self._open()
+        self._data.replace([])
+
+    def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
+        self._open()
+        self._data.handle.incremental_assign(self._started_at(partitions))
+        self._data.assigned |= {TopicPartition(p.topic, p.partition) for p in partitions}
+
+    def incremental_unassign(self, partitions: list[ck.TopicPartition]) -> None:
+        self._open()
+        self._data.drop(TopicPartition(p.topic, p.partition) for p in partitions)
+
+    def _started_at(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
+        """Fill in committed offsets where the user named none, as a group member of librdkafka would."""
+        unnamed = [p for p in partitions if p.offset in (ck.OFFSET_INVALID, ck.OFFSET_STORED)]
+        if not unnamed:
+            return partitions
+        reset = RESET[self._config.auto_offset_reset]
+        found = {(p.topic, p.partition): p.offset if p.offset >= 0 else reset for p in self.committed(unnamed)}
+        return [
+            ck.TopicPartition(p.topic, p.partition, found.get((p.topic, p.partition), p.offset)) for p in partitions
+        ]
+
+    def assignment(self) -> list[ck.TopicPartition]:
+        self._open()
+        return list(self._data.handle.assignment())
+
+    def position(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
+        self._open()
+        return list(self._data.handle.position(partitions))
+
+    def seek(self, partition: ck.TopicPartition) -> None:
+        self._open()
+        self._data.handle.seek(partition)
+
+    def pause(self, partitions: list[ck.TopicPartition]) -> None:
+        self._open()
+        self._data.handle.pause(partitions)
+
+    def resume(self, partitions: list[ck.TopicPartition]) -> None:
+        self._open()
+        self._data.handle.resume(partitions)
+
+    # -- the cluster
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        self._open()
+        return (
+            self._data.handle.list_topics(topic, timeout) if topic else self._data.handle.list_topics(timeout=timeout)
+        )
+
+    def get_watermark_offsets(
+        self, partition: ck.TopicPartition, timeout: float | None = None, cached: bool = False
+    ) -> tuple[int, int] | None:
+        self._open()
+        return self._data.handle.get_watermark_offsets(partition, -1 if timeout is None else timeout, cached)
+
+    def offsets_for_times(
+        self, partitions: list[ck.TopicPartition], timeout: float | None = None
+    ) -> list[ck.TopicPartition]:
+        self._open()
+        return list(self._data.handle.offsets_for_times(partitions, -1 if timeout is None else timeout))
+
+    def cluster_id(self, timeout: float = -1) -> str | None:
+        self._open()
+        return self._data.handle.cluster_id(timeout)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        self._open()
+        self._data.handle.set_sasl_credentials(username, password)
+
+    # -- who we are
+
+    def memberid(self) -> str | None:
+        self._open()
+        return (self._control.state.membership.member_id or None) if self._control is not None else None
+
+    def consumer_group_metadata(self) -> bytes:
+        """What a transactional producer needs to commit in this member's name; librdkafka's own form of it."""
+        self._open()
+        membership = self._control.state.membership if self._control is not None else NOBODY
+        instance = self._config.instance_id
+        return (
+            b"CGMDv2:"
+            + membership.generation.to_bytes(4, "big", signed=True)
+            + self._config.group.encode()
+            + b"\x00"
+            + membership.member_id.encode()
+            + b"\x00"
+            + (b"\x01" if instance is None else b"\x00" + instance.encode() + b"\x00")
+        )
+
+    # -- the end
+
+    def drain(self, timeout: float = 0.0, reason: str = "drain") -> bool:
+        """Ask to hand over everything and leave; go on polling meanwhile. True once we are out of the group.
+
+        With a timeout this call waits and makes the listener's calls, but returns no records.
+        """
+        self._open()
+        plane = self._plane()
+        if plane.state.draining is None and not plane.closed():
+            plane.feed(mb.Drain(reason))
+        if timeout > 0:
+            self._serve_until(lambda p: p.closed(), timeout)
+        return plane.closed()
+
+    def close(self) -> None:
+        """Revoke, commit (if so configured), leave. A second close does nothing."""
+        if self._closed:
+            return
+        plane = self._control
+        try:
+            if plane is not None:
+                if not plane.closed():
+                    plane.feed(mb.Close("the consumer was closed"))
+                    self._serve_until(lambda p: p.closed(), CLOSE_TIMEOUT_S)
+                plane.stop()
+        finally:
+            self._closed = True
+            self._data.close()
+            self._trace.close()
+        if self._raise is not None:
+            raised, self._raise = self._raise, None
+            raise raised
+
+    def _serve_until(self, done: Callable[[ControlPlane], bool], timeout_s: float) -> None:
+        plane = self._plane()
+        deadline = time.monotonic() + timeout_s
+        while not done(plane) and time.monotonic() < deadline:
+            if plane.calls:
+                self._make_calls(plane)
+            time.sleep(BUSY_SLICE_S)
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        if self._closed:
+            raise RuntimeError("Consumer closed")
+
+    def _plane(self) -> ControlPlane:
+        if self._control is None:
+            plane = ControlPlane(self._config, trace=self._trace.write, last_poll=lambda: self._polled_at)
+            try:
+                plane.start()
+            except HoldfastError as error:
+                raise as_kafka_exception(error) from None
+            self._control = plane
+        return self._control
+
+
+async def _quietly(work: Any) -> None:
+    """For what is a courtesy to others: a handed-over offset is committed again with the next commit anyway."""
+    with contextlib.suppress(HoldfastError):
+        await work
+
+
+def _listed(partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:
+    return [ck.TopicPartition(p.topic, p.partition) for p in sorted(partitions)]
+
+
+def _after(message: ck.Message) -> dict[TopicPartition, OffsetEntry]:
+    """The position behind a record."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None or offset is None or offset < 0:
+        raise ValueError("this message carries no position: it is an event, not a record")
+    return {TopicPartition(topic, partition): OffsetEntry(offset + 1)}
+
+
+def _entries(offsets: Iterable[ck.TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+    return {
+        TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, metadata=p.metadata or "")
+        for p in offsets
+        if p.offset >= 0
+    }
+
+
+def _with_offsets(
+    entries: Mapping[TopicPartition, OffsetEntry], answer: CommitAnswer | None
+) -> list[ck.TopicPartition]:
+    listed = []
+    for partition, entry in sorted(entries.items()):
+        shown = ck.TopicPartition(partition.topic, partition.partition, entry.offset)
+        code = ErrorCode.NONE if answer is None else answer.errors.get(partition, ErrorCode.NONE)
+        if code is not ErrorCode.NONE:
+            with contextlib.suppress(AttributeError):
+                shown.error = ck.KafkaError(int(code))
+        listed.append(shown)
+    return listed

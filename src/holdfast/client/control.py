@@ -1,0 +1,272 @@
+"""The control plane: the member's machine on an asyncio loop in a thread of its own, and the doors to it.
+
+The polling thread never waits for the network to keep a partition going: what the listener must be told arrives as
+`calls`, in order, each with what it needs already fetched. Requests of the user's own (commit, committed) are run on
+the loop and awaited here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from holdfast.client.config import ConsumerConfig
+from holdfast.group import member as mb
+from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition, TraceRecord
+from holdfast.net.channel import GroupChannel
+from holdfast.net.cluster import Cluster
+from holdfast.net.config import client_config
+from holdfast.net.driver import Hooks, MemberDriver, open_ear
+
+T = TypeVar("T")
+
+START_TIMEOUT_S = 10.0
+"""How long a consumer waits for its control thread to be there; it needs milliseconds."""
+
+
+def now_ms() -> float:
+    return time.monotonic() * 1_000.0
+
+
+@dataclass(slots=True)
+class PendingCall:
+    """One call for the polling thread. `ready` is set once the start offsets of added partitions are known."""
+
+    serial: int
+    call: mb.Call
+    last: bool
+    offsets: dict[TopicPartition, int | None] = field(default_factory=dict)
+    handed: frozenset[TopicPartition] = frozenset()
+    error: HoldfastError | None = None
+    ready: bool = True
+
+
+class ControlPlane:
+    """One member of one group, for one consumer."""
+
+    def __init__(
+        self, config: ConsumerConfig, *, trace: Callable[[TraceRecord], None], last_poll: Callable[[], float]
+    ) -> None:
+        self.config = config
+        self.calls: deque[PendingCall] = deque()
+        self.failure: HoldfastError | None = None
+        self._trace = trace
+        self._last_poll = last_poll
+        self._loop = asyncio.new_event_loop()
+        self._driver: MemberDriver | None = None
+        self._cluster: Cluster | None = None
+        self._channel: GroupChannel | None = None
+        self._patterns: tuple[str, ...] = ()
+        self._names: frozenset[str] = frozenset()
+        self._watch: asyncio.Task[None] | None = None
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"holdfast-{config.group}", daemon=True)
+
+    # -- life
+
+    def start(self) -> None:
+        self._thread.start()
+        if not self._started.wait(START_TIMEOUT_S):
+            raise HoldfastError("CONTROL_PLANE", "the control thread did not start.", "The machine is overloaded?")
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._open())
+        except HoldfastError as error:
+            self.failure = error
+        finally:
+            self._started.set()
+        if self.failure is None:
+            self._loop.run_forever()
+        self._loop.run_until_complete(self._shut())
+        self._loop.close()
+
+    async def _open(self) -> None:
+        config = self.config
+        self._cluster = Cluster(client_config(config.raw))
+        self._channel = GroupChannel(self._cluster, config.group)
+        ear = endpoint = None
+        if config.inventions.poke:
+            with contextlib.suppress(OSError):  # no datagrams here: then pokes don't reach us, that's all
+                ear, endpoint = open_ear(_our_address(self._cluster.config.bootstrap[0]))
+        member = mb.MemberConfig(
+            group=config.group,
+            assignors=config.assignors,
+            protocol=config.protocol,
+            name=config.client_id,
+            client_id=config.client_id,
+            instance_id=config.instance_id,
+            rack=config.rack,
+            session_timeout_ms=config.session_timeout_ms,
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
+            max_poll_interval_ms=config.max_poll_interval_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            instant_rejoin=config.inventions.instant_rejoin,
+            hand_over_offsets=config.inventions.offset_handover,
+            hot_heartbeats=config.inventions.hot_heartbeats,
+            endpoint=endpoint,
+        )
+        hooks = Hooks(
+            notify=self._notify,
+            fail=self._fail,
+            trace=self._trace,
+            cluster_view=self._cluster.view,
+            last_poll=self._last_poll,
+        )
+        self._driver = MemberDriver(member, self._channel, hooks, clock=now_ms, ear=ear)
+
+    async def _shut(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._driver is not None:
+            await self._driver.stop()
+        if self._cluster is not None:
+            await self._cluster.close()
+
+    def stop(self) -> None:
+        """End the thread. The member has left by now, or is given up."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(START_TIMEOUT_S)
+
+    # -- doors for the polling thread
+
+    @property
+    def driver(self) -> MemberDriver:
+        assert self._driver is not None, "the control plane has not started"
+        return self._driver
+
+    @property
+    def state(self) -> mb.MemberState:
+        return self.driver.state
+
+    def feed(self, event: mb.Event) -> None:
+        self.driver.feed_threadsafe(event)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
+        future = self.submit(work)
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            future.cancel()
+            raise
+
+    def closed(self) -> bool:
+        return self.driver.closed.is_set()
+
+    # -- subscription
+
+    def subscribe(self, topics: list[str]) -> None:
+        self.submit(self._subscribe(topics))
+
+    async def _subscribe(self, topics: list[str]) -> None:
+        self._patterns = tuple(topic for topic in topics if topic.startswith("^"))
+        self._names = frozenset(topic for topic in topics if not topic.startswith("^"))
+        self.driver.feed(mb.Subscribe(await self._resolve()))
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._watch_metadata())
+
+    async def _resolve(self) -> frozenset[str]:
+        if not self._patterns:
+            return self._names
+        assert self._cluster is not None
+        info = await self._cluster.refresh(None)
+        patterns = [re.compile(pattern) for pattern in self._patterns]
+        return self._names | {topic for topic in info.topics if any(p.search(topic) for p in patterns)}
+
+    async def _watch_metadata(self) -> None:
+        """Look at the cluster now and then: topics that grow, appear, vanish, or match a pattern."""
+        assert self._cluster is not None
+        interval_s = min(self.config.metadata_max_age_ms / 1_000.0, METADATA_LOOK_S)
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                topics = await self._resolve()
+                view = await self._cluster.view(topics)
+            except HoldfastError:  # unreachable just now: the next look will tell
+                continue
+            if self._patterns and topics != self.driver.state.topics:
+                self.driver.feed(mb.Subscribe(topics))
+            self.driver.feed(mb.MetadataChanged(view))
+
+    # -- what the machine wants done
+
+    def _fail(self, error: HoldfastError) -> None:
+        self.failure = error
+
+    def _notify(self, effect: mb.Notify) -> None:
+        for number, call in enumerate(effect.calls, start=1):
+            pending = PendingCall(serial=effect.serial, call=call, last=number == len(effect.calls))
+            if isinstance(call, mb.Assigned) and call.partitions:
+                pending.handed = frozenset(call.offsets)
+                pending.offsets = dict(call.offsets)
+                missing = tuple(sorted(call.partitions - pending.handed))
+                if missing:
+                    pending.ready = False
+                    asyncio.ensure_future(self._fetch_offsets(pending, missing))  # noqa: RUF006  # ends with the loop
+            self.calls.append(pending)
+
+    async def _fetch_offsets(self, pending: PendingCall, missing: tuple[TopicPartition, ...]) -> None:
+        """Start offsets of added partitions, tried until they are there or the round is over."""
+        while self.driver.state.pending == pending.serial:
+            try:
+                answer = await self.driver.committed(missing)
+            except HoldfastError as error:
+                answer = FetchOffsetsAnswer(error=ErrorCode.NETWORK_EXCEPTION)
+                pending.error = error
+            if answer.error is ErrorCode.NONE:
+                found = answer.offsets
+                pending.offsets.update({p: found[p].offset if p in found else None for p in missing})
+                break
+            if self._channel is not None:
+                self._channel.forget()
+            await asyncio.sleep(self.config.retry_backoff_ms / 1_000.0)
+        pending.ready = True
+
+    # -- offsets
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetEntry], *, member: bool = True) -> CommitAnswer:
+        """Commit as a member; or, with a manual assignment, from outside the group."""
+        if member:
+            return await self.driver.commit(offsets)
+        assert self._channel is not None
+        answer = await self._channel.send(CommitRequest(group=self.config.group, offsets=dict(offsets)), REQUEST_MS)
+        assert isinstance(answer, CommitAnswer)
+        return answer
+
+    async def committed(self, partitions: tuple[TopicPartition, ...]) -> FetchOffsetsAnswer:
+        assert self._channel is not None
+        request = FetchOffsetsRequest(group=self.config.group, partitions=partitions)
+        answer = await self._channel.send(request, REQUEST_MS)
+        assert isinstance(answer, FetchOffsetsAnswer)
+        return answer
+
+
+def _our_address(broker: tuple[str, int]) -> str:
+    """The address by which we reach this broker, and so our peers reach us. Nothing is sent: UDP only looks it up."""
+    family, kind, number, _, address = socket.getaddrinfo(*broker, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, number) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])
+
+
+METADATA_LOOK_S = 30.0
+"""How often the cluster is looked at, at the latest: a topic that grew is served half a minute later at worst."""
+
+REQUEST_MS = 30_000.0
