@@ -1,6 +1,6 @@
 """Random worlds, many of them: a seed gives a whole configuration, printed first, and its history is checked.
 
-    holdfast sim --swarm --seeds 1000 --jobs 2        on the first violation: exit code 1 and the command that replays it
+    holdfast sim --swarm --seeds 1000 --jobs 2        on a violation: exit code 1 and the command that replays it
     holdfast sim --world 4711                         that world, step by step
 
 Each world has a safety phase under faults and a liveness phase on a healed world. The draw favours trouble: short
