@@ -127,7 +127,7 @@ class World:
         return self.joined(self.join(member_id, **more)).error
 
     def sync(self, who: Membership, plan: dict[str, bytes] | None = None, **more: Any) -> int:
-        more.setdefault("protocol", None)
+        more.setdefault("protocol_type", None)
         return self.send(SyncRequest(group="g", membership=who, assignments=plan or {}, **more))
 
     def synced(self, token: int) -> SyncAnswer:

@@ -77,7 +77,7 @@ _PREPARING: dict[type, Entry[State, Handler]] = {
     IdWanted: Handled(joining.give_id),
     Joined: Handled(joining.admit, (COMPLETING,)),
     Returned: Handled(joining.return_to_barrier, (COMPLETING,)),
-    Rejoined: Handled(joining.rejoin_barrier, (COMPLETING, EMPTY)),
+    Rejoined: Handled(joining.rejoin_barrier, (COMPLETING,)),
     Synced: Handled(syncing.sync_in_preparing),
     Heartbeat: Handled(syncing.beat_in_preparing),
     Left: Handled(leaving.leave, (COMPLETING, EMPTY)),
