@@ -40,10 +40,18 @@ MAX_RACKS = 64
 class Broker:
     """One broker in one process."""
 
-    def __init__(self, settings: BrokerSettings, *, clock: Clock | None = None, users: Users | None = None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        clock: Clock | None = None,
+        users: Users | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        """`users` stands in for the users file, `faults` outlives this broker: both are for tests."""
         self.settings = settings
         self.clock: Clock = SystemClock() if clock is None else clock
-        self.faults = Faults()
+        self.faults = Faults() if faults is None else faults
         self._users = users
         self._stack = contextlib.ExitStack()
         self._housekeeper: asyncio.TimerHandle | None = None

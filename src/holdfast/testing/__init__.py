@@ -1,4 +1,23 @@
-"""Real things to test against: Apache Kafka, its tools, members of the other clients, and checkers of their logs.
+"""Things to test against: the embedded broker, a real Apache Kafka, members of the other clients, checkers of their
+logs.
 
-Rule: importing this package imports nothing else. Ask for the part you need, for example `holdfast.testing.kafka`.
+Rule: importing this package imports nothing else. `Broker` is loaded when it is asked for; the other parts have modules
+of their own, for example `holdfast.testing.kafka`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.testing.broker import Broker
+
+__all__ = ["Broker"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Broker":
+        from holdfast.testing.broker import Broker
+
+        return Broker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

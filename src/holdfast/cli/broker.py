@@ -1,0 +1,178 @@
+"""`holdfast broker`: a Kafka-compatible broker in one process, and the users that may log in to it.
+
+One ready line on standard output once clients can connect; everything else goes to standard error. SIGTERM and SIGINT
+stop it in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.security.rules import parse_rules
+from holdfast.broker.security.scram import DEFAULT_ITERATIONS
+from holdfast.broker.security.users import load_users, save_users
+from holdfast.broker.settings import BrokerSettings, Security
+from holdfast.group.coordinator.settings import CoordinatorSettings
+from holdfast.model import HoldfastError
+
+DEFAULT_LISTEN = "127.0.0.1:9092"
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+class Flush(StrEnum):
+    OS = "os"
+    INTERVAL = "interval"
+    ALWAYS = "always"
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+user = typer.Typer(help="Users who may log in, and what they may do.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(user, name="user")
+
+
+@app.callback(invoke_without_command=True)
+def broker(
+    context: typer.Context,
+    listen: str = typer.Option(DEFAULT_LISTEN, help="HOST:PORT to listen on; port 0 takes a free one."),
+    data: Path | None = typer.Option(None, help="The folder that keeps everything."),
+    memory: bool = typer.Option(False, "--memory", help="Keep everything in memory, and forget it at the end."),
+    advertise: str | None = typer.Option(None, help="The host that clients are told to connect to."),
+    rack: list[str] = typer.Option([], help="One simulated broker in this rack, on a port of its own. Repeat it."),
+    partitions: int = typer.Option(1, min=1, max=10_000, help="Partitions of topics created without a number."),
+    auto_create: bool = typer.Option(True, help="Create topics that clients ask for."),
+    flush: Flush = typer.Option(Flush.OS, help="When records are forced to disk: see the docs on durability."),
+    rebalance_delay_ms: int = typer.Option(3_000, min=0, help="How long a group's first round waits for members."),
+    min_session_timeout_ms: int = typer.Option(6_000, min=1, help="The shortest session timeout a member may ask for."),
+    tls_cert: Path | None = typer.Option(None, help="PEM file with the certificate chain: turns TLS on."),
+    tls_key: Path | None = typer.Option(None, help="PEM file with the private key."),
+    tls_client_ca: Path | None = typer.Option(None, help="Clients must show a certificate that one of these signed."),
+    users: Path | None = typer.Option(None, help="The users file; see `holdfast broker user`."),
+    insecure: bool = typer.Option(False, "--insecure", help="Allow what is refused because it is not protected."),
+    trace: Path | None = typer.Option(None, help="Write the coordinator's trace records here, as JSON lines."),
+    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the ready line."),
+) -> None:
+    """Run a Kafka-compatible broker in this process."""
+    if context.invoked_subcommand is not None:
+        return
+    if memory == (data is not None):
+        _wrong_use("DATA_OR_MEMORY", "A broker keeps its records in a folder or in memory.", "Give --data or --memory.")
+    host, port = _address(listen)
+    settings = BrokerSettings(
+        host=host,
+        port=port,
+        advertised_host=advertise,
+        data=data,
+        racks=tuple(rack),
+        auto_create_topics=auto_create,
+        default_partitions=partitions,
+        flush=flush.value,
+        groups=replace(
+            CoordinatorSettings(),
+            group_initial_rebalance_delay_ms=float(rebalance_delay_ms),
+            group_min_session_timeout_ms=min_session_timeout_ms,
+        ),
+        security=Security(certificate=tls_cert, key=tls_key, client_ca=tls_client_ca, users=users, insecure=insecure),
+        trace=trace,
+    )
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="holdfast broker: %(message)s")
+    asyncio.run(_serve(settings, output))
+
+
+async def _serve(settings: BrokerSettings, output: Output) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with Broker(settings) as running:
+        node = running.state.nodes[0]
+        if output is Output.JSON:
+            line = json.dumps(
+                {"bootstrap": running.bootstrap, "host": node.host, "pid": os.getpid(), "port": node.port},
+                sort_keys=True,
+            )
+        else:
+            line = f"ready on {running.bootstrap} (pid {os.getpid()})"
+        print(line, flush=True)
+        await stopping.wait()
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        _wrong_use("LISTEN_INVALID", f"{text!r} is no address to listen on.", f"Write HOST:PORT, as {DEFAULT_LISTEN}.")
+    return host, int(port)
+
+
+def _wrong_use(code: str, what: str, do: str) -> None:
+    typer.echo(f"holdfast: {code}: {what} {do}", err=True)
+    raise typer.Exit(2)
+
+
+# -- users
+
+USERS = typer.Option(..., "--users", help="The users file.")
+
+
+@user.command()
+def add(
+    name: str = typer.Argument(help="The user's name."),
+    users: Path = USERS,
+    allow: list[str] = typer.Option([], help="A rule, as read,write:topic:orders-* or read:group:billing or all."),
+    password_file: Path | None = typer.Option(None, help="Where the password is; else it is asked for."),
+    iterations: int = typer.Option(DEFAULT_ITERATIONS, help="What a guess costs: 4,096 to 100,000."),
+) -> None:
+    """Add a user, or give one a new password and new rules."""
+    for text in allow:
+        parse_rules(text)
+    if password_file is not None:
+        password = _read_password(password_file)
+    elif sys.stdin.isatty():
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    else:
+        password = sys.stdin.readline().rstrip("\n")
+    save_users(users, load_users(users).with_user(name, password, allow=allow, iterations=iterations))
+
+
+@user.command()
+def remove(name: str = typer.Argument(help="The user's name."), users: Path = USERS) -> None:
+    """Remove a user."""
+    save_users(users, load_users(users).without_user(name))
+
+
+@user.command(name="list")
+def list_users(
+    users: Path = USERS,
+    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the list."),
+) -> None:
+    """List the users and what they may do."""
+    found = {name: list(entry.allow) for name, entry in sorted(load_users(users).by_name.items())}
+    if output is Output.JSON:
+        print(json.dumps(found, sort_keys=True))
+        return
+    for name, allow in found.items():
+        print(f"{name}  {' '.join(allow) or '(nothing)'}")
+
+
+def _read_password(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(
+            "NO_PASSWORD", f"{path} can't be read: {error}.", "Give a file with the password."
+        ) from error

@@ -1,0 +1,241 @@
+"""The embedded broker inside a test: a context manager, on a thread of this process, with everything under control.
+
+    with Broker() as broker:
+        broker.topics.create("orders", partitions=6)
+        broker.faults.error(Api.HEARTBEAT, ErrorCode.NOT_COORDINATOR, times=1)
+        Consumer({"bootstrap.servers": broker.bootstrap, ...})
+
+Rules. It starts in milliseconds, keeps everything in memory unless given a folder, and completes the first round of a
+group at once, where Kafka waits 3 s for more members. With `manual_clock=True` sessions, rounds and retention move only
+by `advance`. All methods may be called from any thread; what they touch runs on the broker's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from holdfast.broker import broker as embedded
+from holdfast.broker.clock import ManualClock
+from holdfast.broker.faults import Faults
+from holdfast.broker.limits import Limits
+from holdfast.broker.security.users import Users
+from holdfast.broker.settings import BrokerSettings, Security
+from holdfast.broker.state import State
+from holdfast.broker.topics import create
+from holdfast.group.coordinator.requests import GroupView
+from holdfast.group.coordinator.settings import CoordinatorSettings
+from holdfast.model import HoldfastError, TopicPartition
+
+T = TypeVar("T")
+
+START_SECONDS = 30.0
+"""It takes milliseconds; a data folder with much to repair takes longer."""
+CALL_SECONDS = 30.0
+STOP_SECONDS = 10.0
+
+
+class Broker:
+    """An embedded broker on a thread. Give options as keywords; `settings` replaces them all."""
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        data: Path | None = None,
+        racks: Sequence[str] = (),
+        auto_create_topics: bool = True,
+        default_partitions: int = 1,
+        initial_rebalance_delay_ms: float = 0.0,
+        groups: CoordinatorSettings | None = None,
+        limits: Limits | None = None,
+        security: Security | None = None,
+        users: Mapping[str, tuple[str, Iterable[str]]] | None = None,
+        flush: str = "os",
+        trace: Path | None = None,
+        manual_clock: bool = False,
+    ) -> None:
+        """`users` maps names to (password, rules); see `holdfast.broker.security.rules` for how rules are written."""
+        coordinator = groups or CoordinatorSettings(
+            group_initial_rebalance_delay_ms=initial_rebalance_delay_ms, group_min_session_timeout_ms=100
+        )
+        self._settings = BrokerSettings(
+            port=port,
+            data=data,
+            racks=tuple(racks),
+            auto_create_topics=auto_create_topics,
+            default_partitions=default_partitions,
+            groups=coordinator,
+            limits=limits or Limits(),
+            security=security or Security(),
+            flush=flush,
+            trace=trace,
+        )
+        self._users = _users(users)
+        self._clock = ManualClock() if manual_clock else None
+        self.faults = Faults()
+        """What is to go wrong; survives a restart."""
+        self.topics = Topics(self)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._broker: embedded.Broker | None = None
+
+    # Where it is
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients take as bootstrap.servers."""
+        return self._running.bootstrap
+
+    @property
+    def host(self) -> str:
+        return self._running.state.nodes[0].host
+
+    @property
+    def port(self) -> int:
+        return self._running.state.nodes[0].port
+
+    @property
+    def _running(self) -> embedded.Broker:
+        if self._broker is None:
+            raise HoldfastError("BROKER_NOT_RUNNING", "The broker is not running.", "Use it inside `with Broker()`.")
+        return self._broker
+
+    # Starting and stopping
+
+    def start(self) -> Broker:
+        """Start, and return when clients can connect."""
+        started: concurrent.futures.Future[embedded.Broker] = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="holdfast-broker", daemon=True)
+        self._thread.start()
+        self._broker = started.result(START_SECONDS)
+        return self
+
+    def stop(self) -> None:
+        """Stop in order: whoever waits is answered, and a data folder is left clean."""
+        if self._thread is None or self._loop is None or self._stopping is None:
+            return
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(STOP_SECONDS)
+        self._thread = self._loop = self._stopping = self._broker = None
+
+    def restart(self) -> None:
+        """Stop and start on the same ports. Without a data folder everything is forgotten, as by a new broker."""
+        self._settings = replace(self._settings, port=self.port)
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self, started: concurrent.futures.Future[embedded.Broker]) -> None:
+        try:
+            asyncio.run(self._serve(started))
+        except BaseException as error:  # whatever it is belongs to the thread that called start()
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _serve(self, started: concurrent.futures.Future[embedded.Broker]) -> None:
+        broker = embedded.Broker(self._settings, clock=self._clock, users=self._users, faults=self.faults)
+        async with broker:
+            self._loop = asyncio.get_running_loop()
+            self._stopping = asyncio.Event()
+            started.set_result(broker)
+            await self._stopping.wait()
+
+    # What tests ask of it
+
+    def call(self, what: Callable[[State], T]) -> T:
+        """Run `what` on the broker's thread, with its state, and return what it returns."""
+        broker = self._running
+        assert self._loop is not None
+
+        async def run() -> T:
+            return what(broker.state)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(CALL_SECONDS)
+
+    def advance(self, ms: float) -> None:
+        """Move the manual clock: what becomes due on the way happens."""
+        clock = self._clock
+        if clock is None:
+            raise HoldfastError("CLOCK_NOT_MANUAL", "This broker's clock runs by itself.", "Use manual_clock=True.")
+        self.call(lambda state: clock.advance(ms))
+
+    def group(self, name: str) -> GroupView:
+        """A group as the coordinator sees it; "Dead" if there is none."""
+        return self.call(lambda state: state.groups.describe(name))
+
+    def connections(self) -> int:
+        broker = self._running
+        return self.call(lambda state: broker.server.connection_count)
+
+
+class Topics:
+    """Topics without a client."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def create(
+        self,
+        name: str,
+        partitions: int = -1,
+        *,
+        replication: int = -1,
+        assignments: Sequence[Sequence[int]] = (),
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic. `assignments` lists each partition's brokers, its leader first."""
+        self._broker.call(
+            lambda state: create(
+                state,
+                name,
+                partitions=partitions,
+                replication=replication,
+                assignments=assignments,
+                configs=configs,
+            )
+        )
+
+    def names(self) -> list[str]:
+        return self._broker.call(lambda state: [topic.name for topic in state.store.topics()])
+
+    def offsets(self, name: str) -> dict[TopicPartition, tuple[int, int]]:
+        """Each partition's first offset and the one behind its last."""
+
+        def look(state: State) -> dict[TopicPartition, tuple[int, int]]:
+            topic = state.store.topic(name)
+            numbers = range(0 if topic is None else topic.partitions)
+            logs = {number: state.store.log(name, number) for number in numbers}
+            return {
+                TopicPartition(name, number): (log.log_start_offset, log.log_end_offset) for number, log in logs.items()
+            }
+
+        return self._broker.call(look)
+
+    def count(self, name: str) -> int:
+        """Records in all partitions."""
+        return sum(end - start for start, end in self.offsets(name).values())
+
+
+def _users(users: Mapping[str, tuple[str, Iterable[str]]] | None) -> Users | None:
+    if users is None:
+        return None
+    made = Users()
+    for name, (password, allow) in sorted(users.items()):
+        made = made.with_user(name, password, allow=allow, iterations=4_096)
+    return made
