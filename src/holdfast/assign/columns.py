@@ -239,7 +239,7 @@ def _claim(columns: Columns, starts: Ints, entries: Ints, counts: Ints) -> None:
     np.cumsum([len(name) for name in encoded], out=name_starts[1:])
     joined = b"".join(encoded)
     table = np.full(1 << (2 * len(encoded) + 1).bit_length(), -1, np.int64)
-    work = 4 * total + 12 * int(entries.sum())
+    work = 8 * total + 40 * int(entries.sum())
     scan.index(joined, name_starts, table, work=len(joined))
     claim_member, other_member = np.empty(total, np.int32), np.empty(total, np.int32)
     claim_pid, other_name, other_partition = (np.empty(total, np.int64) for _ in range(3))

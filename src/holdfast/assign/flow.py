@@ -61,7 +61,7 @@ def solve(network: Network) -> Ints:
     label, via, queue, waiting = (np.zeros(nodes + 1, np.int64) for _ in range(4))
     improve(
         network.edges_of_group, network.member_of, group_of, edges_of_member, edge_of, x, network.own, near, load,
-        per_load, per_far, label, via, queue, waiting, work=20 * len(x),
+        per_load, per_far, label, via, queue, waiting, work=200 * len(x),
     )  # fmt: skip
     return x
 

@@ -10,6 +10,7 @@ shifting (on `bytes`, Python and numba agree on that). Nothing here imports numb
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,8 @@ import numpy as np
 COMPILE_ABOVE = 400_000
 """Elementary steps. Interpreted, one takes half a microsecond or so: 0.2 s together, less than numba needs to load."""
 
-_KERNELS: list[Kernel] = []
+COMPILE_ABOVE_ONCE_LOADED = 20_000
+"""Once a process has paid for numba, it pays for every kernel that takes 10 ms or more: loading a cached one takes 30."""
 
 
 class Kernel:
@@ -29,11 +31,10 @@ class Kernel:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._compiled: Callable[..., Any] | None = None
-        _KERNELS.append(self)
 
     def __call__(self, *arguments: Any, work: int) -> Any:
         """Run it. `work` is the number of elementary steps that the caller expects."""
-        if work <= COMPILE_ABOVE:
+        if work <= (COMPILE_ABOVE_ONCE_LOADED if "numba" in sys.modules else COMPILE_ABOVE):
             return self._function(*arguments)
         if self._compiled is None:
             import numba
