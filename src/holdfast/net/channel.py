@@ -10,11 +10,15 @@ Nothing here decides when the coordinator has moved: whoever reads the answers s
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 from holdfast.group import messages as m
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
 from holdfast.net.errors import timed_out
+
+_NUMBERS = count()
+"""Members of one group in one process have connections of their own: one's parked join must not hold up another's."""
 
 CONTROL = "control"
 COMMIT = "commit"
@@ -27,9 +31,12 @@ def slot_of(request: m.Request) -> str:
 class GroupChannel:
     """Sends a group's requests, one answer each."""
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
+    def __init__(self, cluster: Cluster, group: str, *, shared_slot: str | None = None) -> None:
+        """`shared_slot` is for whoever only asks about a group: one connection, shared with everybody's."""
         self.group = group
         self._cluster = cluster
+        self._shared_slot = shared_slot
+        self._number = next(_NUMBERS)
 
     async def send(self, request: m.Request, timeout_ms: float | None = None) -> m.Answer:
         """The answer, whatever it says; or NetError, with `retriable`, when none will come."""
@@ -39,7 +46,7 @@ class GroupChannel:
         try:
             async with asyncio.timeout(timeout_s):
                 address = await self._cluster.coordinator(self.group)
-                connection = await self._cluster.connection(address, f"{slot}/{self.group}")
+                connection = await self._cluster.connection(address, self._slot(slot))
                 return await connection.ask_coordinator(request, timeout_s=timeout_s)
         except TimeoutError:
             if connection is not None:
@@ -54,8 +61,16 @@ class GroupChannel:
         """Find the coordinator and open both connections ahead of the first request."""
         address = await self._cluster.coordinator(self.group)
         for slot in (CONTROL, COMMIT):
-            await self._cluster.connection(address, f"{slot}/{self.group}")
+            await self._cluster.connection(address, self._slot(slot))
 
     def forget(self) -> None:
         """Look the coordinator up again before the next send."""
         self._cluster.forget_coordinator(self.group)
+
+    async def close(self) -> None:
+        """Close this member's own connections; the cluster stays open."""
+        if self._shared_slot is None:
+            await self._cluster.close_slots({self._slot(CONTROL), self._slot(COMMIT)})
+
+    def _slot(self, slot: str) -> str:
+        return self._shared_slot or f"{slot}/{self.group}/{self._number}"

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from holdfast.model import ClusterView, ErrorCode, TopicPartition
 from holdfast.net.config import ClientConfig
 from holdfast.net.connection import Connection
-from holdfast.net.errors import RETRIABLE, BrokerError, NetError
+from holdfast.net.errors import BrokerError, NetError
 from holdfast.net.metadata import Broker, ClusterInfo, cluster_info
 from holdfast.wire.api import Api
 from holdfast.wire.coordinators import coordinator_of, find_coordinator_body
@@ -27,6 +27,9 @@ T = TypeVar("T")
 
 MAIN = "main"
 """The slot for everything that is answered at once."""
+
+UNKNOWN_TOPIC_PATIENCE_S = 3.0
+"""A topic just created takes a moment to be known everywhere; one still unknown after this does not exist."""
 
 
 class Cluster:
@@ -99,6 +102,11 @@ class Cluster:
                 del self._connections[key]
         connection.abort("it was given up")
 
+    async def close_slots(self, slots: Collection[str]) -> None:
+        """Close the connections of these slots, whatever their address."""
+        keys = [key for key in self._connections if key[1] in slots]
+        await asyncio.gather(*(self._connections.pop(key).close() for key in keys))
+
     async def any_broker(self) -> Connection:
         """A connection to whoever answers: one we have, a broker we know of, a bootstrap server."""
         for (_, slot), connection in sorted(self._connections.items(), key=lambda item: item[0]):
@@ -132,7 +140,7 @@ class Cluster:
     async def refresh(self, topics: Iterable[str] | None = ()) -> ClusterInfo:
         """Fetch metadata of these topics, of every topic (None) or of brokers alone (empty). Bounded, with retries."""
         wanted = None if topics is None else tuple(sorted(set(topics)))
-        return await self._once(("metadata", wanted), lambda: self._retried("metadata", lambda: self._metadata(wanted)))
+        return await self._once(("metadata", wanted), lambda: self.retried("metadata", lambda: self._metadata(wanted)))
 
     async def _metadata(self, topics: tuple[str, ...] | None) -> ClusterInfo:
         def body(version: int) -> dict[str, Any]:
@@ -167,7 +175,7 @@ class Cluster:
                 raise BrokerError(error, f"{partition} has no leader.")
             return leader
 
-        return await self._once(("leader", partition), lambda: self._retried(f"the leader of {partition}", ask))
+        return await self._once(("leader", partition), lambda: self.retried(f"the leader of {partition}", ask))
 
     def forget_leaders(self, topics: Iterable[str]) -> None:
         """Drop what we know of these topics: an answer said that it is no longer so."""
@@ -186,7 +194,7 @@ class Cluster:
             return known
         return await self._once(
             ("coordinator", group),
-            lambda: self._retried(f"the coordinator of group {group}", lambda: self._find_coordinator(group)),
+            lambda: self.retried(f"the coordinator of group {group}", lambda: self._find_coordinator(group)),
         )
 
     def forget_coordinator(self, group: str) -> None:
@@ -239,10 +247,11 @@ class Cluster:
         if not task.cancelled():
             task.exception()  # heard, even when everybody who asked has gone
 
-    async def _retried(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+    async def retried(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Try until it works, it can't work, or the time is up."""
         limit_s = self.config.lookup_timeout_s
         wait_s = self.config.backoff_s
+        started = asyncio.get_running_loop().time()
         last: NetError | None = None
         try:
             async with asyncio.timeout(limit_s):
@@ -250,7 +259,7 @@ class Cluster:
                     try:
                         return await ask()
                     except NetError as error:
-                        if not error.retriable:
+                        if not error.retriable or self._waited_enough(error, started):
                             raise
                         last = error
                     await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))
@@ -264,11 +273,10 @@ class Cluster:
                 retriable=True,
             ) from last
 
+    def _waited_enough(self, error: NetError, started: float) -> bool:
+        unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
+        return unknown and asyncio.get_running_loop().time() - started >= UNKNOWN_TOPIC_PATIENCE_S
+
 
 def _closed() -> NetError:
     return NetError("CLUSTER_CLOSED", "The client was closed.", "Make a new one.", retriable=False)
-
-
-def retriable(error: ErrorCode) -> bool:
-    """Whether an error of Kafka's passes by itself."""
-    return error in RETRIABLE
