@@ -196,23 +196,24 @@ class Consumer:
         with self._remembering():
             self._listener.on_revoke(self, _listed(partitions))
         # With hand-over the next owner starts where the application stood, unless the application commits for itself.
-        final = self._committable(partitions) if self._hands_over else {}
+        final = self._committable(partitions) if self._hands_over(plane) else {}
         self._positions.update({p: entry.offset for p, entry in final.items()})
         self._data.drop(partitions)
         for partition in partitions:
             self._stored.pop(partition, None)
         self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started)
 
-    @property
-    def _hands_over(self) -> bool:
-        return self._config.inventions.offset_handover and self._config.auto_commit
+    def _hands_over(self, plane: ControlPlane) -> bool:
+        """Whether a join follows the revoke and carries the positions; whoever leaves must commit instead."""
+        leaves = plane.state.phase is mb.Phase.LEAVING or plane.state.draining is not None
+        return self._config.inventions.offset_handover and self._config.auto_commit and not leaves
 
     def _commit_before_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         offsets = self._committable(partitions)
         if not offsets:
             return
         future = plane.submit(plane.commit(offsets))
-        if self._hands_over:
+        if self._hands_over(plane):
             return  # the positions travel with the join; the commit is for whoever looks at the group meanwhile
         with contextlib.suppress(HoldfastError, TimeoutError):
             future.result(REVOKE_COMMIT_TIMEOUT_S)

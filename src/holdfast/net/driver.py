@@ -149,8 +149,11 @@ class MemberDriver:
             case mb.Notify():
                 self._hooks.notify(effect)
             case mb.Poke():
-                for delay_s in POKE_DELAYS_S:
-                    self._loop.call_later(delay_s, self._poke, effect)
+                if effect.known:
+                    self._poke(effect)
+                else:
+                    for delay_s in POKE_DELAYS_S:
+                        self._loop.call_later(delay_s, self._poke, effect)
             case mb.Fail(error):
                 self._hooks.fail(error)
             case mb.Closed():

@@ -311,7 +311,7 @@ def test_a_member_that_left_pokes_the_others_so_that_they_need_not_wait_for_a_he
     member.feed(Close("bye")).notified()
     assert member.effects(Poke) == [], "not before the coordinator knows"
     leave_answered(member)
-    assert member.effects(Poke) == [Poke((OTHER,), "t1")]
+    assert member.effects(Poke) == [Poke((OTHER,), "t1", known=True)]
 
 
 def test_a_member_that_starts_a_round_pokes_but_one_that_follows_a_mark_does_not() -> None:
@@ -321,4 +321,4 @@ def test_a_member_that_starts_a_round_pokes_but_one_that_follows_a_mark_does_not
     assert member.effects(Poke) == []
     member.answer_join(generation=2).answer_sync("orders-0", note=LeaderNote(peers=(ME, OTHER), token="t2")).notified()
     member.feed(Drain("deploy"))
-    assert member.effects(Poke) == [Poke((OTHER,), "t2")]
+    assert member.effects(Poke) == [Poke((OTHER,), "t2", known=False)]

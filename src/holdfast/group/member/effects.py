@@ -81,6 +81,8 @@ class Poke:
 
     peers: tuple[Endpoint, ...]
     token: str
+    known: bool
+    """Whether the coordinator knows already: a leave was answered, while a join is only on its way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ def _join(turn: Turn) -> None:
     )
     turn.trace("join-sent", cause=state.join_reason, owned=as_value(state.owned))
     if state.join_reason != MARKED_REASON:  # where the leader marked, everybody rejoins without being told
-        turn.poke()
+        turn.poke(known=False)
 
 
 def _subscription(state: MemberState, assignor: Assignor) -> bytes:

@@ -199,5 +199,5 @@ def drain_by_closing(turn: Turn, event: Drain) -> None:
 
 def left(turn: Turn, event: LeaveAnswered) -> None:
     turn.trace("left", cause=turn.state.closing or turn.state.draining, error=event.answer.error.name)
-    turn.poke()
+    turn.poke(known=True)
     gone(turn)

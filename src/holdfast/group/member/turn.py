@@ -77,12 +77,12 @@ class Turn:
         )
         self.do(Send(serial, request))
 
-    def poke(self) -> None:
+    def poke(self, *, known: bool) -> None:
         """Spare the others the wait for their next heartbeat."""
         state = self.state
         others = tuple(peer for peer in state.peers if peer != state.config.endpoint)
         if others and state.config.endpoint is not None:
-            self.do(Poke(others, state.poke_token))
+            self.do(Poke(others, state.poke_token, known))
 
     def notify(self, calls: Iterable[Call], *, then_owned: frozenset[TopicPartition]) -> None:
         """Have the listener told. What is owned changes only once it has returned."""
