@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.records.readers import read_batch
 from kio.records.schema import NewRecordBatch
@@ -30,6 +30,7 @@ PRODUCER = Producer(producer_id=77, epoch=4, base_sequence=9)
 # --- aiokafka: a decoder of its own for all codecs ---
 
 
+@settings(deadline=None)
 @given(records=record_lists(), codec=st.sampled_from(CODECS))
 def test_aiokafka_reads_what_we_encode(records: list[Record], codec: Codec) -> None:
     batch = DefaultRecordBatch(encode_batch(records, codec=codec, producer=PRODUCER, transactional=True))
@@ -40,6 +41,7 @@ def test_aiokafka_reads_what_we_encode(records: list[Record], codec: Codec) -> N
     assert found == records
 
 
+@settings(deadline=None)
 @given(records=record_lists(), codec=st.sampled_from(CODECS))
 def test_we_read_what_aiokafka_encodes(records: list[Record], codec: Codec) -> None:
     # Its builder starts every batch at offset 0, and takes a first timestamp of -1 for none.

@@ -16,11 +16,13 @@ from holdfast.records.compression import Codec
 from holdfast.records.encode import Producer, encode_batch
 
 
+@settings(deadline=None)
 @given(records=record_lists(), codec=st.sampled_from(CODECS))
 def test_records_come_back_from_the_iterator(records: list[Record], codec: Codec) -> None:
     assert list(iter_records(encode_batch(records, codec=codec))) == records
 
 
+@settings(deadline=None)
 @given(records=record_lists(max_size=30), codec=st.sampled_from(CODECS), max_rows=st.integers(1, 40))
 def test_records_come_back_from_arrow_in_batches_of_any_size(
     records: list[Record], codec: Codec, max_rows: int
@@ -28,6 +30,7 @@ def test_records_come_back_from_arrow_in_batches_of_any_size(
     assert decode(encode_batch(records, codec=codec), max_rows=max_rows) == records
 
 
+@settings(deadline=None)
 @given(records=record_lists(min_size=2, max_size=30, gaps=True), codec=st.sampled_from(CODECS), data=st.data())
 def test_only_offsets_of_the_asked_range_come(records: list[Record], codec: Codec, data: st.DataObject) -> None:
     offsets = st.integers(records[0].offset - 1, records[-1].offset + 2)
@@ -38,7 +41,7 @@ def test_only_offsets_of_the_asked_range_come(records: list[Record], codec: Code
     assert decode(encoded, lo=max(lo, 0), hi=hi, max_rows=data.draw(st.integers(1, 40))) == wanted
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     batches=st.lists(st.tuples(st.integers(1, 400), st.sampled_from(CODECS)), min_size=1, max_size=100),
     max_rows=st.integers(1, 5000),
