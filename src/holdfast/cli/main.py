@@ -27,6 +27,7 @@ class Lazy:
 
 
 COMMANDS: Mapping[str, Lazy] = {
+    "broker": Lazy("holdfast.cli.broker", "A Kafka broker in one process, for development, tests and demos."),
     "assign": Lazy("holdfast.cli.assign", "Plan who gets which partition, from a description of a group."),
     "sim": Lazy("holdfast.cli.sim", "Play a group in virtual time: timelines, gaps, random worlds."),
 }
