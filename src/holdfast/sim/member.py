@@ -123,6 +123,8 @@ class SimMember:
         self._data = Connection(world.network, self, world.broker, f"data-{incarnation}")
         self._notices: deque[Notify] = deque()
         self._calling = False
+        self._giving_up: set[TopicPartition] = set()
+        """Owned until the listener has returned, but on their way out: no lane opens for these any more."""
         self._starts: dict[TopicPartition, int] = {}
         """Handed-over positions of partitions that the listener is being told of."""
         self._fetching: dict[TopicPartition, int] = {}
@@ -242,6 +244,9 @@ class SimMember:
             case Send():
                 self._send(effect)
             case Notify():
+                for call in effect.calls:
+                    if isinstance(call, Revoked | Lost):
+                        self._giving_up |= call.partitions
                 self._notices.append(effect)
                 self._next_notice()
             case Plan():
@@ -250,7 +255,7 @@ class SimMember:
                 self.later(POKE_DELAY_MS, self._poke, effect)
             case Fail():
                 self.error = effect.error
-                self.later(0.0, self.leave, "the member failed")
+                self.later(0.0, self._close_failed)
             case Closed():
                 self.app.close(list(self.app.lanes), "closed")
                 self._end("process-ended")
@@ -346,6 +351,9 @@ class SimMember:
         """Make one call of a notice; the next one comes when the listener has returned."""
         if index == len(notice.calls):
             self._calling = False
+            for each in notice.calls:
+                if isinstance(each, Revoked | Lost):
+                    self._giving_up -= each.partitions
             self.feed(Notified(notice.serial, positions))
             self._open_lanes()
             self._next_notice()
@@ -380,13 +388,20 @@ class SimMember:
             self.trace("listener-raised")
         self.later(self.plan.listener_ms if partitions else 0.0, *go_on)
 
+    def _close_failed(self) -> None:
+        """The error is raised from poll once the listener has been told all it has to know."""
+        if self._notices or self._calling:
+            self.later(self.plan.poll_ms, self._close_failed)
+        else:
+            self.leave("the member failed")
+
     def _open_lanes(self) -> None:
         """Process what is owned now, from the handed-over position or the committed one."""
         handed = False
         wanted: list[TopicPartition] = []
         if self.state.lost:
             return
-        for partition in sorted(self.state.owned):
+        for partition in sorted(self.state.owned - self._giving_up):
             if partition in self.app.lanes or partition in self._fetching:
                 continue
             position = self._starts.pop(partition, None)
@@ -413,7 +428,9 @@ class SimMember:
             self.later(OFFSET_RETRY_MS, again)
 
         def again() -> None:
-            still = [p for p in partitions if self._fetching.get(p) == question and p in self.state.owned]
+            still = [
+                p for p in partitions if self._fetching.get(p) == question and p in self.state.owned - self._giving_up
+            ]
             if still:
                 self._fetch_offsets(still)
 

@@ -14,6 +14,9 @@ LEAVE_LEAD_MS = 40.0
 """How long before everybody's common heartbeat a member leaves under a leader that doesn't know the drain flag:
 late enough that hardly anybody waits, early enough that the leave is through when they ask."""
 
+LISTENING = frozenset({Phase.PREPARING, Phase.APPLYING, Phase.EVICTED})
+"""Phases in which what is pending is a listener's return."""
+
 RETURNED_REASON = "the application polls again"
 UNSUBSCRIBED_REASON = "the consumer unsubscribed from all topics"
 
@@ -31,7 +34,11 @@ def unsubscribe(turn: Turn, _event: object) -> None:
 def _leave(turn: Turn) -> None:
     """Tell the listener first, while the membership still stands and it may commit (KAFKA-8972), then go."""
     state = turn.state
-    turn.set(phase=Phase.LEAVING, rejoin=None, leave_at=None, retry_at=None, pending=None)
+    listening = state.pending is not None and state.phase in LISTENING
+    pending = state.pending if listening else None
+    turn.set(phase=Phase.LEAVING, rejoin=None, leave_at=None, retry_at=None, pending=pending)
+    if listening:  # first the calls under way; what is owned after them goes then, and only then (let_go)
+        return
     if not state.owned:
         _send_leave(turn)
         return
@@ -42,9 +49,12 @@ def _leave(turn: Turn) -> None:
 
 
 def let_go(turn: Turn, _event: Notified) -> None:
-    """The listener has returned from the last revoke."""
-    turn.set(owned=frozenset(), pending=None)
-    _send_leave(turn)
+    """The listener has returned: from the last revoke, or from calls that were under way when we wanted to leave."""
+    turn.set(owned=turn.state.next_phase_owned, pending=None)
+    if turn.state.owned:
+        _leave(turn)
+    else:
+        _send_leave(turn)
 
 
 def _send_leave(turn: Turn) -> None:

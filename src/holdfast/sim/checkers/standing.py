@@ -25,6 +25,7 @@ class Standing:
         return {
             "join-granted": self._on_granted,
             "group-written": self._on_written,
+            "rebalance-started": self._on_started,
             "member-left": self._on_gone,
             "member-expired": self._on_gone,
             "member-expelled": self._on_gone,
@@ -50,6 +51,10 @@ class Standing:
     def _on_written(self, record: TraceRecord) -> None:
         self.generation = max(self.generation, record.generation or 0)
         self.completing = record.data.get("state") == "CompletingRebalance"
+
+    def _on_started(self, record: TraceRecord) -> None:
+        """Nobody waits for a plan any more; commits of the generation that is out are taken until the next one."""
+        self.completing = False
 
     def _on_gone(self, record: TraceRecord) -> None:
         self._granted.pop(record.member, None)
