@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from driven import Driven, Revoked, tps
+from driven import Driven, Lost, Revoked, tps
 
-from holdfast.group.member import Assigned, Close, Phase, Tick
+from holdfast.group.member import Assigned, Close, CommitAnswered, Phase, Tick
 from holdfast.group.messages import LeaveRequest
-from holdfast.model import ErrorCode, RebalanceProtocol
+from holdfast.group.user_data import LeaderNote
+from holdfast.model import ErrorCode, RebalanceProtocol, TopicPartition
 
 
 def beat(member: Driven) -> Driven:
@@ -44,3 +45,40 @@ def test_a_close_while_the_listener_takes_up_partitions_revokes_them_afterwards(
     assert member.calls() == [Revoked(tps("orders-0", "orders-1"))]
     member.notified()
     assert len(member.requests(LeaveRequest)) == 1
+
+
+def test_a_fatal_error_while_the_listener_gives_up_partitions_does_not_lose_them_too() -> None:
+    """World 246. Symptom: partitions were revoked and then lost. Cause: the commit in a revoke was answered
+    FENCED_INSTANCE_ID; the member failed and declared lost what it was revoking. Invariant I6.
+    """
+    member = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0")
+    member.feed(Close("restarting"))
+    assert member.calls() == [Revoked(tps("orders-0"))]
+    member.feed(CommitAnswered(member.state.membership, ErrorCode.FENCED_INSTANCE_ID))
+    assert member.phase is Phase.FAILED
+    assert member.calls() == []
+
+
+def test_a_fatal_error_while_the_listener_takes_up_partitions_loses_those_too() -> None:
+    """The other side of the same cause: what was being assigned is lost as well, once the listener knows it. I6."""
+    member = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0")
+    beat(member).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    member.answer_join(generation=2).answer_sync("orders-0", "orders-1")
+    member.feed(CommitAnswered(member.state.membership, ErrorCode.FENCED_INSTANCE_ID))
+    assert member.calls() == [Lost(tps("orders-0", "orders-1"))]
+
+
+def test_a_static_member_that_returns_does_not_trust_positions_from_before_its_restart() -> None:
+    """World 133. Symptom: a committed offset went back from 2352 to 460. Cause: a static member that restarts gets the
+    assignment of the last round once more, however old, and with it the position that had been handed over in that
+    round; it started there and committed it at once. Invariant I3: committed offsets go back only by a reset.
+    """
+    note = LeaderNote(positions={TopicPartition("orders", 3): 460})
+    returned = Driven(settings={"instance_id": "pod-0"}).subscribe().answer_join(generation=2)
+    returned.answer_sync("orders-3", note=note)
+    assert Assigned(tps("orders-3"), {}) in returned.calls()
+
+    running = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0")
+    beat(running).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    running.answer_join(generation=2).answer_sync("orders-0", "orders-3", note=note)
+    assert Assigned(tps("orders-3"), {TopicPartition("orders", 3): 460}) in running.calls()

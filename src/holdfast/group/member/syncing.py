@@ -122,7 +122,11 @@ def _apply(turn: Turn, assignment: Assignment, note: LeaderNote | None) -> None:
         calls.append(Revoked(revoked))
         turn.trace("revoking", partitions=as_value(revoked))
     calls.append(OnAssignment(state.protocol or "", assignment, state.membership))
-    offsets = {p: offset for p, offset in (note.positions if note else {}).items() if p in added}
+    # A static member without a past may be given an assignment of long ago, and offers in it that others, or its own
+    # former self, have long gone beyond: it asks for the committed offsets instead.
+    fresh = not (state.static and state.held_generation < 0)
+    offers = note.positions if note is not None and fresh else {}
+    offsets = {p: offset for p, offset in offers.items() if p in added}
     calls.append(Assigned(added, offsets))
     turn.set(
         phase=Phase.APPLYING,

@@ -91,8 +91,13 @@ class Turn:
         self.do(Notify(serial, tuple(calls)))
 
     def fail(self, error: HoldfastError) -> None:
-        """End with a fatal error. What was owned is lost: nobody vouches for it any more."""
-        owned = self.state.owned
+        """End with a fatal error. What was owned is lost: nobody vouches for it any more.
+
+        What is with the listener right now counts as done: it is told of the loss after it has returned.
+        """
+        state = self.state
+        listening = state.pending is not None and state.phase in (Phase.PREPARING, Phase.APPLYING, Phase.LEAVING)
+        owned = state.next_phase_owned if listening else state.owned
         self.set(
             phase=Phase.FAILED, error=error, owned=frozenset(), pending=None, heartbeat=None, retry_at=None, lost=True
         )
