@@ -10,7 +10,7 @@ import time
 from importlib import import_module
 from typing import Any
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from holdfast.testing.members.program import BATCH, POLL_S, Session, refuse
 
@@ -18,9 +18,9 @@ from holdfast.testing.members.program import BATCH, POLL_S, Session, refuse
 class ConfluentMember:
     """Drives one consumer of the confluent kind."""
 
-    def __init__(self, session: Session, consumer: Any) -> None:
+    def __init__(self, session: Session, consumer_class: Any) -> None:
         self._session = session
-        self._consumer = consumer
+        self._consumer = consumer_class(settings(session) | {"on_commit": self.on_commit})
 
     def run(self) -> None:
         session, consumer = self._session, self._consumer
@@ -36,7 +36,7 @@ class ConfluentMember:
             if first is not None:
                 # consume() alone would wait for its whole batch or the timeout; this takes what is there already.
                 session.processed(self._good([first, *consumer.consume(BATCH - 1, 0)]))
-            self._commit(session.due_offsets())
+            self._commit_in_passing(session.due_offsets())
         session.log.event("closing")
         consumer.close()
         session.log.event("closed")
@@ -51,31 +51,45 @@ class ConfluentMember:
                 found.append((partition, offset))
         return found
 
-    def _commit(self, offsets: dict[int, int]) -> None:
-        if not offsets:
-            return
-        topic = self._session.options.topic
-        wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-        try:
-            for answer in self._consumer.commit(offsets=wanted, asynchronous=False):
-                if answer.error is not None:
-                    raise KafkaException(answer.error)
-        except KafkaException as error:
-            self._session.commit_failed(error)
+    def on_commit(self, error: KafkaError | None, answers: list[TopicPartition]) -> None:
+        """The answer to a commit in passing. The blocking kind would stop the records of kept partitions meanwhile."""
+        failed = error or next((answer.error for answer in answers if answer.error is not None), None)
+        if failed is not None:
+            self._session.commit_failed(KafkaException(failed))
         else:
-            self._session.committed(offsets)
+            self._session.committed({answer.partition: answer.offset for answer in answers})
+
+    def _commit_in_passing(self, offsets: dict[int, int]) -> None:
+        if offsets:
+            try:
+                self._consumer.commit(offsets=self._wanted(offsets), asynchronous=True)
+            except KafkaException as error:
+                self._session.commit_failed(error)
+
+    def _commit_and_wait(self, offsets: dict[int, int]) -> None:
+        if offsets:
+            try:
+                answers = self._consumer.commit(offsets=self._wanted(offsets), asynchronous=False)
+            except KafkaException as error:
+                self._session.commit_failed(error)
+            else:
+                self.on_commit(None, answers)
+
+    def _wanted(self, offsets: dict[int, int]) -> list[TopicPartition]:
+        topic = self._session.options.topic
+        return [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         self._session.assigned(partition.partition for partition in partitions)
 
     def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        self._commit(self._session.revoked(partition.partition for partition in partitions))
+        self._commit_and_wait(self._session.revoked(partition.partition for partition in partitions))
 
     def _on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         self._session.lost(partition.partition for partition in partitions)
 
 
-def settings(session: Session) -> dict[str, str | int | bool]:
+def settings(session: Session) -> dict[str, Any]:
     """The consumer's configuration."""
     options = session.options
     named: dict[str, str | int | bool | None] = {
@@ -103,7 +117,7 @@ def main() -> None:
     session = Session("confluent" if module == "confluent_kafka" else module, argv)
     if module == "confluent_kafka" and "sticky" in session.options.assignors:
         refuse("librdkafka", ["sticky"])
-    member = ConfluentMember(session, consumer_class(settings(session)))
+    member = ConfluentMember(session, consumer_class)
     session.await_join()
     member.run()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from kafka.consumer.group import KafkaConsumer
@@ -64,6 +65,14 @@ def as_offsets(session: Session, offsets: dict[int, int]) -> dict[TopicPartition
     return {TopicPartition(topic, partition): OffsetAndMetadata(at, "", -1) for partition, at in offsets.items()}
 
 
+def on_commit(session: Session, offsets: dict[TopicPartition, OffsetAndMetadata], answer: object) -> None:
+    """The answer to a commit in passing."""
+    if isinstance(answer, Exception):
+        session.commit_failed(answer)
+    else:
+        session.committed({partition.partition: at.offset for partition, at in offsets.items()})
+
+
 def settings(session: Session) -> dict[str, Any]:
     """KafkaConsumer's arguments. What comes from `config` is text; numbers are told by their looks."""
     options = session.options
@@ -98,12 +107,7 @@ def main() -> None:
         session.processed((record.partition, record.offset) for records in batches.values() for record in records)
         offsets = session.due_offsets()
         if offsets:
-            try:
-                consumer.commit(as_offsets(session, offsets))
-            except KafkaError as error:
-                session.commit_failed(error)
-            else:
-                session.committed(offsets)
+            consumer.commit_async(as_offsets(session, offsets), callback=partial(on_commit, session))
     session.log.event("closing")
     consumer.close(autocommit=False)
     session.log.event("closed")
