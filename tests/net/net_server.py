@@ -46,6 +46,7 @@ class ScriptedBroker:
         versions: dict[Api, tuple[int, int]] | None = None,
         newest_api_versions: int = 4,
         tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.handlers = handlers or {}
         self.versions = versions or {}
@@ -54,10 +55,11 @@ class ScriptedBroker:
         self.connections = 0
         self.port = 0
         self._tls = tls
+        self._host = host
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> ScriptedBroker:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

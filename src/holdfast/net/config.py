@@ -75,12 +75,8 @@ def _address(server: str) -> tuple[str, int]:
         port = port.removeprefix(":")
     else:
         host, _, port = server.partition(":")
-    if (
-        not host
-        or not (port or "9092").isascii()
-        or not (port or "9092").isdigit()
-        or not 0 < int(port or 9092) < 65536
-    ):
+    port = port or DEFAULT_PORT
+    if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
         raise HoldfastError(
             "BOOTSTRAP_INVALID", f"{server!r} is not host:port.", "Write for instance broker1:9092 or [::1]:9092."
         )
