@@ -198,7 +198,8 @@ class ControlPlane:
             await asyncio.sleep(interval_s)
             try:
                 topics = await self._resolve()
-                view = await self._cluster.view(topics)
+                # A leader answers for every topic it planned, also those that only others subscribe to.
+                view = await self._cluster.view(topics | set(self.driver.state.planned_counts or ()))
             except HoldfastError:  # unreachable just now: the next look will tell
                 continue
             if self._patterns and topics != self.driver.state.topics:

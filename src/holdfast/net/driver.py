@@ -196,8 +196,8 @@ class MemberDriver:
             )
             self.feed(mb.PlanFailed(effect.serial, why))
         else:
-            self.feed(mb.MetadataChanged(cluster))
-            self.feed(mb.Planned(effect.serial, planned.assignments))
+            counts = {name: topic.partitions for name, topic in cluster.topics.items()}
+            self.feed(mb.Planned(effect.serial, planned.assignments, counts))
 
     # -- pokes
 

@@ -312,7 +312,8 @@ class SimMember:
         except HoldfastError as error:
             self.feed(PlanFailed(effect.serial, error))
             return
-        self.feed(Planned(effect.serial, made.assignments))
+        counts = {name: topic.partitions for name, topic in self.cluster.topics.items()}
+        self.feed(Planned(effect.serial, made.assignments, counts))
 
     def _poke(self, effect: Poke) -> None:
         for peer in effect.peers:

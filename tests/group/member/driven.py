@@ -165,9 +165,9 @@ class Driven:
         }
         return self.feed(Notified(self.pending, final))
 
-    def planned(self) -> Driven:
+    def planned(self, **counts: int) -> Driven:
         (plan,) = self.effects(Plan)
-        return self.feed(Planned(plan.serial, {member.member_id: b"" for member in plan.members}))
+        return self.feed(Planned(plan.serial, {member.member_id: b"" for member in plan.members}, counts))
 
     def stable_with(self, *names: str, generation: int = 1, note: LeaderNote | None = None) -> Driven:
         """From the start to Stable, owning these."""

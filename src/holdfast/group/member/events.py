@@ -40,6 +40,8 @@ class Planned:
 
     serial: int
     assignments: Mapping[str, bytes]
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    """The topics it was made by: when they change, the plan is out of date."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,11 +238,10 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
     turn.trace("joined", leader=answer.leader, leads=leads, members=len(answer.members), protocol=answer.protocol)
     if leads and not answer.skip_assignment:
         serial = turn.next_serial()
-        turn.set(phase=Phase.PLANNING, pending=serial, planned_counts=dict(state.partition_counts))
+        turn.set(phase=Phase.PLANNING, pending=serial)
         turn.do(Plan(serial, answer.protocol, answer.members, answer.membership.generation))
     else:
-        if leads:
-            turn.set(planned_counts=dict(state.partition_counts))
+        turn.set(planned_counts=dict(state.partition_counts) if leads else None)
         send_sync(turn, {})
 
 

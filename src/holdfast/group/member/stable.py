@@ -178,7 +178,12 @@ def metadata_changed(turn: Turn, event: MetadataChanged) -> None:
     counts = {name: topic.partitions for name, topic in event.cluster.topics.items()}
     turn.set(partition_counts=counts)
     vanished = any(p.topic in state.topics and p.partition >= counts.get(p.topic, 0) for p in state.owned)
-    outdated = state.leader and state.planned_counts is not None and dict(state.planned_counts) != counts
+    planned = state.planned_counts
+    outdated = (
+        state.leader
+        and planned is not None
+        and any(counts.get(topic, 0) != planned.get(topic, 0) for topic in {*planned, *state.topics})
+    )
     if vanished and counts:
         _want_round(turn, "owned partitions no longer exist")
     elif outdated:

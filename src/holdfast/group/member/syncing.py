@@ -34,6 +34,8 @@ REVOKED_REASON = "revoked partitions that others wait for"
 
 
 def planned(turn: Turn, event: Planned) -> None:
+    counts = dict(event.partition_counts)
+    turn.set(planned_counts=counts, partition_counts={**turn.state.partition_counts, **counts})
     turn.trace("planned", members=len(event.assignments))
     send_sync(turn, dict(event.assignments))
 
