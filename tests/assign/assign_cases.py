@@ -186,3 +186,46 @@ def far(view: ClusterView, members: Mapping[str, Member], assignment: Mapping[st
         for name, given in assignment.items()
         for part in given
     )
+
+
+RACK_CONFIGS = ("no broker rack", "no consumer rack", "both")
+"""Most of Java's cases run under all three and expect one result. "both" forces the rack-aware code to run."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A case under one rack configuration: members "consumer1"… from keywords c1…, and what its rounds give."""
+
+    strategy: str
+    config: str = ""
+
+    def view(self, topics: Mapping[str, int]) -> ClusterView:
+        """Nine brokers in three racks, replication 3: every partition is in every rack."""
+        racks = frozenset() if self.config in ("", "no broker rack") else frozenset("abc")
+        return ClusterView({name: TopicView(n, (racks,) * n if racks else ()) for name, n in topics.items()})
+
+    def members(self, **members: Member) -> dict[str, Member]:
+        racked = self.config in ("no broker rack", "both")
+        return {
+            "consumer" + key[1:]: replace(one, rack=RACKS[at % 3] if racked else None)
+            for at, (key, one) in enumerate(members.items())
+        }
+
+    def plan(self, topics: Mapping[str, int], members: Mapping[str, Member]) -> RoundPlan:
+        return plan(self.strategy, self.view(topics), members, prefer_racks=self.config == "both")
+
+    def settle(self, topics: Mapping[str, int], members: Mapping[str, Member]) -> Settled:
+        settled = settle(self.strategy, self.view(topics), members, prefer_racks=self.config == "both")
+        valid_and_balanced(members, settled.plan.target)
+        return settled
+
+    def transfers(self, planned: RoundPlan) -> dict[str, str]:
+        """Java's "partitions transferring ownership", where the protocol has it."""
+        if self.strategy == "sticky":
+            return {}
+        return {str(part): way.target for part, way in planned.withheld.items()}
+
+
+def expect(assignment: Mapping[str, frozenset[TopicPartition]], **wanted: str) -> None:
+    """Exactly these members with exactly these partitions; c1 is "consumer1"."""
+    assert lists(assignment) == lists({"consumer" + key[1:]: tps(text) for key, text in wanted.items()})

@@ -20,7 +20,7 @@ COMPILE_ABOVE = 400_000
 """Elementary steps. Interpreted, one takes half a microsecond or so: 0.2 s together, less than numba needs to load."""
 
 COMPILE_ABOVE_ONCE_LOADED = 20_000
-"""Once a process has paid for numba, it pays for every kernel that takes 10 ms or more: loading a cached one takes 30."""
+"""Once a process has paid for numba, every kernel of 10 ms or more is worth it: loading a cached one takes 30."""
 
 
 class Kernel:
