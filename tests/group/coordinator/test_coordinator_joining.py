@@ -412,15 +412,25 @@ class TestSizes:
         assert world.join_error(instance_id="x", client_id="x") is ErrorCode.NONE
         assert world.state is State.STABLE
 
-    def test_a_static_member_that_comes_last_to_a_group_over_its_limit_loses_its_place(self) -> None:
+    def test_absent_static_members_keep_their_places_from_newcomers(self) -> None:
+        """edge C62 K-9844: the absent did not count, so that a group grew past its limit when they were kept."""
+        world = World(group_max_size=3)
+        a, _, _ = world.stable("a", "~x", "~y", session_timeout_ms=600_000, rebalance_timeout_ms=20_000)
+        token = world.join(a.member_id, session_timeout_ms=600_000, rebalance_timeout_ms=20_000)
+        assert world.join_error(client_id="b") is ErrorCode.GROUP_MAX_SIZE_REACHED
+        world.pass_time(20_000)
+        assert len(world.joined(token).members) == 3
+
+    def test_of_too_many_static_members_the_last_to_come_loses_its_place(self) -> None:
+        """edge C62 K-9885"""
         world = World()
-        a, b, _ = world.stable("a", "b", "~c")
+        x, y, _ = world.stable("~x", "~y", "~z")
         smaller = world.restarted(group_max_size=2)
-        smaller.join(a.member_id, protocols=(("range", subscription("new")),))
-        token = smaller.join(b.member_id)
-        assert smaller.join_error(instance_id="c") is ErrorCode.GROUP_MAX_SIZE_REACHED
+        smaller.join(x.member_id, instance_id="x", protocols=(("range", subscription("new")),))
+        token = smaller.join(y.member_id, instance_id="y")
+        assert smaller.join_error(instance_id="z") is ErrorCode.GROUP_MAX_SIZE_REACHED
         assert smaller.joined(token).error is ErrorCode.NONE
-        assert smaller.member_ids == sorted([a.member_id, b.member_id])
+        assert smaller.member_ids == sorted([x.member_id, y.member_id])
 
     def test_ids_given_out_are_bounded(self) -> None:
         world = World(max_pending_members=3)

@@ -141,11 +141,16 @@ def known_member(roster: Roster, event: Joined | Returned | Rejoined) -> Member 
 def has_room(roster: Roster, member: Member | None) -> bool:
     """Whether a join keeps within the group's size. The last to come are the ones refused (KAFKA-9885).
 
-    While the join barrier is up, only those that have joined count: the others may never come, and a group that is
-    larger than a lowered limit shrinks to it this way. A static member's successor takes no new place.
+    While the join barrier is up, members that have not come yet don't count: they may never come, and a group that is
+    larger than a lowered limit shrinks to it this way. Absent static members do count, because they keep their place;
+    and whoever takes over such a place takes no new one.
     """
     limit = roster.settings.group_max_size
-    if roster.state is State.PREPARING:
-        joined = len(roster.members) - len(roster.awaited)
-        return joined < limit or (member is not None and member.member_id not in roster.awaited)
-    return member is not None or len(roster.members) < limit
+    if roster.state is not State.PREPARING:
+        return member is not None or len(roster.members) < limit
+    if len(roster.members) < limit or (member is not None and member.member_id not in roster.awaited):
+        return True
+    joined = len(roster.members) - len(roster.awaited)
+    if member is not None and member.is_static:
+        return joined < limit
+    return joined + sum(roster.members[each].is_static for each in roster.awaited) < limit

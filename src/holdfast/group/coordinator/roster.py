@@ -247,9 +247,9 @@ class Roster:
         self.state = state
         self.since_ms = now
 
-    def record(self) -> GroupRecord:
-        """The group as it is to be written now."""
-        self.durable = GroupRecord(
+    def snapshot(self) -> GroupRecord:
+        """The group as it is now."""
+        return GroupRecord(
             group=self.group_id,
             state=self.state,
             generation=self.generation,
@@ -259,6 +259,10 @@ class Roster:
             since_ms=self.since_ms,
             members=tuple(member.record() for member in self.members.values()),
         )
+
+    def record(self) -> GroupRecord:
+        """The group as it is to be written now."""
+        self.durable = self.snapshot()
         return self.durable
 
     @property
