@@ -9,7 +9,7 @@ from storage_batches import NOW, batch, with_header
 from storage_bench import Bench
 
 from holdfast.broker.storage.config import LogConfig
-from holdfast.broker.storage.log import TimedOffset
+from holdfast.broker.storage.times import TimedOffset
 from holdfast.records.batch import Record
 from holdfast.records.compression import Codec
 from holdfast.records.encode import encode_batch

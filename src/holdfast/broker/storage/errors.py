@@ -6,6 +6,8 @@ decides how to tell people.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from holdfast.model import ErrorCode, HoldfastError
@@ -28,6 +30,15 @@ def disk_trouble(doing: str, cause: OSError) -> StorageError:
         f"{doing} failed: {cause.strerror or cause}.",
         "Free some space or check the disk; the broker goes on by itself once writing works again.",
     )
+
+
+@contextmanager
+def disk_work(doing: str) -> Iterator[None]:
+    """Turn what the disk says no to into a refusal. For the paths that aren't hot."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_trouble(doing, error) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from crc32c import crc32c
 
-from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble
+from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble, disk_work
 from holdfast.broker.storage.files import File, Files
 from holdfast.broker.storage.sync import Syncer
 from holdfast.model import ErrorCode
@@ -107,22 +107,21 @@ class Journal:
 
     def replay(self, on_entry: OnEntry | None = None) -> None:
         """Read everything in the order it was written, stale entries and tombstones included."""
-        try:
+        with disk_work(f"Opening the journal {self.name}"):
             self._choose_file()
             file = self._open_file()
             self._read_all(file, on_entry)
-        except OSError as error:
-            raise disk_trouble(f"Opening the journal {self.name}", error) from error
         self._file = file
 
     def _choose_file(self) -> None:
         """The newest complete file counts; older ones and unfinished rewrites are left-overs of a crash."""
         self._files.mkdir(self._folder)
         names = self._files.listdir(self._folder)
-        generations = sorted(int(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
+        stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+        generations = sorted(int(stem) for stem in stems if stem.isdigit())
         self._generation = generations[-1] if generations else 0
         for name in names:
-            if f"{self._folder}/{name}" != self._path and not name.endswith(_DAMAGED_SUFFIX):
+            if f"{self._folder}/{name}" != self._path and name.endswith((_SUFFIX, _NEW_SUFFIX)):
                 self._files.unlink(f"{self._folder}/{name}")
 
     def _open_file(self) -> File:

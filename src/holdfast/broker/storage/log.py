@@ -8,28 +8,32 @@ there is one replica. This module must not know topics beyond a name for message
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from holdfast.broker.storage.batch import LOG_APPEND_TIME, BatchHeader, check_produced, stamp
 from holdfast.broker.storage.config import UNLIMITED, LogConfig
-from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble
+from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble, disk_work
 from holdfast.broker.storage.files import Buffer
+from holdfast.broker.storage.index import NO_TIMESTAMP
 from holdfast.broker.storage.pool import FilePool
 from holdfast.broker.storage.producers import Producers, SeenBatch
 from holdfast.broker.storage.scan import Hole
 from holdfast.broker.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, FileRange, Segment, damaged
 from holdfast.broker.storage.sync import Syncer
-from holdfast.model import ErrorCode, HoldfastError
+from holdfast.broker.storage.times import TimedOffset, first_at
+from holdfast.model import ErrorCode
 
-NO_TIMESTAMP = -1
 _START_FILE = "start"
 _START = struct.Struct("<qI")
+_LOG_NAME = re.compile(rf"\d{{20}}{re.escape(LOG_SUFFIX)}")
+_INDEX_NAME = re.compile(rf"\d{{20}}{re.escape(INDEX_SUFFIX)}")
 
 
 class Appended(NamedTuple):
@@ -42,14 +46,6 @@ class Appended(NamedTuple):
     log_start_offset: int
     duplicate: bool = False
     """True if this batch was here already: the offsets are those of the first time."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimedOffset:
-    """A record found by its time."""
-
-    offset: int
-    timestamp: int
 
 
 class Log:
@@ -83,7 +79,11 @@ class Log:
         self._changed = False
         self.log_start_offset = 0
         self.log_end_offset = 0
-        self._open()
+        with self._disk("Opening"):
+            self._open()
+
+    def _disk(self, doing: str) -> AbstractContextManager[None]:
+        return disk_work(f"{doing} {self.topic}-{self.partition}")
 
     @property
     def high_watermark(self) -> int:
@@ -101,7 +101,7 @@ class Log:
             names = self._files.listdir(self._folder)
         except FileNotFoundError:
             return
-        bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
+        bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if _LOG_NAME.fullmatch(name)]
         self._sweep(names, set(bases))
         for base in bases:
             self._add(Segment(self._pool, self._folder, base, self._found_hole))
@@ -115,7 +115,7 @@ class Log:
     def _sweep(self, names: list[str], bases: set[int]) -> None:
         """Remove indexes whose log is gone: a deletion was interrupted."""
         for name in names:
-            if name.endswith(INDEX_SUFFIX) and int(name.removesuffix(INDEX_SUFFIX)) not in bases:
+            if _INDEX_NAME.fullmatch(name) and int(name.removesuffix(INDEX_SUFFIX)) not in bases:
                 self._files.unlink(f"{self._folder}/{name}")
 
     def _load_tail(self) -> None:
@@ -308,10 +308,8 @@ class Log:
         found = self.slice(offset, max_bytes, min_one_batch=min_one_batch)
         if found is None:
             return b""
-        try:
+        with self._disk("Reading"):
             return found.read()
-        except OSError as error:
-            raise disk_trouble(f"Reading {self.topic}-{self.partition}", error) from error
 
     def _segment_of(self, offset: int) -> Segment:
         number = bisect_right(self._bases, offset) - 1
@@ -330,38 +328,16 @@ class Log:
 
     def offset_for_time(self, timestamp: int) -> TimedOffset | None:
         """The first record whose time is `timestamp` or later, None if there is none."""
-        for segment in self._segments:
-            found = self._ensure_open(segment).find_time(timestamp)
-            while found is not None:
-                position, header = found
-                record = self._record_at(segment, position, header, timestamp)
-                if record is not None:
-                    return record
-                found = segment.find_time(timestamp, behind=position + header.size)
-        return None
+        with self._disk("Searching"):
+            opened = (self._ensure_open(segment) for segment in self._segments)
+            return first_at(opened, timestamp, self.log_start_offset)
 
     def offset_of_max_time(self) -> TimedOffset | None:
         """The first record with the greatest time of all (ListOffsets' MAX_TIMESTAMP)."""
-        opened = [self._ensure_open(segment) for segment in self._segments]
-        greatest = max((segment.max_timestamp for segment in opened), default=NO_TIMESTAMP)
+        with self._disk("Searching"):
+            times = [self._ensure_open(segment).max_timestamp for segment in self._segments]
+        greatest = max(times, default=NO_TIMESTAMP)
         return None if greatest < 0 else self.offset_for_time(greatest)
-
-    def _record_at(self, segment: Segment, position: int, header: BatchHeader, timestamp: int) -> TimedOffset | None:
-        """The record inside one batch. Only here does the log look at records, and only at the times in them."""
-        if header.last_offset < self.log_start_offset:
-            return None
-        if header.attributes & LOG_APPEND_TIME:
-            return TimedOffset(max(header.base_offset, self.log_start_offset), header.max_timestamp)
-        from holdfast.records.batch import iter_records  # loads the codecs, which most brokers never need
-
-        try:
-            for record in iter_records(segment.read(position, header.size), lo=self.log_start_offset):
-                if record.timestamp >= timestamp:
-                    return TimedOffset(record.offset, record.timestamp)
-        except HoldfastError:
-            # The producer lied about what is inside: the batch's own start is the best answer there is.
-            return TimedOffset(max(header.base_offset, self.log_start_offset), header.max_timestamp)
-        return None
 
     # Deleting
 
@@ -375,12 +351,10 @@ class Log:
             raise StorageError(ErrorCode.OFFSET_OUT_OF_RANGE, what, "Delete up to the log end at most; -1 means that.")
         if target <= self.log_start_offset:
             return self.log_start_offset
-        try:
+        with self._disk("Deleting records of"):
             self._store_start(target)
             self.log_start_offset = target
             self._drop_below_start()
-        except OSError as error:
-            raise disk_trouble(f"Deleting records of {self.topic}-{self.partition}", error) from error
         return self.log_start_offset
 
     def _store_start(self, offset: int) -> None:
@@ -409,10 +383,8 @@ class Log:
         """Delete segments that are too old or too many, oldest first; returns how many."""
         now = self._clock()
         self._producers.expire(now)
-        try:
+        with self._disk("Deleting old segments of"):
             return sum(1 for _ in self._retire(now))
-        except OSError as error:
-            raise disk_trouble(f"Deleting old segments of {self.topic}-{self.partition}", error) from error
 
     def _retire(self, now: int) -> Iterator[None]:
         surplus = self.size - self.config.retention_bytes if self.config.retention_bytes != UNLIMITED else -1

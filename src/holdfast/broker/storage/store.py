@@ -23,7 +23,7 @@ from pathlib import Path
 from uuid import UUID
 
 from holdfast.broker.storage.config import parse
-from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble
+from holdfast.broker.storage.errors import Recovery, StorageError, disk_work
 from holdfast.broker.storage.files import Files, RealFiles
 from holdfast.broker.storage.journal import COMPACT_MIN_BYTES, Journal
 from holdfast.broker.storage.log import Log
@@ -95,11 +95,29 @@ class Store:
             self._files.mkdir(_TOPICS)
             self._catalog.set_property("cluster.id", str(self._new_id()))
         for topic in self._catalog.leftover:
-            self._remove_files(topic)
+            with contextlib.suppress(StorageError):  # next time, then
+                self._remove_files(topic)
         if not clean:
-            for topic in self.topics():
-                for partition in self._partitions_on_disk(topic):
+            self._repair()
+
+    def _repair(self) -> None:
+        """After a crash: open what holds data now. What can't be opened does not keep the rest from being served."""
+        for topic in self.topics():
+            for partition in self._partitions_on_disk(topic):
+                try:
                     self._log(topic, partition)
+                except StorageError as error:
+                    folder = f"{_folder(topic)}/{partition}"
+                    self._found(
+                        Recovery(
+                            topic=topic.name,
+                            partition=partition,
+                            file=folder,
+                            position=0,
+                            cut_bytes=0,
+                            reason=f"can't be opened: {error.what}",
+                        )
+                    )
 
     def _unmark_clean(self) -> bool:
         try:
@@ -201,13 +219,11 @@ class Store:
 
     def _remove_files(self, topic: Topic) -> None:
         folder = _folder(topic)
-        try:
+        with disk_work(f"Removing the files of topic {topic.name}"):
             for partition in self._partitions_on_disk(topic):
                 self._remove_folder(f"{folder}/{partition}")
             with contextlib.suppress(FileNotFoundError):
                 self._files.rmdir(folder)
-        except OSError as error:
-            raise disk_trouble(f"Removing the files of topic {topic.name}", error) from error
         self._catalog.finish_delete(topic)
 
     def _remove_folder(self, folder: str) -> None:
@@ -221,7 +237,7 @@ class Store:
             names = self._files.listdir(_folder(topic))
         except FileNotFoundError:
             return []
-        return sorted(int(name) for name in names)
+        return sorted(int(name) for name in names if name.isdigit())
 
     # Partitions
 
@@ -342,15 +358,14 @@ class Store:
     def close(self) -> None:
         """Sync everything, leave indexes behind and mark the folder as stopped in order."""
         try:
-            self._syncer.sync()
-            for log in self._logs.values():
-                log.close()
-            for journal in self._journals.values():
-                journal.close()
-            self._files.open(_CLEAN, create=True).close()
-            self._files.fsync_dir("")
-        except OSError as error:
-            raise disk_trouble("Closing the store", error) from error
+            with disk_work("Closing the store"):
+                self._syncer.sync()
+                for log in self._logs.values():
+                    log.close()
+                for journal in self._journals.values():
+                    journal.close()
+                self._files.open(_CLEAN, create=True).close()
+                self._files.fsync_dir("")
         finally:
             self._pool.clear()
             self._lock.release()
