@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from holdfast.model import HoldfastError
 from holdfast.testing.kafka import RealKafka
+from holdfast.testing.kafka_security import Secure
 from holdfast.testing.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, CONSUMER_GROUPS, TOPICS, run_tool
 
 pytestmark = [pytest.mark.java, pytest.mark.kafka]
@@ -122,6 +124,29 @@ def test_a_broker_ends_with_the_process_that_started_it() -> None:
     while not ended(broker):
         assert time.monotonic() < deadline, f"broker {broker} outlived its test run by a minute"
         time.sleep(0.05)
+
+
+def test_the_secured_listener_lets_in_who_can_prove_it_and_nobody_else() -> None:
+    certificates = Path(__file__).parents[1] / "net" / "certificates"
+    secure = Secure(
+        certificate=certificates / "broker.pem",
+        key=certificates / "broker.key",
+        ca=certificates / "ca.pem",
+        users={"alice": "wonder-land"},
+    )
+    tokens = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=alice"}
+
+    def brokers_seen(settings: dict[str, str], *, limit_s: float = 20) -> int:
+        admin = AdminClient({"bootstrap.servers": kafka.secure_bootstrap, "log_level": "0"} | settings)
+        return len(admin.list_topics(timeout=limit_s).brokers)
+
+    with RealKafka(secure=secure) as kafka:
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+            assert brokers_seen(secure.client_settings("alice", mechanism=mechanism)) == 1
+        token_bearer = secure.client_settings("alice", mechanism="OAUTHBEARER") | tokens
+        assert brokers_seen(token_bearer) == 1
+        with pytest.raises(KafkaException):
+            brokers_seen(secure.client_settings("alice") | {"sasl.password": "guessed"}, limit_s=3)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError
 from holdfast.testing.kafka_node import KafkaNode, NodeSpec, free_port, serves_groups
+from holdfast.testing.kafka_security import Secure
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -57,11 +58,13 @@ class RealKafka:
         settings: Mapping[str, str] | None = None,
         initial_rebalance_delay_ms: int | None = 0,
         benchmark: bool = False,
+        secure: Secure | None = None,
     ) -> None:
         """`racks` names one rack per broker and lets consumers fetch from the replica in theirs.
 
         `initial_rebalance_delay_ms=None` leaves Kafka's own default of 3,000 ms. `benchmark` gives Kafka the JVM flags
-        and internal topics it has by default, instead of those that start quickly. `settings` win over everything.
+        and internal topics it has by default, instead of those that start quickly. `secure` adds
+        a listener with TLS and SASL at `secure_bootstrap`. `settings` win over everything.
         """
         if racks and len(racks) != brokers:
             raise HoldfastError(
@@ -91,6 +94,8 @@ class RealKafka:
                     rack=racks[number - 1] if racks else None,
                     settings=common,
                     benchmark=benchmark,
+                    secure=secure,
+                    secure_port=free_port(),
                 )
             )
             for number in range(1, brokers + 1)
@@ -103,6 +108,11 @@ class RealKafka:
     def bootstrap(self) -> str:
         """What goes into `bootstrap.servers`. It stays the same over restarts."""
         return ",".join(f"127.0.0.1:{node.spec.port}" for node in self.nodes)
+
+    @property
+    def secure_bootstrap(self) -> str:
+        """The same for the listener with TLS and SASL."""
+        return ",".join(f"127.0.0.1:{node.spec.secure_port}" for node in self.nodes)
 
     def __enter__(self) -> RealKafka:
         try:

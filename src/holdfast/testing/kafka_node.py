@@ -17,6 +17,7 @@ from pathlib import Path
 
 from holdfast.model import HoldfastError
 from holdfast.testing.java import TEST_JVM_ARGS, compile_java, java_command, kafka_classpath, log_args
+from holdfast.testing.kafka_security import Secure
 
 JAVA_SOURCES = Path(__file__).parent / "java_sources"
 
@@ -53,11 +54,16 @@ class NodeSpec:
     rack: str | None
     settings: Mapping[str, str]
     benchmark: bool
+    secure: Secure | None = None
+    secure_port: int = 0
 
     def properties(self) -> dict[str, str]:
         """The contents of server.properties; the caller's settings come last and win."""
         controls = self.number == 1
         listeners = [f"PLAINTEXT://127.0.0.1:{self.port}"]
+        if self.secure is not None:
+            listeners.append(f"SECURE://127.0.0.1:{self.secure_port}")
+        advertised = list(listeners)
         if controls:
             listeners.append(f"CONTROLLER://127.0.0.1:{self.controller_port}")
         found = {
@@ -66,13 +72,15 @@ class NodeSpec:
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "controller.listener.names": "CONTROLLER",
             "listeners": ",".join(listeners),
-            "advertised.listeners": listeners[0],
+            "advertised.listeners": ",".join(advertised),
             "inter.broker.listener.name": "PLAINTEXT",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
             "log.dirs": str(self.folder / "data"),
         }
         if self.rack is not None:
             found["broker.rack"] = self.rack
+        if self.secure is not None:
+            found |= self.secure.properties(self.folder)
         return found | dict(self.settings)
 
 
@@ -103,6 +111,7 @@ class KafkaNode:
         args = [str(properties)]
         if not (self.spec.folder / "data" / "meta.properties").exists():
             args += ["format", "--cluster-id", self.spec.cluster_id, "--config", str(properties)]
+            args += self.spec.secure.format_arguments() if self.spec.secure is not None else []
         flags = BENCHMARK_JVM_ARGS if self.spec.benchmark else (*TEST_HEAP, *TEST_JVM_ARGS)
         classes = compile_java([JAVA_SOURCES / "KafkaNode.java"])
         command = java_command(
