@@ -7,6 +7,7 @@ its own thread and hands calls over in order. Records of kept partitions flow be
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,12 +73,12 @@ class Consumer:
     ) -> None:
         """Become a member that wants these topics; a name that starts with ^ is a pattern."""
         self._open()
-        if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
+        if isinstance(topics, str):
             raise TypeError("expected list of topic unicode strings")
         self._listener = listener or callbacks(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         self._subscribed = True
         self._polled_at = now_ms()
-        self._plane().subscribe(list(topics))
+        self._plane().subscribe([str(topic) for topic in topics])
 
     def unsubscribe(self) -> None:
         self._open()
@@ -435,7 +436,7 @@ class Consumer:
         instance = self._config.instance_id
         return (
             b"CGMDv2:"
-            + membership.generation.to_bytes(4, "big", signed=True)
+            + membership.generation.to_bytes(4, sys.byteorder, signed=True)
             + self._config.group.encode()
             + b"\x00"
             + membership.member_id.encode()

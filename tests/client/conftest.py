@@ -1,0 +1,80 @@
+"""One embedded broker for all consumer tests, and both classes behind one name, so that a difference shows."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+
+import holdfast
+from holdfast.testing import Broker
+
+COUNTER = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    """A fresh topic of three partitions with five records in each, keyed by partition."""
+    name = f"orders-{next(COUNTER)}"
+    broker.topics.create(name, partitions=3)
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in range(3):
+        for number in range(5):
+            producer.produce(
+                name, f"{partition}:{number}".encode(), key=b"k", partition=partition, timestamp=1_000 + number
+            )
+    assert producer.flush(30) == 0
+    return name
+
+
+@pytest.fixture(params=["confluent", "holdfast"])
+def make(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Callable[..., Any]]:
+    """A consumer of either class; closed at the end."""
+    kind = ck.Consumer if request.param == "confluent" else holdfast.Consumer
+    made: list[Any] = []
+
+    def consumer(**settings: Any) -> Any:
+        config = {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": f"g-{next(COUNTER)}",
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": "cooperative-sticky",
+        }
+        config.update({key if key == "on_commit" else key.replace("_", "."): value for key, value in settings.items()})
+        made.append(kind(config))
+        return made[-1]
+
+    yield consumer
+    for one in made:
+        one.close()
+
+
+def take(consumer: Any, count: int, limit_s: float = 30.0) -> list[ck.Message]:
+    """So many records, however many polls it takes."""
+    found: list[ck.Message] = []
+    deadline = time.monotonic() + limit_s
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records came in {limit_s} s"
+        message = consumer.poll(0.1)
+        if message is not None:
+            assert message.error() is None, message.error()
+            found.append(message)
+    return found
+
+
+def until(consumer: Any, holds: Callable[[], bool], limit_s: float = 30.0) -> None:
+    """Poll until it holds."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"it did not come to pass within {limit_s} s"
+        consumer.poll(0.05)
