@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.model import HoldfastError
 from holdfast.testing.groupcheck import double_owners, doubled, lost, overlaps
 from holdfast.testing.kafka import RealKafka
-from holdfast.testing.members import MemberOptions, MemberProcess
+from holdfast.testing.members import Event, MemberLog, MemberOptions, MemberProcess
 from holdfast.testing.producer import SteadyProducer
 
 pytestmark = [pytest.mark.java, pytest.mark.kafka]
@@ -32,13 +33,13 @@ class Group:
         kafka.create_topic(name, partitions=PARTITIONS)
         self.producer = stack.enter_context(SteadyProducer(kafka.bootstrap, name, partitions=PARTITIONS, rate=RATE))
 
-    def add(self, kind: str, *, members: int = 1, **options: object) -> MemberProcess:
+    def add(self, kind: str, *, members: int = 1, **options: Any) -> MemberProcess:
         told = {"assignors": ("cooperative-sticky",), "session_ms": 6000, "heartbeat_ms": 300, "commit_every_ms": 200}
         settings = MemberOptions(
             bootstrap=self.kafka.bootstrap,
             group=self.name,
             topic=self.name,
-            **(told | options),  # type: ignore[arg-type]  # checked by the dataclass's users
+            **(told | options),
         )
         name = f"{kind}-{len(self.members)}"
         member = MemberProcess(kind, settings, name=name, members=members, folder=self.folder)
@@ -52,12 +53,16 @@ class Group:
         last.wait_for(lambda: not lost(acknowledged, self.logs()), "to process what is left")
         return acknowledged
 
-    def logs(self) -> list:
+    def logs(self) -> list[MemberLog]:
         return [log.refresh() for member in self.members for log in member.logs]
 
 
+def callbacks(member: MemberProcess) -> list[Event]:
+    return [event for event in member.events() if event.name in {"assigned", "revoked", "lost"}]
+
+
 @pytest.fixture
-def group(kafka: RealKafka, request: pytest.FixtureRequest, tmp_path: Path):
+def group(kafka: RealKafka, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
     with ExitStack() as stack:
         yield Group(kafka, stack, name, tmp_path)
@@ -157,6 +162,24 @@ def test_a_killed_members_log_is_whole_and_its_partitions_go_on_after_the_sessio
     assert doomed.log().named("closed") == []
     with pytest.raises(HoldfastError, match="without a clean close"):
         doomed.terminate()
+
+
+@pytest.mark.parametrize("kind", ["java", "confluent"])
+def test_a_static_member_that_restarts_takes_its_partitions_back_and_disturbs_nobody(group: Group, kind: str) -> None:
+    other = group.add(kind, session_ms=30_000, instance_id="other")
+    other.wait_assigned(PARTITIONS)
+    restarted = group.add(kind, session_ms=30_000, instance_id="restarted")
+    before = restarted.wait_assigned(PARTITIONS // 2)
+    other.wait_assigned(PARTITIONS // 2)
+    restarted.terminate()
+    told = len(callbacks(other))
+
+    again = group.add(kind, session_ms=30_000, instance_id="restarted")
+
+    assert again.wait_assigned(PARTITIONS // 2) == before
+    group.finish(again)
+    assert len(callbacks(other)) == told
+    assert doubled(group.logs()) == []
 
 
 def test_a_member_told_to_wait_joins_when_it_hears_the_word(group: Group) -> None:

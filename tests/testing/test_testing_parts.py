@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from holdfast.model import HoldfastError
 from holdfast.testing.kafka import RealKafka, _cluster_id
 from holdfast.testing.kafka_node import answers, free_port, serves_groups
 from holdfast.testing.members import MemberOptions, MemberProcess
+from holdfast.testing.producer import SteadyProducer
 from holdfast.testing.tools import ToolResult
 
 
@@ -55,3 +57,15 @@ def test_a_kind_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         MemberProcess("sarama", options, folder=tmp_path)
     with pytest.raises(HoldfastError, match="only java takes several"):
         MemberProcess("confluent", options, members=2, folder=tmp_path)
+
+
+def test_a_producer_whose_records_are_not_acknowledged_fails_when_it_stops() -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    producer = SteadyProducer(nobody, "t", partitions=1, rate=1000, config={"message.timeout.ms": 50})
+    producer.start()
+    while producer.sent < 5:
+        time.sleep(0.01)
+
+    with pytest.raises(HoldfastError, match=r"produce_failed.*failed"):
+        producer.stop()
+    assert producer.acknowledged() == {0: []}
