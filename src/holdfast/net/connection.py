@@ -36,6 +36,9 @@ MAX_IN_FLIGHT = 64
 REAUTHENTICATE_AT = 0.85
 """Part of a session's lifetime after which we log in again, as Java's client does (KIP-368)."""
 
+LEAST_SESSION_S = 1.0
+"""Kafka refuses a second login within a second of the first."""
+
 CLOSE_TIMEOUT_S = 1.0
 """A TLS good-bye that takes longer is cut short."""
 
@@ -320,13 +323,26 @@ class Connection:
             await self._authenticate()
 
     async def _authenticate(self) -> None:
+        try:
+            started = asyncio.get_running_loop().time()
+            lifetime_s = await self._converse()
+        except BaseException as error:  # also when given up halfway: the broker would take what follows for the login
+            self._protocol.end(error.what.rstrip(".") if isinstance(error, NetError) else "a login was given up")
+            raise
+        again_in_s = max(lifetime_s * REAUTHENTICATE_AT, LEAST_SESSION_S)
+        self._log_in_again_at = started + again_in_s if lifetime_s > 0 else None
+
+    async def _converse(self) -> float:
+        """Log in, and return how many seconds the session lasts (0: for ever)."""
         sasl = self._security.sasl
         assert sasl is not None
         handshake = await self._sasl(Api.SASL_HANDSHAKE, {"mechanism": sasl.mechanism}, version=1)
-        if handshake.error_code:
+        if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(sorted(handshake.mechanisms)) or "none"
             raise login_failed(f"{self.where} does not take {sasl.mechanism}; it offers {offered}")
-        started = asyncio.get_running_loop().time()
+        if handshake.error_code:
+            said = codec.error_code(handshake.error_code).name
+            raise login_failed(f"{self.where} answered {said} to a login", retriable=True)
         lifetime_ms = 0
 
         async def send(content: bytes) -> bytes:
@@ -339,12 +355,8 @@ class Connection:
             lifetime_ms = getattr(answer, "session_lifetime_ms", 0)
             return bytes(answer.auth_bytes)
 
-        try:
-            await log_in(sasl, send)
-        except BaseException as error:  # also when given up halfway: the broker would take what follows for the login
-            self._protocol.end(error.what.rstrip(".") if isinstance(error, NetError) else "a login was given up")
-            raise
-        self._log_in_again_at = started + lifetime_ms / 1000 * REAUTHENTICATE_AT if lifetime_ms > 0 else None
+        await log_in(sasl, send)
+        return lifetime_ms / 1000
 
     async def _sasl(self, api: Api, body: Any, *, version: int) -> Any:
         frame = await self._exchange(
