@@ -7,7 +7,7 @@ the mark that partitions are withheld, where pokes reach the others, and the pos
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.assign import RoundPlan, plan_round
 from holdfast.group.user_data import (
@@ -39,22 +39,29 @@ def plan(
     cluster: ClusterView,
     members: Sequence[JoinedMember],
     *,
+    leader: str = "",
     token: str = "",
     marks: bool = True,
 ) -> LeaderPlan:
-    """Plan one round. `token` is what pokes must carry in it; with `marks` off we lead as a foreign client would."""
+    """Plan one round. `leader` is our own member id, `token` what pokes must carry in this round.
+
+    With `marks` off we lead as a foreign client would.
+    """
     draining = frozenset(member.member_id for member in members if _drains(member)) if marks else frozenset[str]()
     planned = plan_round(assignor, cluster, members, draining=draining)
-    if not marks or RebalanceProtocol.COOPERATIVE not in assignor.protocols:
+    if not marks:
         return LeaderPlan(assignments=planned.encode(), round=planned, draining=draining)
+    planned_for = {topic: cluster.topics[topic].partitions for topic in sorted(planned.topics & cluster.topics.keys())}
+    if RebalanceProtocol.COOPERATIVE not in assignor.protocols:
+        own = {leader: encode_leader_note(LeaderNote(planned_for=planned_for))} if leader else {}
+        return LeaderPlan(assignments=planned.encode(own), round=planned, draining=draining)
     notes = {
         member.member_id: note
         for member in members
         if (note := read_member_note(planned.user_data(member.member_id))) is not None
     }
-    return LeaderPlan(
-        assignments=planned.encode(_leader_notes(planned, notes, token)), round=planned, draining=draining
-    )
+    written = _leader_notes(planned, notes, token, {leader: planned_for})
+    return LeaderPlan(assignments=planned.encode(written), round=planned, draining=draining)
 
 
 def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:
@@ -72,18 +79,16 @@ def _drains(member: JoinedMember) -> bool:
     return note is not None and note.draining
 
 
-def _leader_notes(planned: RoundPlan, notes: Mapping[str, MemberNote], token: str) -> dict[str, bytes]:
+def _leader_notes(
+    planned: RoundPlan, notes: Mapping[str, MemberNote], token: str, planned_for: Mapping[str, Mapping[str, int]]
+) -> dict[str, bytes]:
     """The note for every holdfast member; foreign members get none, they could not read it."""
-    peers = _peers(notes)
+    common = LeaderNote(withheld=planned.transferring, peers=_peers(notes), token=token)
     positions = _positions(planned, notes)
-    common = LeaderNote(withheld=planned.transferring, peers=peers, token=token)
-    plain = encode_leader_note(common)
-    written = dict.fromkeys(notes, plain)
-    for member, handed in positions.items():
-        if member in written:
-            written[member] = encode_leader_note(
-                LeaderNote(withheld=common.withheld, peers=peers, token=token, positions=handed)
-            )
+    written = dict.fromkeys(notes, encode_leader_note(common))
+    for member in sorted(notes.keys() & (positions.keys() | planned_for.keys())):
+        own = replace(common, positions=positions.get(member, {}), planned_for=planned_for.get(member))
+        written[member] = encode_leader_note(own)
     return written
 
 

@@ -24,6 +24,10 @@ MAX_HANDED_OVER = 1_000
 MAX_PEERS = 128
 """Endpoints in one assignment. With n members the plan carries n times as many: 128 keeps it below 1 MB."""
 
+MAX_PLANNED_FOR = 10_000
+"""Topics that a leader's note to itself counts: about 300 KB, once in a plan. Changes to topics beyond it are noticed
+by whoever leads the next round."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -53,6 +57,9 @@ class LeaderNote:
     token: str = ""
     """What a poke must carry in this generation."""
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    planned_for: Mapping[str, int] | None = None
+    """For the leader itself: the partitions of each topic as it saw them when it planned. A static leader that returns
+    is told to skip planning, and sees by this whether the plan is still up to date."""
 
 
 def append_note(user_data: bytes | None, note: MemberNote, generation: int) -> bytes | None:
@@ -99,6 +106,8 @@ def encode_leader_note(note: LeaderNote) -> bytes:
         body["token"] = note.token
     if note.positions:
         body["pos"] = _encode_positions(note.positions)
+    if note.planned_for is not None:
+        body["for"] = dict(sorted(note.planned_for.items())[:MAX_PLANNED_FOR])
     return _pack(body)
 
 
@@ -119,6 +128,7 @@ def read_leader_note(user_data: bytes | None) -> LeaderNote | None:
         ),
         token=token if isinstance(token, str) else "",
         positions=_read_positions(body.get("pos")),
+        planned_for=_read_counts(body.get("for")),
     )
 
 
@@ -156,6 +166,12 @@ def _read_positions(raw: object) -> dict[TopicPartition, int]:
             if len(positions) >= MAX_HANDED_OVER:
                 return positions
     return positions
+
+
+def _read_counts(raw: object) -> dict[str, int] | None:
+    if not isinstance(raw, dict):
+        return None
+    return {topic: count for topic, count in raw.items() if type(count) is int and count >= 0}
 
 
 def _read_endpoint(raw: object) -> Endpoint | None:

@@ -183,7 +183,14 @@ class MemberDriver:
         try:
             topics = leader.subscribed_topics(effect.members)
             cluster = await self._hooks.cluster_view(topics)
-            planned = leader.plan(assignor, cluster, effect.members, token=secrets.token_hex(8), marks=self._marks)
+            planned = leader.plan(
+                assignor,
+                cluster,
+                effect.members,
+                leader=self.state.membership.member_id,
+                token=secrets.token_hex(8),
+                marks=self._marks,
+            )
         except asyncio.CancelledError:
             raise
         except HoldfastError as error:

@@ -199,6 +199,13 @@ class SimMember:
         if not self.dead:
             self.app.go_on("returned")
 
+    def reconnect(self) -> None:
+        """The network works again: what it has lost is not waited for any longer."""
+        if not self.dead:
+            self._data.close("reset")
+        if not self.dead:
+            self._group.close("reset")
+
     def leave(self, reason: str) -> None:
         self.feed(Close(reason))
 
@@ -306,6 +313,7 @@ class SimMember:
                 by_name(effect.protocol),
                 self.cluster,
                 effect.members,
+                leader=self.state.membership.member_id,
                 token=f"{self.name}-{effect.generation}",
                 marks=self.plan.marks and not self.plan.foreign,
             )
@@ -363,16 +371,12 @@ class SimMember:
         go_on = (self._call, notice, index + 1, positions)
         match call:
             case Revoked(partitions):
-                for each in partitions:
-                    self._fetching.pop(each, None)
-                    self._starts.pop(each, None)
+                self._forget(partitions)
                 offsets = self.app.uncommitted(partitions) if self.plan.commit_on_revoke else {}
                 positions.update(self.app.close(partitions, "revoked"))
                 self._commit(offsets, lambda: self._tell_listener(call, *go_on))
             case Lost(partitions):
-                for each in partitions:
-                    self._fetching.pop(each, None)
-                    self._starts.pop(each, None)
+                self._forget(partitions)
                 self.app.close(partitions, "lost")
                 self._tell_listener(call, *go_on)
             case Assigned(_, offsets):
@@ -380,6 +384,12 @@ class SimMember:
                 self._tell_listener(call, *go_on)
             case _:
                 self._call(notice, index + 1, positions)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Whatever was on its way to a start with these."""
+        for partition in partitions:
+            self._fetching.pop(partition, None)
+            self._starts.pop(partition, None)
 
     def _tell_listener(self, call: Call, *go_on: Any) -> None:
         words = {Revoked: "revoked", Lost: "lost", Assigned: "assigned"}

@@ -79,7 +79,8 @@ class World:
         self.processes: list[SimMember] = []
         self.supervised = config.heals
         self.healed_at: float | None = None
-        self.last_death_at = 0.0
+        self.last_disturbance_at = 0.0
+        """When the last process died, or is to be started."""
         self.on_start: Callable[[SimMember], None] | None = None
         if break_it is not None:
             break_it(self)
@@ -98,10 +99,10 @@ class World:
             self.network.carry(source, peer.host, "poke", target.run, target.poked, token)
 
     def ended(self, member: SimMember, error: HoldfastError | None) -> None:
-        self.last_death_at = self.clock.now
+        self.last_disturbance_at = max(self.last_disturbance_at, self.clock.now)
         fenced = error is not None and error.code == "FENCED_INSTANCE_ID"
         if error is not None and self.supervised and not fenced and self.members.get(member.name) is member:
-            self.clock.after(FAILED_RESTART_MS, self._start_again, member)
+            self._start_later(member, FAILED_RESTART_MS)
 
     # The two phases
 
@@ -140,7 +141,7 @@ class World:
         plans = self.config.members
         patience = 2.0 * max(plan.max_poll_interval_ms for plan in plans)
         # Silence of the dead lasts until their sessions have expired: a fault that stops no earlier.
-        quiet_at = max(self.clock.now, self.last_death_at) + max(plan.session_timeout_ms for plan in plans)
+        quiet_at = max(self.clock.now, self.last_disturbance_at) + max(plan.session_timeout_ms for plan in plans)
         self.healed_at = quiet_at
         deadline = quiet_at + patience
         while not self.settled and self.clock.now < deadline and not self.violations:
@@ -163,6 +164,7 @@ class World:
         for member in list(self.processes):
             member.wake()
             member.unhang()
+            member.reconnect()
 
     @property
     def generation(self) -> int:
@@ -207,6 +209,10 @@ class World:
         self.processes.append(member)
         member.start()
         return member
+
+    def _start_later(self, member: SimMember, delay_ms: float) -> None:
+        self.last_disturbance_at = max(self.last_disturbance_at, self.clock.now + delay_ms)
+        self.clock.after(delay_ms, self._start_again, member)
 
     def _start_again(self, member: SimMember) -> None:
         if self.members.get(member.name) is member:
@@ -255,7 +261,7 @@ class World:
         else:
             self._cut(member.name, kind, lasts or 5_000.0)
         if kind in ("restart", "bounce"):
-            self.clock.after(lasts or PROCESS_RESTART_MS, self._start_again, member)
+            self._start_later(member, lasts or PROCESS_RESTART_MS)
 
     def _cut(self, name: str, kind: str, lasts: float) -> None:
         links = {"mute": [(name, BROKER)], "deafen": [(BROKER, name)]}.get(kind, [(name, BROKER), (BROKER, name)])

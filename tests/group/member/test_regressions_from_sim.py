@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from driven import Driven, Lost, Revoked, tps
 
-from holdfast.group.member import Assigned, Close, CommitAnswered, Phase, Tick
-from holdfast.group.messages import LeaveRequest
+from holdfast.group.member import Assigned, Close, CommitAnswered, JoinAnswered, MetadataChanged, Phase, Tick
+from holdfast.group.messages import JoinAnswer, LeaveRequest
 from holdfast.group.user_data import LeaderNote
-from holdfast.model import ErrorCode, RebalanceProtocol, TopicPartition
+from holdfast.model import ClusterView, ErrorCode, Membership, RebalanceProtocol, TopicPartition, TopicView
 
 
 def beat(member: Driven) -> Driven:
@@ -82,3 +82,32 @@ def test_a_static_member_that_returns_does_not_trust_positions_from_before_its_r
     beat(running).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     running.answer_join(generation=2).answer_sync("orders-0", "orders-3", note=note)
     assert Assigned(tps("orders-3"), {TopicPartition("orders", 3): 460}) in running.calls()
+
+
+def returning_leader(note: LeaderNote | None) -> Driven:
+    """A static leader that restarts finds `orders` with 8 partitions, and is told to skip planning."""
+    member = Driven(settings={"instance_id": "pod-0"})
+    member.feed(MetadataChanged(ClusterView({"orders": TopicView(8)}))).subscribe()
+    answer = JoinAnswer(
+        membership=Membership("m-2", 5), protocol="cooperative-sticky", leader="m-2", skip_assignment=True
+    )
+    member.feed(JoinAnswered(member.pending, answer)).answer_sync("orders-0", note=note).notified()
+    return member
+
+
+def test_a_returning_leader_notices_that_a_topic_grew_while_it_was_away() -> None:
+    """World 708. Symptom: new partitions were never processed. Cause: a static leader that restarts is told to skip
+    planning (KIP-814); it took the topics as it found them for those the plan was made for, so the growth during its
+    absence went unnoticed. Invariant I4. Its plan now carries a note to itself.
+    """
+    assert len(returning_leader(LeaderNote(planned_for={"orders": 2})).joins()) == 1
+    assert len(returning_leader(LeaderNote()).joins()) == 1, "a plan of another make tells nothing: ask for a round"
+
+
+def test_a_returning_leader_disturbs_nobody_when_nothing_changed() -> None:
+    """The other side: with its topics as planned there is no round, which is what static membership is for."""
+    member = returning_leader(LeaderNote(planned_for={"orders": 8}))
+    assert member.joins() == []
+    assert member.phase is Phase.STABLE
+    member.feed(MetadataChanged(ClusterView({"orders": TopicView(9)})))
+    assert len(member.joins()) == 1

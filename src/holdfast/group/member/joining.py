@@ -241,7 +241,7 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
         turn.set(phase=Phase.PLANNING, pending=serial)
         turn.do(Plan(serial, answer.protocol, answer.members, answer.membership.generation))
     else:
-        turn.set(planned_counts=dict(state.partition_counts) if leads else None)
+        turn.set(planned_counts=None)  # where we lead, our former self planned: its note to us will say what for
         send_sync(turn, {})
 
 

@@ -134,7 +134,8 @@ def _apply(turn: Turn, assignment: Assignment, note: LeaderNote | None) -> None:
         phase=Phase.APPLYING,
         assigned=assigned,
         held_generation=state.membership.generation,
-        rejoin=state.rejoin or _why_again(state, revoked=bool(revoked), withheld=withheld),
+        rejoin=state.rejoin or _why_again(state, revoked=bool(revoked), withheld=withheld) or _outdated(state, note),
+        planned_counts=_planned_for(state, note),
         marks_in_a_row=state.marks_in_a_row + 1 if withheld else 0,
     )
     turn.notify(calls, then_owned=assigned)
@@ -145,6 +146,33 @@ def _why_again(state: MemberState, *, revoked: bool, withheld: bool) -> str | No
         return REVOKED_REASON
     if withheld and state.config.instant_rejoin and state.marks_in_a_row < MAX_MARKS_IN_A_ROW:
         return MARKED_REASON
+    return None
+
+
+def _planned_for(state: MemberState, note: LeaderNote | None) -> dict[str, int] | None:
+    """The topics that the plan in force was made by, if it is ours to watch them."""
+    if not state.leader:
+        return None
+    if state.planned_counts is not None:
+        return dict(state.planned_counts)
+    known = note.planned_for if note is not None else None
+    return dict(state.partition_counts if known is None else known)
+
+
+def _outdated(state: MemberState, note: LeaderNote | None) -> str | None:
+    """Whether a returning leader, told to skip planning, finds that topics have changed since its former self planned.
+
+    Without a note from it nothing is known, and one round puts everything right.
+    """
+    if not state.leader or state.planned_counts is not None:
+        return None
+    expected = note.planned_for if note is not None else None
+    if expected is None:
+        return "the leader returned and can't tell what the plan was made for"
+    seen = state.partition_counts
+    watched = state.topics | (expected.keys() & seen.keys())
+    if seen and any(seen.get(topic) != expected.get(topic) for topic in watched):
+        return "topics or partitions were added or removed while the leader was away"
     return None
 
 
