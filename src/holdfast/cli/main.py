@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, Lazy] = {
 }
 
 BENCHMARKS: Mapping[str, Lazy] = {
+    "handover": Lazy("holdfast.bench.handover", "Silences when members come and go, beside Java and librdkafka."),
     "assign": Lazy("holdfast.bench.assign", "Planning at scale, beside Java's CooperativeStickyAssignor."),
 }
 

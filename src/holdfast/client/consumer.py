@@ -55,6 +55,8 @@ class Consumer:
         self._next_auto_commit = now_ms() + self._config.auto_commit_interval_ms
         self._positions: dict[TopicPartition, int] = {}
         self._handed: dict[TopicPartition, OffsetEntry] = {}
+        self._acknowledged: dict[TopicPartition, int] = {}
+        """What the application committed and waited for: as good a place to start from as any position."""
         self._touched = False
         self._raise: BaseException | None = None
         self._commit_reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
@@ -194,11 +196,14 @@ class Consumer:
         started = now_ms()
         if self._config.auto_commit:
             self._commit_before_revoke(plane, partitions)
+        self._acknowledged.clear()
         with self._remembering():
             self._listener.on_revoke(self, _listed(partitions))
-        # With hand-over the next owner starts where the application stood, unless the application commits for itself.
-        final = self._committable(partitions) if self._hands_over(plane) else {}
-        self._positions.update({p: entry.offset for p, entry in final.items()})
+        if self._hands_over(plane):
+            # Whoever commits for himself hands over what he committed just now, and nothing he did not.
+            final = self._committable(partitions) if self._config.auto_commit else {}
+            self._positions.update({p: entry.offset for p, entry in final.items()})
+            self._positions.update({p: offset for p, offset in self._acknowledged.items() if p in partitions})
         self._data.drop(partitions)
         for partition in partitions:
             self._stored.pop(partition, None)
@@ -207,7 +212,7 @@ class Consumer:
     def _hands_over(self, plane: ControlPlane) -> bool:
         """Whether a join follows the revoke and carries the positions; whoever leaves must commit instead."""
         leaves = plane.state.phase is mb.Phase.LEAVING or plane.state.draining is not None
-        return self._config.inventions.offset_handover and self._config.auto_commit and not leaves
+        return self._config.inventions.offset_handover and not leaves
 
     def _commit_before_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         offsets = self._committable(partitions)
@@ -302,6 +307,7 @@ class Consumer:
             answer = plane.call(plane.commit(entries, member=self._subscribed), COMMIT_TIMEOUT_S)
         except HoldfastError as error:
             raise as_kafka_exception(error) from None
+        self._acknowledged.update({p: e.offset for p, e in entries.items() if answer.errors.get(p) is ErrorCode.NONE})
         if answer.errors and all(code is not ErrorCode.NONE for code in answer.errors.values()):
             raise refused(answer.first_error)
         return _with_offsets(entries, answer)

@@ -19,16 +19,40 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from holdfast.assign import plan_round
 from holdfast.client.config import ConsumerConfig
 from holdfast.group import member as mb
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition, TraceRecord
+from holdfast.model import (
+    ClusterView,
+    ErrorCode,
+    HoldfastError,
+    JoinedMember,
+    Subscription,
+    TopicPartition,
+    TopicView,
+    TraceRecord,
+)
+from holdfast.model.consumer_protocol import encode_subscription
 from holdfast.net.channel import GroupChannel
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.net.driver import Hooks, MemberDriver, open_ear
+from holdfast.wire.api import Api
+from holdfast.wire.codec import preload
 
 T = TypeVar("T")
+
+GROUP_APIS = (
+    Api.FIND_COORDINATOR,
+    Api.JOIN_GROUP,
+    Api.SYNC_GROUP,
+    Api.HEARTBEAT,
+    Api.LEAVE_GROUP,
+    Api.OFFSET_COMMIT,
+    Api.OFFSET_FETCH,
+    Api.METADATA,
+)
 
 START_TIMEOUT_S = 10.0
 """How long a consumer waits for its control thread to be there; it needs milliseconds."""
@@ -127,6 +151,7 @@ class ControlPlane:
             last_poll=self._last_poll,
         )
         self._driver = MemberDriver(member, self._channel, hooks, clock=now_ms, ear=ear)
+        self._warming = self._loop.run_in_executor(None, warm_up)
 
     async def _shut(self) -> None:
         if self._watch is not None:
@@ -257,6 +282,13 @@ class ControlPlane:
         answer = await self._channel.send(request, REQUEST_MS)
         assert isinstance(answer, FetchOffsetsAnswer)
         return answer
+
+
+def warm_up() -> None:
+    """Load ahead what the first round would load: whoever leads for the first time must not be slow about it."""
+    preload(*((api, api.highest) for api in GROUP_APIS))
+    metadata = encode_subscription(Subscription(topics=("t",)))
+    plan_round("cooperative-sticky", ClusterView({"t": TopicView(2)}), [JoinedMember(member_id="m", metadata=metadata)])
 
 
 def _our_address(broker: tuple[str, int]) -> str:

@@ -120,6 +120,10 @@ class MemberProcess:
         """Asks for a clean close and does not wait for it."""
         self._say(f"close{'' if index is None else f' {index}'}")
 
+    def drain(self) -> None:
+        """Asks a holdfast member to hand everything over while still working, then leave."""
+        self._say("drain")
+
     def pause(self) -> None:
         """Stops the whole process (SIGSTOP): heartbeats too, as on a frozen machine. `resume()` wakes it."""
         self._process.send_signal(signal.SIGSTOP)

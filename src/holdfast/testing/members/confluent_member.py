@@ -37,6 +37,9 @@ class ConfluentMember:
                 # consume() alone would wait for its whole batch or the timeout; this takes what is there already.
                 session.processed(self._good([first, *consumer.consume(BATCH - 1, 0)]))
             self._commit_in_passing(session.due_offsets())
+            if session.draining and consumer.drain():
+                session.log.event("drained")
+                break
         session.log.event("closing")
         consumer.close()
         session.log.event("closed")

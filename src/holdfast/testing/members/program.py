@@ -39,6 +39,7 @@ class Session:
         self._stop = threading.Event()
         self._join = threading.Event()
         self._hang_s = 0.0
+        self._drain = threading.Event()
         self._next_commit = time.monotonic() + self.options.commit_every_ms / 1000
         signal.signal(signal.SIGTERM, lambda *_: self._end())
         threading.Thread(target=self._obey, name="commands", daemon=True).start()
@@ -55,6 +56,10 @@ class Session:
     @property
     def stopping(self) -> bool:
         return self._stop.is_set()
+
+    @property
+    def draining(self) -> bool:
+        return self._drain.is_set()
 
     def take_hang_s(self) -> float:
         """Seconds the poll loop is to stand still now, mostly 0."""
@@ -130,6 +135,8 @@ class Session:
                     self._join.set()
                 case ["hang", seconds, *_]:
                     self._hang_s = float(seconds)
+                case ["drain", *_]:
+                    self._drain.set()
                 case ["close", *_]:
                     self._end()
                 case _:
