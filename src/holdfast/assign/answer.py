@@ -33,10 +33,9 @@ def encode_all(
     measure(assigned, topic_of, name_starts, counts, sizes, entries, last, work=4 * len(assigned) + members)
     ends = np.cumsum(sizes)
     buffer = bytearray(int(sizes.sum()))
-    out = np.frombuffer(buffer, np.uint8)
     order = np.empty(int(counts[-1]), np.int64)
     write(
-        assigned, topic_of, first, names, name_starts, counts, ends - sizes, entries, order, out,
+        assigned, topic_of, first, names, name_starts, counts, ends - sizes, entries, order, buffer,
         ASSIGNMENT_VERSION, work=len(buffer) + 8 * len(assigned),
     )  # fmt: skip
     view = memoryview(buffer)
@@ -84,36 +83,39 @@ def _write(
     begin = 0
     for m in range(len(offsets)):
         at = offsets[m]
-        out[at] = (version >> 8) & 255
+        count = entries[m]
+        out[at] = version >> 8
         out[at + 1] = version & 255
-        for k in range(4):
-            out[at + 2 + k] = (entries[m] >> (24 - 8 * k)) & 255
+        out[at + 2] = count >> 24
+        out[at + 3] = (count >> 16) & 255
+        out[at + 4] = (count >> 8) & 255
+        out[at + 5] = count & 255
         at += 6
-        topic = -1
-        count_at = 0
-        count = 0
-        for spot in range(begin, starts[m]):
-            pid = order[spot]
-            if topic_of[pid] != topic:
-                if topic >= 0:
-                    for k in range(4):
-                        out[count_at + k] = (count >> (24 - 8 * k)) & 255
-                topic = topic_of[pid]
-                for k in range(name_starts[topic], name_starts[topic + 1]):
-                    out[at] = names[k]
-                    at += 1
-                count_at = at
-                count = 0
-                at += 4
-            partition = pid - first[topic]
-            for k in range(4):
-                out[at + k] = (partition >> (24 - 8 * k)) & 255
-            at += 4
-            count += 1
-        if topic >= 0:
-            for k in range(4):
-                out[count_at + k] = (count >> (24 - 8 * k)) & 255
+        spot = begin
         begin = starts[m]
+        while spot < begin:
+            topic = topic_of[order[spot]]
+            length = name_starts[topic + 1] - name_starts[topic]
+            out[at : at + length] = names[name_starts[topic] : name_starts[topic + 1]]
+            at += length
+            count_at = at
+            at += 4
+            zero = first[topic]
+            stop = first[topic + 1]
+            count = 0
+            while spot < begin and order[spot] < stop:
+                partition = order[spot] - zero
+                out[at] = partition >> 24
+                out[at + 1] = (partition >> 16) & 255
+                out[at + 2] = (partition >> 8) & 255
+                out[at + 3] = partition & 255
+                at += 4
+                count += 1
+                spot += 1
+            out[count_at] = count >> 24
+            out[count_at + 1] = (count >> 16) & 255
+            out[count_at + 2] = (count >> 8) & 255
+            out[count_at + 3] = count & 255
 
 
 measure = Kernel(_measure)
