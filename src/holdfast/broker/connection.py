@@ -144,8 +144,12 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._end - self._start
         size = len(self._buffer)
         if self._need > size and waiting * 2 >= size:
-            size = min(self._need, size * 2)
+            size = self._grown(size)
         self._replace(size)
+
+    def _grown(self, size: int) -> int:
+        """The next size for a frame that does not fit: twice as much, or all of it if that is nearly the same."""
+        return self._need if self._need <= size * 3 else size * 2
 
     def _replace(self, size: int) -> None:
         """A buffer of `size` with the unread bytes at its front. Views of the old one stay valid."""
@@ -224,7 +228,8 @@ class Connection(asyncio.BufferedProtocol):
         full = blocked and self._end == len(self._buffer)
         limit = self._server.limits.max_bytes_in_flight
         growing = not blocked and self._need > len(self._buffer)
-        self._starved = growing and self._server.bytes_in_flight + len(self._buffer) > limit
+        more = self._grown(len(self._buffer)) - len(self._buffer) if growing else 0
+        self._starved = more > 0 and self._server.bytes_in_flight + more > limit
         self._set_reading(paused=full or self._starved)
 
     def memory_freed(self) -> None:

@@ -99,6 +99,18 @@ class State:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def find_topic(
+        self, exchange: Exchange, operation: Operation, name: str, topic_id: UUID | None
+    ) -> tuple[Topic | None, ErrorCode]:
+        """A topic by name, or by id where the message has one, if it may be used so; else None and why."""
+        topic = self.topic(name, topic_id)
+        error = self.topic_refusal(exchange, operation, name if topic is None else topic.name)
+        if topic is None and error is ErrorCode.NONE:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_id is not None and (topic is None or error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        return (topic if error is ErrorCode.NONE else None), error
+
     def group_refusal(self, exchange: Exchange, operation: Operation, name: str) -> ErrorCode:
         allowed = self.may(exchange, operation, Resource.GROUP, name)
         return ErrorCode.NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED

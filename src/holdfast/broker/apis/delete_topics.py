@@ -39,12 +39,8 @@ def _answer(name: str | None, topic_id: UUID | None, error: ErrorCode, message: 
 def _delete(exchange: Exchange, state: State, name: str | None, topic_id: UUID | None) -> Body:
     if (name is None) == (topic_id is None):
         return _answer(name, topic_id, ErrorCode.INVALID_REQUEST, "Name the topic or give its id.")
-    topic = state.topic(name or "", topic_id)
-    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
-    error = state.topic_refusal(exchange, Operation.DELETE, name or "" if topic is None else topic.name)
-    if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic is None:
-        return _answer(name, topic_id, missing)
-    if error is not ErrorCode.NONE:
+    topic, error = state.find_topic(exchange, Operation.DELETE, name or "", topic_id)
+    if topic is None:
         return _answer(name, topic_id, error)
     try:
         state.store.delete_topic(topic.name)

@@ -90,21 +90,12 @@ def _read(exchange: Exchange, state: State) -> tuple[Parts, _Budget]:
 
 
 def _topic(exchange: Exchange, state: State, asked: FetchTopic, budget: _Budget) -> FetchedTopic:
-    topic = state.topic(asked.topic, asked.topic_id)
-    error = _refusal(exchange, state, asked, topic)
-    if topic is None or error is not ErrorCode.NONE:
+    topic, error = state.find_topic(exchange, Operation.READ, asked.topic, asked.topic_id)
+    if topic is None:
         budget.final = True
         return _refused(asked, error)
     partitions = tuple(_partition(exchange, state, topic, each, budget) for each in asked.partitions)
     return FetchedTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions)
-
-
-def _refusal(exchange: Exchange, state: State, asked: FetchTopic, topic: Topic | None) -> ErrorCode:
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if asked.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
-    error = state.topic_refusal(exchange, Operation.READ, topic.name)
-    hidden = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and asked.topic_id is not None
-    return ErrorCode.UNKNOWN_TOPIC_ID if hidden else error
 
 
 def _refused(asked: FetchTopic, error: ErrorCode) -> FetchedTopic:

@@ -67,14 +67,8 @@ def _encoded(exchange: Exchange, response: ProduceResponse) -> Parts:
 
 
 def _topic(exchange: Exchange, state: State, asked: ProduceTopic) -> ProducedTopic:
-    topic = state.topic(asked.topic, asked.topic_id)
-    name = asked.topic if topic is None else topic.name
-    error = state.topic_refusal(exchange, Operation.WRITE, name)
-    if topic is None and asked.topic_id is not None:
-        error = ErrorCode.UNKNOWN_TOPIC_ID
-    elif topic is None and error is ErrorCode.NONE:
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if topic is None or error is not ErrorCode.NONE:
+    topic, error = state.find_topic(exchange, Operation.WRITE, asked.topic, asked.topic_id)
+    if topic is None:
         produced = tuple(ProducedPartition(partition=each.partition, error=error) for each in asked.partitions)
     else:
         produced = tuple(_append(state, topic.name, each) for each in asked.partitions)

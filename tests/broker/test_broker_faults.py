@@ -1,0 +1,136 @@
+"""The fault controls: each does what it says, as often as it says, to whom it says."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from raw_client import RawClient
+
+from holdfast.broker.exchange import Exchange
+from holdfast.model import ErrorCode, HoldfastError
+from holdfast.testing.broker import Broker
+from holdfast.wire.api import Api
+
+
+def heartbeat(client: RawClient, group: str = "g") -> int:
+    asked = {"group_id": group, "generation_id": 1, "member_id": "m"}
+    return int(client.ask(Api.HEARTBEAT, asked).error_code)
+
+
+def test_an_error_is_answered_as_often_as_asked_for(holdfast_broker: Broker) -> None:
+    fault = holdfast_broker.faults.error(Api.HEARTBEAT, ErrorCode.NOT_COORDINATOR, times=2)
+    with RawClient(holdfast_broker) as client:
+        answers = [heartbeat(client) for _ in range(3)]
+
+    assert answers == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert fault.hits == 2
+
+
+def test_a_fault_strikes_its_own_api_only(holdfast_broker: Broker) -> None:
+    holdfast_broker.faults.error(Api.HEARTBEAT, ErrorCode.NOT_COORDINATOR)
+    with RawClient(holdfast_broker) as client:
+        assert client.ask(Api.LIST_GROUPS).error_code == 0
+
+
+def test_a_condition_picks_the_victim(holdfast_broker: Broker) -> None:
+    holdfast_broker.faults.error(
+        Api.HEARTBEAT, ErrorCode.NOT_COORDINATOR, when=lambda exchange: exchange.body.group_id == "victim"
+    )
+    with RawClient(holdfast_broker) as client:
+        assert heartbeat(client, "other") == ErrorCode.UNKNOWN_MEMBER_ID
+        assert heartbeat(client, "victim") == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_delay_holds_up_its_own_connection_only(holdfast_broker: Broker) -> None:
+    holdfast_broker.faults.delay(Api.HEARTBEAT, ms=300, times=1)
+    with RawClient(holdfast_broker) as slow, RawClient(holdfast_broker) as other:
+        began = time.monotonic()
+        thread = threading.Thread(target=heartbeat, args=(slow,))
+        thread.start()
+        other.ask(Api.LIST_GROUPS)
+        thread.join()
+
+        assert time.monotonic() - began >= 0.3
+
+
+def test_a_dropped_request_does_nothing_and_is_never_answered(holdfast_broker: Broker) -> None:
+    holdfast_broker.faults.drop(Api.CREATE_TOPICS)
+    with RawClient(holdfast_broker) as client:
+        client.socket.settimeout(0.2)
+        topic = {"name": "a", "num_partitions": 1, "replication_factor": 1}
+        with pytest.raises(TimeoutError):
+            client.ask(Api.CREATE_TOPICS, {"topics": [topic]})
+
+    assert holdfast_broker.topics.names() == []
+
+
+def test_a_lost_answer_leaves_its_effect(holdfast_broker: Broker) -> None:
+    holdfast_broker.faults.lose_answer(Api.CREATE_TOPICS)
+    with RawClient(holdfast_broker) as client:
+        topic = {"name": "a", "num_partitions": 1, "replication_factor": 1}
+        client.send(client.request(Api.CREATE_TOPICS, 7, {"topics": [topic]}))
+        client.ask(Api.LIST_GROUPS)
+
+    assert holdfast_broker.topics.names() == ["a"]
+
+
+def test_a_disconnect_closes_the_connection(holdfast_broker: Broker) -> None:
+    holdfast_broker.faults.disconnect(Api.HEARTBEAT, times=1)
+    with RawClient(holdfast_broker) as client:
+        client.send(client.request(Api.HEARTBEAT, 4, {"group_id": "g", "generation_id": 1, "member_id": "m"}))
+        assert client.is_closed()
+    with RawClient(holdfast_broker) as client:
+        assert heartbeat(client) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_function_sees_the_request_which_then_goes_on(holdfast_broker: Broker) -> None:
+    seen: list[Exchange] = []
+    holdfast_broker.faults.call(None, seen.append)
+    with RawClient(holdfast_broker) as client:
+        assert heartbeat(client) == ErrorCode.UNKNOWN_MEMBER_ID
+
+    assert [exchange.api for exchange in seen] == [Api.HEARTBEAT]
+
+
+def test_faults_can_be_cleared_one_or_all(holdfast_broker: Broker) -> None:
+    fault = holdfast_broker.faults.error(Api.HEARTBEAT, ErrorCode.NOT_COORDINATOR)
+    holdfast_broker.faults.error(Api.LIST_GROUPS, ErrorCode.NOT_COORDINATOR)
+    with RawClient(holdfast_broker) as client:
+        fault.clear()
+        assert heartbeat(client) == ErrorCode.UNKNOWN_MEMBER_ID
+        holdfast_broker.faults.clear()
+        assert client.ask(Api.LIST_GROUPS).error_code == 0
+
+
+def test_the_clock_moves_only_by_hand() -> None:
+    join = {
+        "group_id": "g",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    }
+    with Broker(manual_clock=True) as broker, RawClient(broker) as client:
+        assert client.ask(Api.JOIN_GROUP, join, version=3).error_code == 0
+        broker.advance(9_000)
+        assert len(broker.group("g").members) == 1
+        broker.advance(2_000)
+        assert broker.group("g").members == (), "its session is over"
+
+
+def test_a_clock_that_runs_by_itself_can_t_be_moved(holdfast_broker: Broker) -> None:
+    with pytest.raises(HoldfastError, match="CLOCK_NOT_MANUAL"):
+        holdfast_broker.advance(1)
+
+
+def test_a_broker_that_is_not_running_says_so() -> None:
+    with pytest.raises(HoldfastError, match="BROKER_NOT_RUNNING"):
+        _ = Broker().bootstrap
+
+
+def test_a_broker_that_can_t_start_raises_where_it_was_started() -> None:
+    with Broker() as running, pytest.raises(HoldfastError, match="CANNOT_LISTEN"):
+        Broker(port=running.port).start()

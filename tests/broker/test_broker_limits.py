@@ -1,0 +1,251 @@
+"""Every limit of the broker, met from outside: a hostile client costs itself a connection and nobody else."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+from raw_client import RawClient, batch
+
+from holdfast.broker.limits import KIB, MIB, Limits
+from holdfast.model import ErrorCode
+from holdfast.testing.broker import Broker
+from holdfast.wire.api import Api
+from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+
+
+def wait_for(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+
+
+def closing_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "connection closed" in record.getMessage()]
+
+
+def test_the_defaults_are_those_we_promise() -> None:
+    limits = Limits()
+
+    assert limits.max_connections == 256
+    assert (limits.max_frame_bytes, limits.max_frame_bytes_before_login) == (16 * MIB, 64 * KIB)
+    assert limits.max_bytes_in_flight == 128 * MIB
+    assert (limits.frame_seconds, limits.idle_seconds) == (10.0, 600.0)
+
+
+@pytest.mark.parametrize("size", [-1, 16 * MIB + 1, 2**31 - 1])
+def test_a_frame_of_an_impossible_size_closes_its_connection_with_one_line(
+    holdfast_broker: Broker, caplog: pytest.LogCaptureFixture, size: int
+) -> None:
+    with RawClient(holdfast_broker) as bystander, RawClient(holdfast_broker) as client, caplog.at_level(logging.INFO):
+        client.send(struct.pack(">i", size))
+
+        assert client.is_closed()
+        assert bystander.ask(Api.API_VERSIONS, version=0).error_code == 0
+    assert len(closing_lines(caplog)) == 1
+
+
+def test_the_largest_allowed_frame_is_taken_and_one_byte_more_is_not() -> None:
+    with Broker(limits=Limits(max_frame_bytes=300_000)) as broker, RawClient(broker) as client:
+        broker.topics.create("orders", 1)
+        overhead = len(batch([b""])) + 60
+        client.produce("orders", [b"x" * (300_000 - overhead - 100)])
+        assert broker.topics.count("orders") == 1
+
+        client.send(struct.pack(">i", 300_001))
+        assert client.is_closed()
+
+
+def test_a_stranger_may_send_64_kib_and_a_user_16_mib() -> None:
+    with Broker(users={"alice": ("secret", ["all"])}) as broker, RawClient(broker) as client:
+        client.send(struct.pack(">i", 64 * KIB + 1))
+
+        assert client.is_closed()
+
+
+def test_garbage_closes_its_connection_with_one_line(holdfast_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), RawClient(holdfast_broker) as client:
+        client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        assert client.is_closed()
+    assert len(closing_lines(caplog)) == 1
+
+
+def test_a_body_that_lies_about_its_length_closes_its_connection(
+    holdfast_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), RawClient(holdfast_broker) as client:
+        frame = client.request(Api.METADATA, 1, {"topics": []})
+        client.send(frame[:-4] + struct.pack(">i", 2**31 - 1))
+
+        assert client.is_closed()
+    assert len(closing_lines(caplog)) == 1
+
+
+def test_no_more_connections_than_allowed_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    with Broker(limits=Limits(max_connections=3)) as broker, caplog.at_level(logging.INFO):
+        clients = [RawClient(broker) for _ in range(3)]
+        for client in clients:
+            client.ask(Api.API_VERSIONS, version=0)
+        refused = [RawClient(broker) for _ in range(4)]
+        assert all(client.is_closed() for client in refused)
+        assert clients[0].ask(Api.API_VERSIONS, version=0).error_code == 0
+
+        clients.pop().socket.close()
+        wait_for(lambda: broker.connections() == 2)
+        with RawClient(broker) as another:
+            assert another.ask(Api.API_VERSIONS, version=0).error_code == 0
+        for client in (*clients, *refused):
+            client.socket.close()
+    assert len([line for line in caplog.messages if "connection refused" in line]) == 1, "one line, not four"
+
+
+def test_a_frame_that_is_begun_and_not_finished_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    limits = Limits(frame_seconds=0.2)
+    with Broker(limits=limits) as broker, RawClient(broker) as slow, RawClient(broker) as idle:
+        slow.send(struct.pack(">i", 100) + b"abc")
+        assert slow.is_closed()
+        assert idle.ask(Api.API_VERSIONS, version=0).error_code == 0, "who has begun nothing may be silent"
+    assert len(closing_lines(caplog)) == 1
+    assert "not complete" in closing_lines(caplog)[0]
+
+
+def test_one_byte_at_a_time_is_a_frame_like_any_other(holdfast_broker: Broker) -> None:
+    with RawClient(holdfast_broker) as client:
+        for byte in client.request(Api.API_VERSIONS, 0, {}):
+            client.send(bytes([byte]))
+
+        assert client.receive()
+
+
+def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
+    with Broker(limits=Limits(idle_seconds=0.2)) as broker:
+        broker.topics.create("orders", 1)
+        with RawClient(broker) as idle, RawClient(broker) as waiting:
+            waiting.send_fetch(
+                FetchRequest(
+                    max_wait_ms=1_000,
+                    topics=(FetchTopic(topic="orders", partitions=(FetchPartition(partition=0, offset=0),)),),
+                )
+            )
+            assert idle.is_closed()
+            assert waiting.receive(), "its fetch is in work, so it is not idle"
+
+
+def test_a_login_that_is_not_made_in_time_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    limits = Limits(frame_seconds=0.2)
+    with Broker(limits=limits, users={"alice": ("secret", ["all"])}) as broker, RawClient(broker) as client:
+        assert client.is_closed()
+    assert "no login" in closing_lines(caplog)[0]
+
+
+def test_requests_in_flight_are_bounded_and_whoever_waits_is_served_when_there_is_room() -> None:
+    """Two large frames of which only one fits: the second is read when the first is done."""
+    limits = Limits(max_bytes_in_flight=3 * MIB, frame_seconds=30.0)
+    with Broker(limits=limits) as broker:
+        broker.topics.create("orders", 1, configs={"max.message.bytes": str(3 * MIB)})
+        with RawClient(broker) as first, RawClient(broker) as second:
+            big = b"x" * (2 * MIB - 200_000)
+            first.send(struct.pack(">i", 2 * MIB) + big)
+            wait_for(lambda: _in_flight(broker) > 1 * MIB)
+            second.socket.setblocking(False)
+            _fill(second.socket, struct.pack(">i", 2 * MIB) + big)
+            assert _in_flight(broker) <= limits.max_bytes_in_flight
+            first.socket.close()
+            wait_for(lambda: broker.connections() == 1)
+            _fill(second.socket, big)
+            wait_for(lambda: _in_flight(broker) >= 2 * MIB)
+
+
+def _in_flight(broker: Broker) -> int:
+    running = broker._running
+    return broker.call(lambda state: running.server.bytes_in_flight)
+
+
+def _fill(into: socket.socket, data: bytes) -> None:
+    """Send what the other side takes; stop when it takes no more."""
+    sent = 0
+    quiet_since = time.monotonic()
+    while sent < len(data) and time.monotonic() - quiet_since < 0.3:
+        try:
+            sent += into.send(data[sent:])
+            quiet_since = time.monotonic()
+        except BlockingIOError:
+            time.sleep(0.005)
+
+
+def test_a_large_buffer_is_given_back_when_its_connection_falls_silent() -> None:
+    with Broker() as broker, RawClient(broker) as client:
+        broker.topics.create("orders", 1, configs={"max.message.bytes": str(4 * MIB)})
+        client.produce("orders", [b"x" * MIB])
+        assert _in_flight(broker) >= MIB
+        wait_for(lambda: _in_flight(broker) <= 64 * KIB)
+
+
+def test_a_reader_that_does_not_read_does_not_make_the_broker_hold_its_answers() -> None:
+    """Answers that nobody takes stop the next request, so that one connection holds one answer at most."""
+    with Broker(limits=Limits(max_response_bytes=2 * MIB)) as broker:
+        broker.topics.create("orders", 1, configs={"max.message.bytes": str(2 * MIB)})
+        with RawClient(broker) as writer, RawClient(broker) as deaf:
+            for _ in range(4):
+                writer.produce("orders", [b"x" * MIB])
+            asked = FetchTopic(topic="orders", partitions=(FetchPartition(partition=0, offset=0, max_bytes=2 * MIB),))
+            for _ in range(20):
+                deaf.send_fetch(FetchRequest(max_wait_ms=0, topics=(asked,)))
+            running = broker._running
+            wait_for(lambda: broker.call(lambda state: running.server.unsent_bytes) > 0)
+            time.sleep(0.1)
+            assert broker.call(lambda state: running.server.unsent_bytes) <= 4 * MIB
+            assert writer.ask(Api.API_VERSIONS, version=0).error_code == 0
+
+
+def test_one_request_is_in_work_per_connection_and_answers_come_in_order(holdfast_broker: Broker) -> None:
+    """A parked fetch holds back what comes behind it on its own connection, and only there."""
+    holdfast_broker.topics.create("orders", 1)
+    asked = FetchTopic(topic="orders", partitions=(FetchPartition(partition=0, offset=0),))
+    with RawClient(holdfast_broker) as client, RawClient(holdfast_broker) as other:
+        client.send_fetch(FetchRequest(max_wait_ms=20_000, topics=(asked,)))
+        client.send(client.request(Api.API_VERSIONS, 0, {}))
+        wait_for(lambda: holdfast_broker.call(lambda state: len(state.waiting)) == 1)
+        assert other.ask(Api.API_VERSIONS, version=0).error_code == 0
+        other.produce("orders", [b"a"])
+
+        first, second = client.receive(), client.receive()
+
+    assert (first[:4], second[:4]) == (struct.pack(">i", 1), struct.pack(">i", 2))
+
+
+def test_topics_and_partitions_are_bounded() -> None:
+    limits = Limits(max_topics=2, max_partitions=10)
+    with Broker(limits=limits) as broker, RawClient(broker) as client:
+
+        def create(name: str, count: int) -> int:
+            topic = {"name": name, "num_partitions": count, "replication_factor": 1}
+            return int(client.ask(Api.CREATE_TOPICS, {"topics": [topic]}).topics[0].error_code)
+
+        assert create("a", 11) == ErrorCode.POLICY_VIOLATION
+        assert create("a", 5) == 0
+        assert create("b", 6) == ErrorCode.POLICY_VIOLATION
+        assert create("b", 4) == 0
+        assert create("c", 1) == ErrorCode.POLICY_VIOLATION
+        grown = client.ask(Api.CREATE_PARTITIONS, {"topics": [{"name": "b", "count": 9, "assignments": None}]})
+        assert grown.results[0].error_code == ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250, "../../etc/passwd", "a\0b"])
+def test_topic_names_that_could_harm_are_refused(holdfast_broker: Broker, name: str) -> None:
+    with RawClient(holdfast_broker) as client:
+        topic = {"name": name, "num_partitions": 1, "replication_factor": 1}
+        made = client.ask(Api.CREATE_TOPICS, {"topics": [topic]}).topics[0]
+        asked = client.ask(Api.METADATA, {"topics": [{"name": name}]}, version=9).topics[0]
+
+    assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert asked.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert holdfast_broker.topics.names() == []
