@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from holdfast.group.coordinator import Coordinator, CoordinatorSettings, GroupRecord, Persist, Record, Reply
+from holdfast.group.coordinator import Coordinator, CoordinatorSettings, GroupRecord, Persist, Record, Reply, Token
 from holdfast.group.coordinator.effects import Effect
 from holdfast.group.messages import Answer, CommitAnswer, CommitRequest, JoinAnswer, JoinRequest, Request
 from holdfast.model import ClusterView, ErrorCode, TopicPartition, TopicView, TraceRecord, Value
@@ -20,7 +20,8 @@ from holdfast.sim.logs import PartitionLog
 from holdfast.sim.network import Connection
 
 Emit = Callable[[TraceRecord], None]
-CoordinatorFactory = Callable[..., Coordinator]
+Ask = Callable[[Coordinator, Token, Request, float], list[Effect]]
+Wake = Callable[[Coordinator, float], list[Effect]]
 
 RESTART_MS = 300.0
 """How long a broker that died on an append stays away when nobody says otherwise."""
@@ -57,6 +58,10 @@ class SimBroker:
         self._connections: dict[Connection, int] = {}
         """Connections with something parked or answered lately -> their epoch."""
         self._asked: dict[tuple[Connection, int], list[Asked]] = {}
+        self.ask: Ask = Coordinator.handle
+        self.wake: Wake = Coordinator.tick
+        self.load: Callable[[list[Record]], list[Record]] = list
+        """How the coordinator is asked, woken and loaded: where mutations break it."""
         self.settings = CoordinatorSettings(group_initial_rebalance_delay_ms=config.initial_delay_ms)
         self.coordinator = Coordinator(self.settings, self.new_member_id)
         for topic, partitions in config.topics:
@@ -70,7 +75,9 @@ class SimBroker:
 
     def replayed(self) -> Coordinator:
         """A coordinator as it would come back right now."""
-        return Coordinator.replay(self.log, self.clock.now, settings=self.settings, new_member_id=self.new_member_id)
+        return Coordinator.replay(
+            self.load(self.log), self.clock.now, settings=self.settings, new_member_id=self.new_member_id
+        )
 
     def crash(self) -> None:
         """Die. Every client sees its connection break."""
@@ -106,7 +113,7 @@ class SimBroker:
         self._connections[connection] = epoch
         asked = Asked(connection, epoch, number, request)
         self._asked.setdefault((connection, epoch), []).append(asked)
-        self._perform(self.coordinator.handle(asked, request, self.clock.now))
+        self._perform(self.ask(self.coordinator, asked, request, self.clock.now))
 
     def hung_up(self, connection: Connection, epoch: int) -> None:
         """The client's end of a connection was closed."""
@@ -191,7 +198,7 @@ class SimBroker:
 
     def _tick(self) -> None:
         if self.up:
-            self._perform(self.coordinator.tick(self.clock.now))
+            self._perform(self.wake(self.coordinator, self.clock.now))
 
     def _rearm(self) -> None:
         deadline = self.coordinator.next_deadline() if self.up else None

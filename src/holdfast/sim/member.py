@@ -114,7 +114,9 @@ class SimMember:
         self.hung = False
         self.cluster = ClusterView()
         self.error: HoldfastError | None = None
+        # The machine and the leader's planning: where mutations break them.
         self.step: Callable[[MemberState, Event, float], tuple[MemberState, tuple[Effect, ...]]] = step
+        self.plan_round = leader.plan
         self.app = Application(world.broker, plan.speed, self._tell_lane)
         self.state = MemberState(config=_member_config(plan, incarnation))
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -309,7 +311,7 @@ class SimMember:
 
     def _plan(self, effect: Plan) -> None:
         try:
-            made = leader.plan(
+            made = self.plan_round(
                 by_name(effect.protocol),
                 self.cluster,
                 effect.members,

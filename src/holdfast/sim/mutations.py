@@ -1,0 +1,452 @@
+"""Deliberately broken members and coordinators: each re-introduces a fault that others shipped; a checker must see it.
+
+A mutation damages the machines of one world before it starts, never the code itself, so that sound worlds can run
+beside it. `PROVING_GROUND` and its siblings are worlds with enough trouble for every fault to show; sound machines
+come through them unharmed, which the tests check too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.group.coordinator import Coordinator, GroupRecord, OffsetRecord, Persist, Record, Reply, Token
+from holdfast.group.coordinator.effects import Effect
+from holdfast.group.coordinator.roster import SESSION
+from holdfast.group.coordinator.states import State
+from holdfast.group.leader import LeaderPlan
+from holdfast.group.member import Assigned, MemberState, Notified, Notify, Phase, Revoked, Send
+from holdfast.group.member import Effect as MemberEffect
+from holdfast.group.member import Event as MemberEvent
+from holdfast.group.messages import CommitRequest, HeartbeatRequest, JoinAnswer, JoinRequest, OffsetEntry, Request
+from holdfast.group.user_data import LeaderNote, encode_leader_note
+from holdfast.model import Assignment, Membership, RebalanceProtocol, TopicPartition
+from holdfast.model.consumer_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from holdfast.sim.config import GROUP, MemberPlan, WorldConfig
+from holdfast.sim.happenings import parse_happenings
+from holdfast.sim.member import SimMember
+from holdfast.sim.world import World
+
+Break = Callable[[World], None]
+
+
+def _members(count: int, **options: Any) -> tuple[MemberPlan, ...]:
+    common: dict[str, Any] = {
+        "session_timeout_ms": 6_000,
+        "heartbeat_interval_ms": 1_000,
+        "max_poll_interval_ms": 8_000,
+    }
+    plans = [MemberPlan(name=f"c{number}", **{**common, **options}) for number in range(count)]
+    if options.get("instance_id"):
+        plans = [replace(plan, instance_id=f"i-{plan.name}") for plan in plans]
+    return tuple(plans)
+
+
+PROVING_GROUND = WorldConfig(
+    members=_members(3, batch_ms=200.0),
+    happenings=parse_happenings(
+        "join@3s,join@6s,freeze:c0@10s+9s,broker-crash@20s+200ms,hang:c1@22s+10s,leave:c2@24s,crash:c3@26s,join@28s"
+    ),
+    duration_ms=40_000,
+    heals=True,
+)
+"""Joins, a zombie, a broker that dies, a hung application, a leave, a crash."""
+
+WAITING_GROUND = replace(PROVING_GROUND, members=_members(3, instant_rejoin=False, hot_heartbeats=False))
+"""The same without instant rejoins: whoever revoked has to start the next round."""
+
+STATIC_GROUND = WorldConfig(
+    members=_members(3, instance_id="yes", commit_interval_ms=500.0),
+    happenings=parse_happenings("freeze:c0@8s+4s,twin:c0@9s,bounce:c1@16s+1s,broker-crash@20s+200ms,leave:c2@24s"),
+    duration_ms=36_000,
+    heals=True,
+)
+"""Static members: two processes with one instance id, a restart, one that stays away."""
+
+CRASH_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("crash:c0@5s"), duration_ms=12_000)
+"""Nothing but one crash: only the session timeout can tell."""
+
+CUT_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("cut:c0@4s+4s"), duration_ms=12_000)
+"""A member that can't reach the broker for a while."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """One fault, and which invariants may be the first to show it."""
+
+    name: str
+    edge: str
+    """Its line in docs/edge-cases.md and the ticket it comes from."""
+    caught_by: tuple[str, ...]
+    break_it: Break
+    world: WorldConfig = PROVING_GROUND
+
+    @property
+    def story(self) -> str:
+        return (self.break_it.__doc__ or "").strip()
+
+
+# Members
+
+
+def every_member(damage: Callable[[SimMember], None]) -> Break:
+    """Damage each process before it starts."""
+
+    def break_it(world: World) -> None:
+        world.on_start = damage
+
+    break_it.__doc__ = damage.__doc__
+    return break_it
+
+
+def withhold_skipped(member: SimMember) -> None:
+    """edge A7 K-15170: the leader gives a partition to its new owner while the old one still holds it."""
+
+    def plan(*args: Any, **options: Any) -> LeaderPlan:
+        made = sound(*args, **options)
+        given = {
+            name: encode_assignment(Assignment(partitions=partitions, user_data=encode_leader_note(LeaderNote())))
+            for name, partitions in made.round.target.items()
+        }
+        return replace(made, assignments=given)
+
+    sound = member.plan_round
+    member.plan_round = plan
+
+
+def marks_for_ever(member: SimMember) -> None:
+    """edge A8 K-15106: the leader never finds its plan finished, and asks for round after round."""
+
+    def plan(*args: Any, **options: Any) -> LeaderPlan:
+        made = sound(*args, **options)
+        note = encode_leader_note(LeaderNote(withheld=True))
+        given = {
+            name: encode_assignment(replace(decode_assignment(data), user_data=note))
+            for name, data in made.assignments.items()
+        }
+        return replace(made, assignments=given)
+
+    def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
+        return unbounded(replace(state, marks_in_a_row=0), event, now)
+
+    sound, unbounded = member.plan_round, member.step
+    member.plan_round, member.step = plan, step
+
+
+def owned_not_claimed(member: SimMember) -> None:
+    """edge A20 franz-go dcfcacb: owned partitions are not attached on a rejoin, so the leader takes them for free."""
+
+    def effects(effect: MemberEffect) -> MemberEffect:
+        if isinstance(effect, Send) and isinstance(effect.request, JoinRequest):
+            protocols = tuple(
+                (name, encode_subscription(replace(decode_subscription(data), owned=frozenset())))
+                for name, data in effect.request.protocols
+            )
+            return replace(effect, request=replace(effect.request, protocols=protocols))
+        return effect
+
+    change_effects(member, effects)
+
+
+def revoke_skipped(member: SimMember) -> None:
+    """edge B36 K-13310: processing of revoked partitions does not stop."""
+
+    def effects(effect: MemberEffect) -> MemberEffect:
+        if isinstance(effect, Notify):
+            return replace(effect, calls=tuple(call for call in effect.calls if not isinstance(call, Revoked)))
+        return effect
+
+    change_effects(member, effects)
+
+
+def listener_not_told(member: SimMember) -> None:
+    """edge B38 K-9620: a revoke is done, but one listener's call is lost."""
+    sound = member._note_call
+
+    def note_call(call: str, partitions: Iterable[TopicPartition]) -> None:
+        if call != "revoked":
+            sound(call, partitions)
+
+    member._note_call = note_call  # type: ignore[method-assign]  # a mutation replaces what it breaks
+
+
+def listener_told_twice(member: SimMember) -> None:
+    """edge B41 K-7194: finishing a join runs twice after an interrupt, and the listener is called twice."""
+
+    def effects(effect: MemberEffect) -> MemberEffect:
+        if isinstance(effect, Notify):
+            twice = tuple(call for call in effect.calls if isinstance(call, Assigned))
+            return replace(effect, calls=effect.calls + twice)
+        return effect
+
+    change_effects(member, effects)
+
+
+def rejoin_forgotten(member: SimMember) -> None:
+    """edge B32 K-9815: partitions were revoked, and the join that should follow is never sent."""
+
+    def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
+        if isinstance(event, Notified) and state.phase is Phase.APPLYING:
+            state = replace(state, rejoin=None)
+        return sound(state, event, now)
+
+    sound = member.step
+    member.step = step
+
+
+def eager_in_disguise(member: SimMember) -> None:
+    """edge B52 librdkafka 4686: a cooperative member gives up what it keeps, and starts it anew."""
+
+    def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
+        eager = replace(state, config=replace(state.config, protocol=RebalanceProtocol.EAGER))
+        after, effects = sound(eager, event, now)
+        return replace(after, config=state.config), effects
+
+    sound = member.step
+    member.step = step
+
+
+def commits_what_it_lost(member: SimMember) -> None:
+    """edge B53 librdkafka 3340: offsets of partitions no longer owned are committed, and rewind the group."""
+    once: dict[TopicPartition, OffsetEntry] = {}
+    sound = member.app.uncommitted
+
+    def uncommitted(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        once.update(sound(partitions))
+        return dict(once)
+
+    def commit_request(offsets: Mapping[TopicPartition, OffsetEntry]) -> CommitRequest:
+        return CommitRequest(group=GROUP, membership=member.state.membership, offsets=offsets)
+
+    member.app = _Patched(member.app, uncommitted=uncommitted)  # type: ignore[assignment]  # a mutation
+    member._commit_request = commit_request  # type: ignore[method-assign]  # a mutation
+
+
+def commits_ahead(member: SimMember) -> None:
+    """edge B37 K-8972: what was fetched is committed as if it had been processed."""
+    sound = member.app.uncommitted
+
+    def uncommitted(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        return {partition: OffsetEntry(entry.offset + 50) for partition, entry in sound(partitions).items()}
+
+    member.app = _Patched(member.app, uncommitted=uncommitted)  # type: ignore[assignment]  # a mutation
+
+
+def commits_pile_up(member: SimMember) -> None:
+    """edge B48 K-6366: commits go out without end while none is answered."""
+    sound = member._commit
+
+    def commit(offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None] | None) -> None:
+        for _ in range(100):
+            sound(offsets, None)
+        sound(offsets, then)
+
+    member._commit = commit  # type: ignore[method-assign]  # a mutation
+
+
+def change_effects(member: SimMember, change: Callable[[MemberEffect], MemberEffect]) -> None:
+    """Let the machine be sound and its effects be changed on the way to the driver."""
+
+    def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
+        after, effects = sound(state, event, now)
+        return after, tuple(change(effect) for effect in effects)
+
+    sound = member.step
+    member.step = step
+
+
+class _Patched:
+    """An object with some of its methods replaced; everything else is the object's own."""
+
+    def __init__(self, original: object, **methods: Callable[..., Any]) -> None:
+        self.__dict__["_original"] = original
+        self.__dict__.update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_original"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["_original"], name, value)
+
+
+# Coordinators
+
+
+def change_requests(world: World, change: Callable[[Coordinator, Request], Request]) -> None:
+    sound = world.broker.ask
+
+    def ask(coordinator: Coordinator, token: Token, request: Request, now: float) -> list[Effect]:
+        return sound(coordinator, token, change(coordinator, request), now)
+
+    world.broker.ask = ask
+
+
+def change_coordinator_effects(world: World, change: Callable[[Coordinator, list[Effect]], list[Effect]]) -> None:
+    ask_soundly, wake_soundly = world.broker.ask, world.broker.wake
+
+    def ask(coordinator: Coordinator, token: Token, request: Request, now: float) -> list[Effect]:
+        return change(coordinator, ask_soundly(coordinator, token, request, now))
+
+    def wake(coordinator: Coordinator, now: float) -> list[Effect]:
+        return change(coordinator, wake_soundly(coordinator, now))
+
+    world.broker.ask, world.broker.wake = ask, wake
+
+
+def stale_commit_taken(world: World) -> None:
+    """edge C71 K-5247: a commit is taken whatever generation it comes from."""
+
+    def change(coordinator: Coordinator, request: Request) -> Request:
+        group = coordinator.group(GROUP)
+        if not isinstance(request, CommitRequest) or group is None or group.roster.state is State.COMPLETING:
+            return request
+        roster = group.roster
+        if not roster.members or request.membership.member_id in roster.members:
+            return request
+        return replace(request, membership=Membership(next(iter(roster.members)), roster.generation))
+
+    change_requests(world, change)
+
+
+def twin_not_fenced(world: World) -> None:
+    """edge C63 K-8500: a static member's former process goes on as if it still held the place."""
+
+    def change(coordinator: Coordinator, request: Request) -> Request:
+        group = coordinator.group(GROUP)
+        if group is None or not isinstance(request, CommitRequest | HeartbeatRequest) or request.instance_id is None:
+            return request
+        holder = group.roster.static.get(request.instance_id, request.membership.member_id)
+        return replace(request, membership=Membership(holder, request.membership.generation))
+
+    change_requests(world, change)
+
+
+def generation_not_raised(world: World) -> None:
+    """edge B26 K-9823: two rounds share one generation, so that late answers can't be told from new ones."""
+
+    def change(coordinator: Coordinator, effects: list[Effect]) -> list[Effect]:
+        group = coordinator.group(GROUP)
+        if group is None or group.roster.state is not State.COMPLETING or group.roster.generation != 3:
+            return effects
+        group.roster.generation = 2
+        changed: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, Persist):
+                records = tuple(replace(r, generation=2) if isinstance(r, GroupRecord) else r for r in effect.records)
+                changed.append(Persist(records))
+            elif isinstance(effect, Reply) and isinstance(effect.answer, JoinAnswer):
+                who = Membership(effect.answer.membership.member_id, 2)
+                changed.append(replace(effect, answer=replace(effect.answer, membership=who)))
+            else:
+                changed.append(effect)
+        return changed
+
+    change_coordinator_effects(world, change)
+
+
+def session_never_expires(world: World) -> None:
+    """edge C59 K-12890: silent members are never expelled, and their partitions stay dark."""
+    sound = world.broker.wake
+
+    def wake(coordinator: Coordinator, now: float) -> list[Effect]:
+        group = coordinator.group(GROUP)
+        for member_id in sorted(group.roster.members) if group is not None else []:
+            key = (SESSION, member_id)
+            if group is not None and key in group.roster.deadlines:
+                group.roster.deadlines.set(key, now + 1_000_000.0)
+        return sound(coordinator, now)
+
+    world.broker.wake = wake
+
+
+def replay_loses_offsets(world: World) -> None:
+    """edge C70 K-20254: offsets that come before their group's record are lost when the log is loaded."""
+
+    def load(records: list[Record]) -> list[Record]:
+        return [record for record in records if not isinstance(record, OffsetRecord)]
+
+    world.broker.load = load
+
+
+def plan_not_written(world: World) -> None:
+    """edge C64 K-10284: what changes after the join barrier is not durable."""
+
+    def change(_coordinator: Coordinator, effects: list[Effect]) -> list[Effect]:
+        return [
+            effect
+            for effect in effects
+            if not (
+                isinstance(effect, Persist)
+                and any(isinstance(r, GroupRecord) and r.state is State.STABLE for r in effect.records)
+            )
+        ]
+
+    change_coordinator_effects(world, change)
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    Mutation(name="withhold-skipped", edge="A7 K-15170", caught_by=("I1",), break_it=every_member(withhold_skipped)),
+    Mutation(name="marks-for-ever", edge="A8 K-15106", caught_by=("I7",), break_it=every_member(marks_for_ever)),
+    Mutation(
+        name="owned-not-claimed",
+        edge="A20 franz-go dcfcacb",
+        caught_by=("I1",),
+        break_it=every_member(owned_not_claimed),
+    ),
+    Mutation(name="revoke-skipped", edge="B36 K-13310", caught_by=("I1",), break_it=every_member(revoke_skipped)),
+    Mutation(name="listener-not-told", edge="B38 K-9620", caught_by=("I6",), break_it=every_member(listener_not_told)),
+    Mutation(
+        name="listener-told-twice", edge="B41 K-7194", caught_by=("I6",), break_it=every_member(listener_told_twice)
+    ),
+    Mutation(
+        name="rejoin-forgotten",
+        edge="B32 K-9815",
+        caught_by=("I4", "I7"),
+        break_it=every_member(rejoin_forgotten),
+        world=WAITING_GROUND,
+    ),
+    Mutation(
+        name="eager-in-disguise",
+        edge="B52 librdkafka 4686",
+        caught_by=("I5",),
+        break_it=every_member(eager_in_disguise),
+    ),
+    Mutation(
+        name="commits-what-it-lost",
+        edge="B53 librdkafka 3340",
+        caught_by=("I3",),
+        break_it=every_member(commits_what_it_lost),
+    ),
+    Mutation(name="commits-ahead", edge="B37 K-8972", caught_by=("I4",), break_it=every_member(commits_ahead)),
+    Mutation(
+        name="commits-pile-up",
+        edge="B48 K-6366",
+        caught_by=("I10",),
+        break_it=every_member(commits_pile_up),
+        world=CUT_GROUND,
+    ),
+    Mutation(name="stale-commit-taken", edge="C71 K-5247", caught_by=("I2", "I3"), break_it=stale_commit_taken),
+    Mutation(
+        name="twin-not-fenced",
+        edge="C63 K-8500",
+        caught_by=("I1", "I2", "I3"),
+        break_it=twin_not_fenced,
+        world=STATIC_GROUND,
+    ),
+    Mutation(name="generation-not-raised", edge="B26 K-9823", caught_by=("I9",), break_it=generation_not_raised),
+    Mutation(
+        name="session-never-expires",
+        edge="C59 K-12890",
+        caught_by=("I4", "I7"),
+        break_it=session_never_expires,
+        world=CRASH_GROUND,
+    ),
+    Mutation(name="replay-loses-offsets", edge="C70 K-20254", caught_by=("I8",), break_it=replay_loses_offsets),
+    Mutation(name="plan-not-written", edge="C64 K-10284", caught_by=("I8",), break_it=plan_not_written),
+)
