@@ -101,6 +101,9 @@ def uvarint(value: int) -> bytes:
 
 def read_compact_length(source: Source, at: int) -> tuple[int, int]:
     """A length stored plus one; -1 is null."""
+    byte = source.data[at]
+    if byte < 0x80:
+        return byte - 1, at + 1
     value, at = read_uvarint(source, at)
     return value - 1, at
 
@@ -243,6 +246,8 @@ def fixed_array_reader(length_reader: Reader, kind: str, *, nullable: bool) -> R
             if nullable:
                 return None, at
             raise MalformedFrame("null where an array must be")
+        if not count:
+            return (), at
         source.take(count, at, size)
         return struct.unpack_from(f">{count}{code}", source.data, at), at + count * size
 
@@ -259,5 +264,21 @@ def array_writer(length_writer: Callable[[bytearray, int], None], item: Writer, 
         length_writer(out, len(values))
         for value in values:
             item(out, value)
+
+    return write
+
+
+def fixed_array_writer(length_writer: Callable[[bytearray, int], None], kind: str, *, nullable: bool) -> Writer:
+    """An array of numbers, written in one go."""
+    code, _ = FIXED[kind]
+
+    def write(out: bytearray, values: Sequence[Any] | None) -> None:
+        if values is None:
+            if not nullable:
+                raise ValueError("null where an array must be")
+            length_writer(out, -1)
+            return
+        length_writer(out, len(values))
+        out += struct.pack(f">{len(values)}{code}", *values)
 
     return write

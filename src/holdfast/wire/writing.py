@@ -1,0 +1,128 @@
+"""Writers of messages, built from their fields.
+
+A message may be a mapping, or any object with attributes. What is missing takes the schema's default; what this
+version does not have is left out. A value that does not fit is a ValueError with message and field.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.wire import primitives as p
+from holdfast.wire.fields import Field, Struct
+
+Check = Callable[[str, frozenset[str]], None]
+_Get = Callable[[str, Any], Any]
+_Step = Callable[[bytearray, _Get], None]
+
+
+def struct_writer(name: str, found: tuple[Field, ...], check: Check, *, flexible: bool) -> p.Writer:
+    """`check` is asked about names in a mapping that this version does not have."""
+    known = frozenset(field.name for field in found)
+    steps = _steps([field for field in found if field.tag is None], flexible=flexible)
+    tagged = sorted((field for field in found if field.tag is not None), key=lambda field: field.tag or 0)
+    tags = [(field.tag, field.name, field.default, _writer(field, flexible=True)) for field in tagged]
+
+    def write(out: bytearray, value: Any) -> None:
+        if isinstance(value, Mapping) and not value.keys() <= known:
+            check(name, frozenset(value.keys()) - known)
+        get = _getter(value)
+        at = 0
+        try:
+            for _, step in steps:
+                step(out, get)
+                at += 1
+            if flexible:
+                _write_tags(out, tags, get)
+        except (struct.error, ValueError, TypeError, AttributeError) as error:
+            fields = steps[at][0] if at < len(steps) else "tags"
+            raise ValueError(f"{name}.{fields}: {error}") from error
+
+    return write
+
+
+def _steps(plain: list[Field], *, flexible: bool) -> list[tuple[str, _Step]]:
+    """Neighbouring fields of constant size are written in one go."""
+    steps: list[tuple[str, _Step]] = []
+    run: list[Field] = []
+    for field in plain:
+        if field.kind in p.FIXED and not field.array:
+            run.append(field)
+            continue
+        if run:
+            steps.append(_fixed_step(run))
+            run = []
+        steps.append((field.name, _single_step(field, _writer(field, flexible=flexible))))
+    if run:
+        steps.append(_fixed_step(run))
+    return steps
+
+
+def _fixed_step(run: list[Field]) -> tuple[str, _Step]:
+    pack = struct.Struct(">" + "".join(p.FIXED[field.kind][0] for field in run)).pack
+    wanted = [(field.name, field.default) for field in run]
+
+    def step(out: bytearray, get: _Get) -> None:
+        out += pack(*[get(name, default) for name, default in wanted])
+
+    return "/".join(field.name for field in run), step
+
+
+def _single_step(field: Field, writer: p.Writer) -> _Step:
+    name, default = field.name, field.default
+
+    def step(out: bytearray, get: _Get) -> None:
+        writer(out, get(name, default))
+
+    return step
+
+
+def _getter(value: Any) -> _Get:
+    if isinstance(value, Mapping):
+        return value.get
+    return lambda name, default: getattr(value, name, default)
+
+
+def _write_tags(out: bytearray, tags: list[Any], get: _Get) -> None:
+    present = [(tag, value, writer) for tag, name, default, writer in tags if (value := get(name, default)) != default]
+    p.write_uvarint(out, len(present))
+    for tag, value, writer in present:
+        content = bytearray()
+        writer(content, value)
+        p.write_uvarint(out, tag)
+        p.write_uvarint(out, len(content))
+        out += content
+
+
+def _writer(field: Field, *, flexible: bool) -> p.Writer:
+    count = p.write_compact_length if flexible else p.write_int32_length
+    if field.struct is not None:
+        if field.array:
+            return p.array_writer(count, field.struct.write, nullable=field.nullable)
+        return _nullable_struct_writer(field.struct) if field.nullable and field.tag is None else field.struct.write
+    if field.array and field.kind in p.FIXED:
+        return p.fixed_array_writer(count, field.kind, nullable=field.nullable)
+    if field.array:
+        item = _primitive_writer(field.kind, flexible=flexible, nullable=False)
+        return p.array_writer(count, item, nullable=field.nullable)
+    return _primitive_writer(field.kind, flexible=flexible, nullable=field.nullable)
+
+
+def _primitive_writer(kind: str, *, flexible: bool, nullable: bool) -> p.Writer:
+    if kind in p.FIXED:
+        return p.fixed_writer(kind)
+    if kind == "uuid":
+        return p.write_uuid
+    legacy = p.write_int16_length if kind == "string" else p.write_int32_length
+    return p.blob_writer(p.write_compact_length if flexible else legacy, nullable=nullable)
+
+
+def _nullable_struct_writer(part: Struct) -> p.Writer:
+    def write(out: bytearray, value: Any) -> None:
+        out.append(0xFF if value is None else 1)
+        if value is not None:
+            part.write(out, value)
+
+    return write
