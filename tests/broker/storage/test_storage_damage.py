@@ -71,6 +71,16 @@ def test_the_refusal_tells_the_reader_where_to_go_on() -> None:
     assert "offsets 6 to 7 are unreadable" in str(bench.reports[0])
 
 
+def test_a_large_read_after_a_clean_close_stops_before_damage_far_into_it() -> None:
+    bench = Bench()
+    log = bench.open()
+    kept = fill(log, 300, size=1000)
+    log.close()
+    bench.files.flip(bench.files.paths(".log")[0], 8 * (200 * 1061 + 500))
+    assert bench.open().read(0, 1 << 20) == b"".join(kept[:200])
+    assert [report.first_offset for report in bench.reports] == [400]
+
+
 def test_a_sector_of_zeros_over_several_batches_is_one_hole() -> None:
     bench = Bench()
     kept = fill(bench.open(), 40)

@@ -384,6 +384,18 @@ def test_a_clean_stop_forces_everything_to_disk_under_any_policy() -> None:
         assert values == {b"k": b"v"}
 
 
+def test_after_a_power_cut_nobody_believes_that_the_last_stop_was_in_order() -> None:
+    files = SimFiles()
+    open_sim(files).close()
+    store = open_sim(files)
+    store.create_topic("orders", 1)
+    store.log("orders", 0).append(batch())
+    for seed in range(10):
+        after = files.after_power_cut(random.Random(seed))
+        open_sim(after)
+        assert ("unlink", "clean") not in after.steps
+
+
 def test_ids_come_from_the_caller_when_it_wants_them() -> None:
     numbers = iter(range(1, 10))
     store = Store(None, clock=lambda: NOW, new_id=lambda: UUID(int=next(numbers)))
