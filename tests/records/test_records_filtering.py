@@ -232,3 +232,14 @@ def test_encoding_refuses_what_readers_would_refuse() -> None:
             encode_batch(records)
     with pytest.raises(HoldfastError, match="UNENCODABLE_BATCH"):
         encode_batch([Record(5, NOW, None, None)], last_offset=4)
+
+
+def test_a_decoder_tells_which_partitions_need_no_fetch() -> None:
+    decoder = ArrowDecoder()
+    decoder.feed(encode_batch(plain(4)), topic="t", partition=0, lo=0)
+    decoder.feed(ended(1, 0, commit=True), topic="t", partition=1, lo=0)
+    assert (decoder.waits("t", 0), decoder.waits("t", 1)) == (True, False)
+    decoder.take(max_rows=3)
+    assert decoder.waits("t", 0)
+    decoder.take(max_rows=3)
+    assert not decoder.waits("t", 0)

@@ -5,7 +5,8 @@
     compression  the four codecs, bounded
     encode       record batches from records
     arrow        the fast path: Fetch answers in, `pyarrow.RecordBatch` out, no Python object per record
-    kernel       its inner loop, compiled by numba
+    columns      the buffers of one such batch; slabs is the memory under them
+    kernel       the inner loop, written for numba; layout is what it is told, native its machine code
 
 Import the module you need: this package imports none of them, so that numba and pyarrow load only for `arrow`.
 It knows `holdfast.model` and nothing else of ours; bytes come in and go out, there are no sockets here.

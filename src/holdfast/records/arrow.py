@@ -39,6 +39,7 @@ from holdfast.records.batch import (
 )
 from holdfast.records.columns import Columns, TopicColumn, schema
 from holdfast.records.compression import LIMITS, ByteView, Limits, decompress_into
+from holdfast.records.slabs import Slabs
 from holdfast.records.transactions import AbortedTransactions
 
 NO_END = 2**63 - 1
@@ -103,6 +104,7 @@ class ArrowDecoder:
         self._cursor = np.zeros(k.C_FIELDS, np.int64)
         self._renew_scratch()
         self._unpacked = 0
+        self._slabs = Slabs()
         self._topics = TopicColumn()
         self._bytes_per_row = (16.0, 128.0)
 
@@ -121,6 +123,10 @@ class ArrowDecoder:
         """Per partition the offset behind the last row handed out, and behind what was filtered after it."""
         return dict(sorted(self._positions.items()))
 
+    def waits(self, topic: str, partition: int) -> bool:
+        """Whether something fed for this partition has not been taken yet: then it need not be fetched."""
+        return TopicPartition(topic, partition) in self._newest
+
     def feed(
         self,
         records: ByteView,
@@ -137,7 +143,7 @@ class ArrowDecoder:
         id, first offset), whose records are left out; without it everything is read (read_uncommitted).
         """
         where = TopicPartition(topic, partition)
-        view = memoryview(records)
+        view = memoryview(records).cast("B")
         address = np.frombuffer(view, np.uint8).ctypes.data if view else 0
         self._advance(where, lo)
         position = lo
@@ -162,7 +168,10 @@ class ArrowDecoder:
         return position
 
     def take(self, *, max_rows: int | None = None, max_bytes: int | None = None) -> pa.RecordBatch | None:
-        """The next rows, at most so many; None when there are none left. At least one row comes, however large."""
+        """The next rows, at most so many; None when there are none left.
+
+        `max_bytes` counts keys, values and headers. At least one row comes, however large.
+        """
         max_rows = self._max_rows if max_rows is None else max_rows
         max_bytes = self._max_bytes if max_bytes is None else min(max_bytes, MOST_BYTES)
         cursor, columns = self._cursor, None
@@ -341,7 +350,14 @@ class ArrowDecoder:
     def _new_columns(self, max_rows: int) -> Columns:
         # The counts in headers are claims: they only ever make the columns smaller than max_rows.
         rows = max(1, min(max_rows, self._buffered_rows))
-        return Columns(rows, include_headers=self._include_headers, bytes_per_row=self._bytes_per_row)
+        return Columns(
+            rows, include_headers=self._include_headers, bytes_per_row=self._bytes_per_row, slabs=self._slabs
+        )
+
+
+def empty_batch(*, include_headers: bool = False) -> pa.RecordBatch:
+    """A batch without rows, for whoever must answer something when there is nothing."""
+    return pa.RecordBatch.from_pylist([], schema=schema(include_headers=include_headers))
 
 
 def warm_up() -> None:

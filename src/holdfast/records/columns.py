@@ -3,12 +3,12 @@
 The columns, their order and their types are those of Spark's own Kafka source, which PySpark compares exactly. A record
 without headers has null there and not an empty list: as in that source.
 
-Memory comes from Arrow's pool, which hands freed buffers out again: fresh memory of the system would cost a page fault
-every 40 records. It must not know record batches of Kafka, only rows.
+It must not know record batches of Kafka, only rows.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.records import layout as k
+from holdfast.records.slabs import ALIGNMENT_BYTES, Slabs
 
 Cursor = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -35,6 +36,12 @@ SCHEMA_WITH_HEADERS = pa.schema([*_PLAIN, ("headers", HEADERS_TYPE)])
 _SLACK_BYTES = 4096
 """Added to every guess of a size, so that small batches don't grow row by row."""
 
+_FIXED = ((k.O_OFFSETS, 8), (k.O_TIMESTAMPS, 8), (k.O_PARTITIONS, 4), (k.O_TIMESTAMP_TYPES, 4))
+"""Columns of numbers, and how many bytes each takes."""
+_PER_ROW = ((k.O_KEY_ENDS, k.O_KEY_VALID), (k.O_VALUE_ENDS, k.O_VALUE_VALID))
+_PER_ROW_WITH_HEADERS = (*_PER_ROW, (k.O_HEADER_ENDS, k.O_HEADER_VALID))
+"""Columns of varying size: where each row ends, and which are not null."""
+
 _GROWING = (
     (k.O_KEYS, k.O_ROOM_KEYS, k.C_NEED_KEY_BYTES, k.C_KEY_BYTES),
     (k.O_VALUES, k.O_ROOM_VALUES, k.C_NEED_VALUE_BYTES, k.C_VALUE_BYTES),
@@ -52,23 +59,32 @@ def schema(*, include_headers: bool) -> pa.Schema:
 class Columns:
     """Room for `rows` rows; their bytes are guessed and grow."""
 
-    def __init__(self, rows: int, *, include_headers: bool, bytes_per_row: tuple[float, float]) -> None:
+    def __init__(
+        self, rows: int, *, include_headers: bool, bytes_per_row: tuple[float, float], slabs: Slabs | None = None
+    ) -> None:
         self.out = np.zeros(k.O_FIELDS, np.int64)
         self._include_headers = include_headers
         self._buffers: dict[int, Any] = {}
-        for field, width in ((k.O_OFFSETS, 8), (k.O_TIMESTAMPS, 8), (k.O_PARTITIONS, 4), (k.O_TIMESTAMP_TYPES, 4)):
-            self._put(field, pa.allocate_buffer(rows * width))
-        for ends, valid in ((k.O_KEY_ENDS, k.O_KEY_VALID), (k.O_VALUE_ENDS, k.O_VALUE_VALID)):
-            self._put(ends, _ends(rows))
-            self._put(valid, _all_valid(rows))
-        for (data, room, _, _), each in zip(_GROWING, bytes_per_row, strict=False):
-            self._put_data(data, room, int(rows * each * 1.1) + _SLACK_BYTES)
+        sizes = {field: rows * width for field, width in _FIXED}
+        fields = _PER_ROW_WITH_HEADERS if include_headers else _PER_ROW
+        for ends, valid in fields:
+            sizes[ends], sizes[valid] = 4 * (rows + 1), (rows + 7) // 8
+        for (data, room, _, _), each in zip(_GROWING, (*bytes_per_row, 0, 0), strict=True):
+            sizes[data] = self.out[room] = int(rows * each * 1.1) + _SLACK_BYTES
+        self._carve(sizes, slabs or Slabs())
+        for ends, valid in fields:
+            ctypes.memset(self._buffers[ends].address, 0, 4)
+            ctypes.memset(self._buffers[valid].address, 0xFF, sizes[valid])
         if include_headers:
-            self._put(k.O_HEADER_ENDS, _ends(rows))
-            self._put(k.O_HEADER_VALID, _all_valid(rows))
             self._make_header_rows(_SLACK_BYTES // 8, used=0)
-            for data, room, _, _ in _GROWING[2:]:
-                self._put_data(data, room, _SLACK_BYTES)
+
+    def _carve(self, sizes: dict[int, int], slabs: Slabs) -> None:
+        """One block for all columns."""
+        whole = slabs.take(sum(size + ALIGNMENT_BYTES for size in sizes.values()))
+        at = 0
+        for field, size in sizes.items():
+            self._put(field, whole.slice(at, size))
+            at += -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
     def grow(self, cursor: Cursor) -> None:
         """Make room for the record at which the kernel stopped: at least twice as much as there was."""
@@ -186,20 +202,15 @@ def _as_utf8(keys: pa.Array[Any]) -> pa.Array[Any]:
 
 def _ends(rows: int) -> pa.Buffer:
     buffer = pa.allocate_buffer(4 * (rows + 1))
-    _numbers(buffer, np.int32)[0] = 0
+    ctypes.memset(buffer.address, 0, 4)
     return buffer
 
 
 def _all_valid(rows: int) -> pa.Buffer:
     buffer = pa.allocate_buffer((rows + 7) // 8)
-    _numbers(buffer, np.uint8)[:] = 0xFF
+    ctypes.memset(buffer.address, 0xFF, buffer.size)
     return buffer
 
 
 def _copy(source: pa.Buffer, target: pa.Buffer, size: int) -> None:
-    _numbers(target, np.uint8)[:size] = _numbers(source, np.uint8)[:size]
-
-
-def _numbers(buffer: Any, kind: Any) -> Any:
-    """A buffer of Arrow's as a numpy array, to write to."""
-    return np.frombuffer(buffer, kind)
+    ctypes.memmove(target.address, source.address, size)

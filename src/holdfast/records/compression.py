@@ -165,7 +165,7 @@ _LE32 = struct.Struct("<I")
 
 def _unpack_lz4(data: ByteView, out: Any) -> int:
     simple = _lz4_blocks(data)
-    if simple is None:
+    if simple is None:  # linked blocks, a dictionary or several frames: not what Kafka's clients write
         return int(cramjam.lz4.decompress_into(data, out))
     blocks, block_bytes = simple
     written, bound = 0, len(out)
