@@ -153,4 +153,4 @@ def has_room(roster: Roster, member: Member | None) -> bool:
     joined = len(roster.members) - len(roster.awaited)
     if member is not None and member.is_static:
         return joined < limit
-    return joined + sum(roster.members[each].is_static for each in roster.awaited) < limit
+    return joined + sum(each in roster.awaited for each in roster.static.values()) < limit
