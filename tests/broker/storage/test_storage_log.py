@@ -95,6 +95,18 @@ def test_an_old_segment_is_closed_and_another_begun() -> None:
     assert len(bench.files.paths(".log")) == 2
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_reopened_log_goes_on_in_its_last_segment(closed: bool) -> None:
+    """Symptom: every restart left another small segment. Cause: a segment of unknown age counted as very old."""
+    bench = Bench()
+    for _ in range(3):
+        log = bench.open()
+        fill(log, 2)
+        if closed:
+            log.close()
+    assert len(bench.files.paths(".log")) == 1
+
+
 def test_append_time_replaces_the_senders_and_the_checksum_still_holds() -> None:
     bench = Bench(LogConfig(append_time=True))
     log = bench.open()

@@ -256,14 +256,14 @@ class Log:
             self._syncer.made_folder(self._folder)
             return self._new_segment(now)
         last = self._segments[-1]
+        if last.created_ms == NO_TIMESTAMP:
+            last.created_ms = now  # opened, not created: its age counts from here, as retention looks at records anyway
         if last.size and (
             last.size + size > self.config.segment_bytes
             or now - last.created_ms >= self.config.segment_ms
             or self._syncer.broken(last.path)
         ):
             return self._roll(now)
-        if last.created_ms == NO_TIMESTAMP:
-            last.created_ms = now
         return last
 
     def _roll(self, now: int) -> Segment:
