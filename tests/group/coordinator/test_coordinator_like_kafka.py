@@ -65,11 +65,21 @@ class Ours:
         return self.world.send(request)
 
     def answer(self, sent: int) -> Any:
+        self.await_that(lambda: sent in self.world.answers)
         return self.world.answers[sent]
 
     def await_state(self, state: str, members: int) -> None:
-        view = self.world.coordinator.describe("g")
-        assert (view.state, len(view.members)) == (state, members)
+        describe = self.world.coordinator.describe
+        self.await_that(lambda: (describe("g").state, len(describe("g").members)) == (state, members))
+
+    def await_that(self, holds: Callable[[], bool]) -> None:
+        """Time passes from deadline to deadline."""
+        until = self.world.now + PATIENCE_S * 1_000
+        while not holds():
+            deadline = self.world.coordinator.next_deadline()
+            assert deadline is not None
+            assert deadline <= until
+            self.world.pass_time(deadline - self.world.now)
 
 
 @dataclass
@@ -205,13 +215,13 @@ class Stage:
         self.commit(who, **more)
         self.sync(who, **more)
 
-    def two(self) -> tuple[Membership, Membership]:
+    def two(self, **more: Any) -> tuple[Membership, Membership]:
         """A stable group of two dynamic members."""
-        a = self.join()
+        a = self.join(**more)
         self.sync(a, {a.member_id: b"all"})
-        second = self.joining()
+        second = self.joining(**more)
         self.await_state("PreparingRebalance", 2)
-        a = self.join(a.member_id)
+        a = self.join(a.member_id, **more)
         b = self.hear(second).membership
         self.plan(a, b)
         return a, b
@@ -433,6 +443,43 @@ def commits_from_outside(stage: Stage) -> None:
     stage.commit()
 
 
+QUICK: dict[str, Any] = {"rebalance_timeout_ms": 400}
+"""Short, because Kafka's time is real."""
+
+
+def late_for_the_join_barrier(stage: Stage) -> None:
+    a = stage.join(**QUICK)
+    stage.sync(a, {a.member_id: b"all"})
+    b = stage.join(**QUICK)
+    stage.everything(a)
+    stage.sync(b, {b.member_id: b"all"})
+
+
+def late_for_the_sync_barrier(stage: Stage) -> None:
+    a, b = stage.two()
+    again = stage.joining(a.member_id, **QUICK)
+    stage.await_state("PreparingRebalance", 2)
+    b = stage.join(b.member_id, **QUICK)
+    a = stage.hear(again).membership
+    stage.sync(a, {a.member_id: b"one", b.member_id: b"two"})
+    stage.await_state("PreparingRebalance", 1)
+    stage.beat(a)
+    stage.everything(b)
+    a = stage.join(a.member_id, **QUICK)
+
+
+def static_members_are_not_late(stage: Stage) -> None:
+    a = stage.join(**QUICK)
+    stage.sync(a, {a.member_id: b"all"})
+    second = stage.joining(instance_id="x", **QUICK)
+    stage.await_state("PreparingRebalance", 2)
+    a = stage.join(a.member_id, **QUICK)
+    x = stage.hear(second).membership
+    stage.plan(a, x, instance_id="x")
+    a = stage.join(a.member_id, **QUICK)
+    stage.beat(x, instance_id="x")
+
+
 SCENES = [
     a_group_that_is_not_there,
     asking_for_an_id,
@@ -447,6 +494,9 @@ SCENES = [
     a_static_leader_returns,
     a_static_member_is_replaced_while_it_waits,
     commits_from_outside,
+    late_for_the_join_barrier,
+    late_for_the_sync_barrier,
+    static_members_are_not_late,
 ]
 
 

@@ -196,6 +196,14 @@ class TestExpiry:
         world.pass_time(20_000)
         assert world.committed() == {OTHER: 2}
 
+    def test_nor_of_groups_of_another_kind_while_they_are_active(self) -> None:
+        """edge C67 K-13636: what a Connect worker subscribes to can't be read; its offsets stay."""
+        world = World(offsets_retention_ms=10_000.0, offsets_retention_check_interval_ms=1_000.0)
+        (a,) = world.stable("a", protocol_type="connect", protocols=(("v1", b""),))
+        world.commit(a, {OTHER: 2})
+        world.pass_time(20_000)
+        assert world.committed() == {OTHER: 2}
+
     def test_an_emptied_group_keeps_its_offsets_for_the_whole_retention_time(self) -> None:
         """edge C67 K-4682: the time counts from when the last member left, not from the commit."""
         world = World()
