@@ -375,7 +375,8 @@ class SimMember:
             case Revoked(partitions):
                 self._forget(partitions)
                 offsets = self.app.uncommitted(partitions) if self.plan.commit_on_revoke else {}
-                positions.update(self.app.close(partitions, "revoked"))
+                why = "left" if self.state.phase is Phase.LEAVING else "revoked"
+                positions.update(self.app.close(partitions, why))
                 self._commit(offsets, lambda: self._tell_listener(call, *go_on))
             case Lost(partitions):
                 self._forget(partitions)

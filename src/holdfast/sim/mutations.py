@@ -448,5 +448,5 @@ MUTATIONS: tuple[Mutation, ...] = (
         world=CRASH_GROUND,
     ),
     Mutation(name="replay-loses-offsets", edge="C70 K-20254", caught_by=("I8",), break_it=replay_loses_offsets),
-    Mutation(name="plan-not-written", edge="C64 K-10284", caught_by=("I8",), break_it=plan_not_written),
+    Mutation(name="plan-not-written", edge="C64 K-10284", caught_by=("I2", "I8"), break_it=plan_not_written),
 )

@@ -100,7 +100,7 @@ def _random_member(
         heartbeat_interval_ms=random.choice((1_000, 2_000)),
         max_poll_interval_ms=max_poll,
         commit_interval_ms=random.choice((1_000.0, 2_500.0)),
-        poll_ms=max_poll / 4.0,
+        poll_ms=max_poll / 3.0,
         listener_ms=random.choice((0.0, 1.0, 50.0, 500.0)),
         batch_ms=random.choice((0.0, 0.0, 100.0)),
         listener_raises=random.random() < 0.1,

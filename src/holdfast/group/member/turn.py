@@ -6,14 +6,30 @@ needs: sending, notifying, tracing, failing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from holdfast.group.member.effects import Call, Effect, Emit, Fail, Lost, Notify, Poke, Send
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.messages import HeartbeatRequest, JoinRequest, LeaveRequest, SyncRequest
 from holdfast.model import HoldfastError, TopicPartition, TraceRecord, Value, by_topic
+
+_SLOTS = [(slot.__get__, slot.__set__) for slot in (vars(MemberState)[each.name] for each in fields(MemberState))]
+_SETTERS = {each.name: vars(MemberState)[each.name].__set__ for each in fields(MemberState)}
+
+
+def changed(state: MemberState, changes: Mapping[str, Any]) -> MemberState:
+    """`dataclasses.replace`, three times as fast: the state has no rules that a constructor would have to check.
+
+    Every event makes one to five of them, and random worlds run on millions of events.
+    """
+    new = object.__new__(MemberState)
+    for read, write in _SLOTS:
+        write(new, read(state))
+    for name, value in changes.items():
+        _SETTERS[name](new, value)
+    return new
 
 
 class Turn:
@@ -28,7 +44,7 @@ class Turn:
 
     def set(self, **changes: Any) -> None:
         """Move to a state with these fields changed."""
-        self.state = replace(self.state, **changes)
+        self.state = changed(self.state, changes)
 
     def do(self, effect: Effect) -> None:
         self.effects.append(effect)

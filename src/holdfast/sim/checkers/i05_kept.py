@@ -30,6 +30,8 @@ class KeptWithoutGap(Checker):
         """By member id: the result of its last round."""
         self._revoked: dict[str, Parts] = {}
         self._eager: set[str] = set()
+        self._names: dict[str, str] = {}
+        """What member ids begin with (the client's name, or its instance id) -> the process."""
 
     def watches(self) -> Mapping[str, Watch]:
         return {
@@ -41,15 +43,20 @@ class KeptWithoutGap(Checker):
         }
 
     def _on_started(self, record: TraceRecord) -> None:
-        if record.data.get("protocol") == "EAGER":
+        self._names[str(record.data["static"] or record.member)] = record.member
+        if record.data["protocol"] == "EAGER":
             self._eager.add(record.member)
         else:
             self._eager.discard(record.member)
 
     def _on_subscribed(self, record: TraceRecord) -> None:
         """The user changed its mind, and may change it back: what it had does not count."""
-        for member_id in [each for each in self._given if name_of(each) == record.member]:
+        for member_id in [each for each in self._given if self._name_of(each) == record.member]:
             del self._given[member_id]
+
+    def _name_of(self, member_id: str) -> str:
+        """The coordinator of a simulated world numbers member ids behind the client's name or the instance id."""
+        return self._names.get(member_id.rsplit("-", 1)[0], "")
 
     def _on_lost(self, record: TraceRecord) -> None:
         self._given.pop(record.member, None)
@@ -64,13 +71,7 @@ class KeptWithoutGap(Checker):
         revoked = self._revoked.pop(record.member, frozenset())
         before = self._given.get(record.member, frozenset())
         gap = assigned & before & revoked
-        if gap and name_of(record.member) not in self._eager:
+        if gap and self._name_of(record.member) not in self._eager:
             first = min(f"{topic}-{number}" for topic, number in gap)
             self.violated(record.at, f"{record.member} kept {first} and had to revoke it all the same")
         self._given[record.member] = assigned
-
-
-def name_of(member_id: str) -> str:
-    """The process behind a member id: the coordinator of a simulated world numbers ids behind the client's name."""
-    name = member_id.rsplit("-", 1)[0]
-    return name.removeprefix("i-")
