@@ -54,7 +54,7 @@ def record_of(key: bytes, value: bytes | None) -> Record:
         if key[:1] == _OFFSET:
             return _offset_record(*_split_offset_key(key), value)
         raise ValueError(f"a key that begins with {key[:1]!r}")
-    except (ValueError, KeyError, TypeError, struct.error) as error:
+    except (ValueError, LookupError, TypeError, struct.error) as error:
         raise HoldfastError(
             "GROUP_RECORD_UNREADABLE",
             f"A record of the group journal can't be read: {error}.",

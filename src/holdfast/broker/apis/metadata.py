@@ -31,7 +31,7 @@ def handle(exchange: Exchange, state: State) -> Body:
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
     assert exchange is not None
     asked = exchange.body.topics or ()
-    topics = [_missing(topic.name, getattr(topic, "topic_id", None), error) for topic in asked]
+    topics = [_missing(exchange, topic.name, getattr(topic, "topic_id", None), error) for topic in asked]
     return {"brokers": [], "topics": topics, "error_code": error}
 
 
@@ -65,13 +65,13 @@ def _one(exchange: Exchange, state: State, name: str | None, topic_id: UUID | No
     if topic_id is not None:
         topic = state.store.topic_by_id(topic_id)
         if topic is None or not state.may(exchange, Operation.DESCRIBE, Resource.TOPIC, topic.name):
-            return _missing(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+            return _missing(exchange, None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
         return _found(exchange, state, topic)
     if name is None:
-        return _missing("", None, ErrorCode.INVALID_REQUEST)
+        return _missing(exchange, "", None, ErrorCode.INVALID_REQUEST)
     refusal = state.topic_refusal(exchange, Operation.DESCRIBE, name)
     if refusal is not NONE:
-        return _missing(name, None, refusal)
+        return _missing(exchange, name, None, refusal)
     topic = state.store.topic(name)
     if topic is not None:
         return _found(exchange, state, topic)
@@ -86,8 +86,8 @@ def _created(exchange: Exchange, state: State, name: str) -> Body:
         if wanted and _may_create(exchange, state, name):
             return _found(exchange, state, create(state, name))
     except StorageError as error:
-        return _missing(name, None, error.error)
-    return _missing(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _missing(exchange, name, None, error.error)
+    return _missing(exchange, name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _may_create(exchange: Exchange, state: State, name: str) -> bool:
@@ -121,5 +121,6 @@ def _found(exchange: Exchange, state: State, topic: Topic) -> dict[str, Any]:
     }
 
 
-def _missing(name: str | None, topic_id: UUID | None, error: ErrorCode) -> dict[str, Any]:
-    return {"error_code": error, "name": name, "topic_id": topic_id, "partitions": []}
+def _missing(exchange: Exchange, name: str | None, topic_id: UUID | None, error: ErrorCode) -> dict[str, Any]:
+    shown = "" if name is None and exchange.version < 12 else name
+    return {"error_code": error, "name": shown, "topic_id": topic_id, "partitions": []}
