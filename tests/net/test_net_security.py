@@ -19,6 +19,14 @@ from holdfast.net.errors import NetError
 from holdfast.net.security import Secret, Security, security_from
 from holdfast.wire import codec, sasl, scram
 from holdfast.wire.api import Api
+from holdfast.wire.fetch import (
+    FetchedPartition,
+    FetchedTopic,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    encode_fetch_response,
+)
 
 HERE = Path(__file__).parent / "certificates"
 PASSWORD = "hush-hush"
@@ -196,6 +204,31 @@ def test_a_connection_over_tls_with_a_client_certificate(inline: bool) -> None:
         async with ScriptedBroker({Api.HEARTBEAT: echo}, tls=server_context(client_certificates=True)) as broker:
             connection = await Connection.open("127.0.0.1", broker.port, security=security_from(config))
             assert await asyncio.gather(*(beat(connection, n) for n in range(50))) == list(range(50))
+            await connection.close()
+
+    run(scene())
+
+
+def test_large_answers_come_whole_through_tls() -> None:
+    """asyncio hands decrypted bytes to buffered protocols in another rhythm than bytes of a plain socket."""
+    records = bytes(range(256)) * 8_000
+
+    async def fetched(talk: Talk, request: codec.RequestFrame) -> Any:
+        partition = FetchedPartition(partition=0, records=(records,))
+        answer = FetchResponse(topics=(FetchedTopic(topic="t", partitions=(partition,)),))
+        parts = encode_fetch_response(request.version, request.correlation_id, answer)
+        await talk.write(b"".join(bytes(part) for part in parts))  # type: ignore[arg-type]
+
+    async def scene() -> None:
+        async with ScriptedBroker({Api.FETCH: fetched, Api.HEARTBEAT: echo}, tls=server_context()) as broker:
+            connection = await Connection.open("localhost", broker.port, security=security_from(TLS))
+            asked = FetchRequest(topics=(FetchTopic(topic="t"),))
+            answers = await asyncio.gather(
+                beat(connection, 1), *(connection.fetch(asked, timeout_s=30) for _ in range(3)), beat(connection, 2)
+            )
+            assert (answers[0], answers[4]) == (1, 2)
+            for answer in answers[1:4]:
+                assert answer.topics[0].partitions[0].records == (records,)
             await connection.close()
 
     run(scene())

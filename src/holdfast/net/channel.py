@@ -60,8 +60,7 @@ class GroupChannel:
     async def warm(self) -> None:
         """Find the coordinator and open both connections ahead of the first request."""
         address = await self._cluster.coordinator(self.group)
-        for slot in (CONTROL, COMMIT):
-            await self._cluster.connection(address, self._slot(slot))
+        await asyncio.gather(*(self._cluster.connection(address, self._slot(slot)) for slot in (CONTROL, COMMIT)))
 
     def forget(self) -> None:
         """Look the coordinator up again before the next send."""

@@ -50,7 +50,8 @@ def _import(name: str) -> ModuleType:
     """Import a part of kio, keeping it from importing hypothesis.
 
     kio registers test strategies wherever hypothesis can be imported, which costs 0.4 s in a development environment
-    and nothing in production. A broker must be ready sooner.
+    and nothing in production. A broker must be ready sooner. Whoever imports hypothesis from another thread in these
+    few milliseconds would not find it; a test that uses it has it imported long before.
     """
     if "hypothesis" in sys.modules or "kio.static.primitive" in sys.modules:
         return importlib.import_module(name)
