@@ -83,8 +83,9 @@ def test_codecs_that_kafka_does_not_define_are_refused(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_damaged_data_is_an_error_of_ours(codec: Codec) -> None:
-    packed = compress(codec, os.urandom(300) * 300)
+@pytest.mark.parametrize("times", [3, 300], ids=["one block", "several"])
+def test_damaged_data_is_an_error_of_ours(codec: Codec, times: int) -> None:
+    packed = compress(codec, os.urandom(300) * times)
     for size in range(0, len(packed), max(1, len(packed) // 50)):
         _unpacks_or_is_refused(codec, packed[:size])
     for at in range(0, len(packed), max(1, len(packed) // 200)):

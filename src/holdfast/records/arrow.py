@@ -141,6 +141,7 @@ class ArrowDecoder:
 
         Rows with `lo <= offset < hi` will come out. `aborted` is the answer's list of aborted transactions as (producer
         id, first offset), whose records are left out; without it everything is read (read_uncommitted).
+        The bytes are not copied: they must stay as they are until they are taken.
         """
         where = TopicPartition(topic, partition)
         view = memoryview(records).cast("B")

