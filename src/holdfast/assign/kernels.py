@@ -38,9 +38,7 @@ class Kernel:
         if work <= (COMPILE_ABOVE_ONCE_LOADED if "numba" in sys.modules else COMPILE_ABOVE):
             return self._interpreted(arguments)
         if self._compiled is None:
-            import numba
-
-            self._compiled = numba.njit(cache=True, nogil=True)(self._function)
+            self._compiled = _compile(self._function)
         raw = (bytes, bytearray)
         return self._compiled(*(np.frombuffer(a, np.uint8) if isinstance(a, raw) else a for a in arguments))
 
@@ -53,3 +51,14 @@ class Kernel:
             if listed:
                 array[:] = after
         return result
+
+
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled, and kept on disk where there is a place to write; in a read-only home each process compiles anew."""
+    import numba
+
+    try:
+        compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        compiled = numba.njit(nogil=True)(function)
+    return compiled

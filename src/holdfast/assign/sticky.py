@@ -71,12 +71,18 @@ def _plan_equal(
     if racks is not None:
         racks = RackColumns(racks.kind, racks.far[:, active], racks.near[:, active])
     target = plan_equal([members[m] for m in active], owner, topic, partition, racks)
-    if racks is not None:
+    if racks is not None and not _at_best(target, owner, racks):
         row, wants = np.zeros(len(active), np.int64), np.ones((1, int(topic[-1]) + 1), np.bool_)
         best = _plan_differing(len(active), row, wants, owner, topic, partition, racks)
         if _cost(best, owner, racks) < _cost(target, owner, racks):
             target = best
     return active.astype(np.int32)[target]
+
+
+def _at_best(target: Owners, owner: Owners, racks: RackColumns) -> bool:
+    """Whether an even plan is plainly optimal: nothing moves, and nothing is farther than it must be."""
+    _, far, moves = _cost(target, owner, racks)
+    return moves == 0 and far == int(racks.far.min(axis=1)[racks.kind].sum())
 
 
 def _cost(target: Owners, owner: Owners, racks: RackColumns) -> tuple[int, int, int]:
