@@ -5,8 +5,11 @@ The clients here are naive on purpose: they use any membership they ever heard o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
+import pytest
 from coordinator_world import World, subscription
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,12 +23,14 @@ from holdfast.model import ErrorCode, Membership, TopicPartition
 PARTITIONS = [TopicPartition(topic, number) for topic in ("orders", "payments") for number in range(2)]
 MAX_SIZE = 4
 INSTANCES = ["x", "y"]
+SUBSCRIBED = (("range", subscription("orders")), ("sticky", subscription("orders")))
+OTHERWISE = (("sticky", subscription("payments")), ("range", subscription("payments")))
 picks = st.integers(0, 10_000)
 protocols = st.sampled_from(
     [
         (("range", subscription("orders")),),
-        (("range", subscription("orders")), ("sticky", subscription("orders"))),
-        (("sticky", subscription("payments")), ("range", subscription("payments"))),
+        SUBSCRIBED,
+        OTHERWISE,
         (("sticky", subscription("orders")),),
         (),
     ]
@@ -283,6 +288,58 @@ class Histories(RuleBasedStateMachine):
             assert self.world.coordinator.next_deadline() is None
             assert self.world.coordinator.list_groups() == []
             assert World(log=self.world.log).coordinator.records() == []
+
+
+def check(machine: Histories, *, replay: bool) -> None:
+    machine.every_token_waits_or_was_answered()
+    machine.the_generation_only_rises()
+    machine.answers_make_sense()
+    machine.the_books_agree()
+    machine.everything_is_bounded()
+    machine.nobody_waits_without_a_deadline()
+    if replay:
+        machine.replayed_state_equals_live_state()
+
+
+def one_step(machine: Histories, random: Random) -> None:
+    """What a busy group sees: mostly members that behave, at times anything."""
+    which, instance = random.randrange(10_000), random.choice([None, None, *INSTANCES])
+    some = random.choice([SUBSCRIBED, SUBSCRIBED, SUBSCRIBED, OTHERWISE])
+    partition = random.choice(PARTITIONS)
+    actions: list[tuple[int, Callable[[], Any]]] = [
+        (4, lambda: machine.join_as_stranger(asked_back=random.random() < 0.7, protocols=some)),
+        (2, lambda: machine.join_as_static(instance=random.choice(INSTANCES), protocols=some)),
+        (8, lambda: machine.join_again(which=which, protocols=some, instance=instance)),
+        (6, lambda: machine.everybody_joins_again(sync=random.random() < 0.7)),
+        (4, lambda: machine.sync(which=which, instance=None)),
+        (4, machine.the_leader_syncs),
+        (12, lambda: machine.heartbeat(which=which, instance=None)),
+        (2, lambda: machine.leave(which=which, instance=None)),
+        (6, lambda: machine.commit(which=which, partition=partition, offset=which, outside=random.random() < 0.1)),
+        (2, lambda: machine.lose_a_connection(which=which)),
+        (8, lambda: machine.time_passes(ms=random.choice([1.0, 500.0, 3_000.0, 9_999.0]))),
+        (1, lambda: machine.time_passes(ms=20_000.0)),
+        (1, lambda: machine.delete_offset(partition=partition)),
+        (1, lambda: machine.drop_partition(partition=partition)),
+        (1, machine.delete_group),
+    ]
+    if machine.world.log and random.random() < 0.01:
+        machine.the_coordinator_crashes()
+        return
+    (action,) = random.choices([act for _, act in actions], [weight for weight, _ in actions])
+    action()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_long_walks_keep_every_promise(seed: int) -> None:
+    """Longer and busier than what hypothesis tries: groups of several members that come, work, fail and return."""
+    random = Random(seed)
+    machine = Histories()
+    machine.begin(delay=random.choice([0.0, 3_000.0]))
+    for number in range(400):
+        one_step(machine, random)
+        check(machine, replay=number % 8 == 0)
+    machine.teardown()
 
 
 TestHistories = Histories.TestCase

@@ -42,12 +42,12 @@ Where things are
 ----------------
 `table` says what each event does in each state (drawn in docs/coordinator-states.md); `joining`, `syncing`, `leaving`,
 `offsets`, `ending` do it, with `rounds` for what they share; `checks` decides who is refused; `roster` is a group's
-data.
+data. That the answers are Kafka's is tested by playing the same scenes before a real one.
 
 Where it goes beyond Kafka 4.1's classic coordinator, on purpose:
 - a generation is written down before it is given out, so that it never comes twice, even after a crash between the two;
 - a static member that returns with other topics starts a round (Kafka looks only at the protocol's name);
-- a full group lets its own static members return;
+- a full group lets its own static members return, and absent ones keep their places from newcomers;
 - a client that vanishes while its join waits and never learnt its member id leaves no ghost behind (KAFKA-7610);
 - static members that did not join a round are not expelled for not syncing in it;
 - an offset committed to an empty group is kept for the whole retention time from then on;

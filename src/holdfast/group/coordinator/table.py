@@ -91,7 +91,7 @@ _PREPARING: dict[type, Entry[State, Handler]] = {
     SyncDue: _NO_SYNC,
     CheckDue: Handled(offsets.expire_offsets, says="Expires nothing: the members may still need their offsets."),
     PartitionsDropped: Handled(offsets.drop_partitions),
-    WaiterGone: Handled(leaving.waiter_gone, (COMPLETING, EMPTY)),
+    WaiterGone: Handled(leaving.waiter_gone, (EMPTY,)),
     Unloaded: _UNLOAD,
 }
 
@@ -132,7 +132,7 @@ _STABLE: dict[type, Entry[State, Handler]] = {
     SessionExpired: Handled(leaving.expire_session, (PREPARING, EMPTY)),
     PendingExpired: _PENDING,
     JoinDue: _NO_BARRIER,
-    SyncDue: Handled(syncing.expel_unsynced, (PREPARING, EMPTY)),
+    SyncDue: Handled(syncing.expel_unsynced, (PREPARING,)),
     CheckDue: Handled(offsets.expire_offsets, says="Forgets expired offsets of topics that nobody subscribes to."),
     PartitionsDropped: Handled(offsets.drop_partitions),
     WaiterGone: Ignored("nobody waits in a stable group"),
