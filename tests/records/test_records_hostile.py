@@ -213,3 +213,17 @@ def test_a_bad_batch_of_headers_leaves_no_trace_in_the_rows_before_it() -> None:
     assert rows([decoder.take()]) == good
     with pytest.raises(HoldfastError, match="MALFORMED_RECORD"):
         decoder.take()
+
+
+@pytest.mark.parametrize("headers", [(), (Header("é", None),)], ids=["without headers", "with"])
+def test_what_a_bad_batch_had_of_headers_is_not_counted(headers: tuple[Header, ...]) -> None:
+    """Symptom: Arrow refused the good rows, "null count exceeds array length". Cause: the kernel took back a bad
+    batch's rows but not its count of null headers. A malformed batch leaves every count as it was."""
+    good = [Record(0, NOW, b"k", b"v", headers)]
+    bad = bytearray(encode_batch([Record(i, NOW, b"k", b"v", headers) for i in (1, 2, 3)]))
+    struct.pack_into(">i", bad, COUNT_AT, 4)
+    decoder = ArrowDecoder(include_headers=True)
+    decoder.feed(encode_batch(good) + with_crc(bytes(bad)), topic="t", partition=0, lo=0)
+    batch = decoder.take()
+    assert rows([batch]) == good
+    assert batch.column("headers").null_count == (0 if headers else 1)

@@ -300,7 +300,7 @@ def store_headers(at: int, end: int, count: int, cursor: int, out: int) -> None:
 
 @_compiled
 def decode_batch(batch: int, cursor: int, with_headers: int, max_rows: int, max_bytes: int, out: int) -> int:
-    """Append one batch's rows, or those that fit. The cursor's rows stay as they were when the batch is malformed."""
+    """Append one batch's rows, or those that fit. When it is malformed the cursor stays as it was before the call."""
     at, record, delta_before = get(cursor, C_AT), get(cursor, C_RECORD), get(cursor, C_DELTA)
     if at == 0:
         at, record, delta_before = get(batch, B_START), 0, -1
@@ -314,6 +314,9 @@ def decode_batch(batch: int, cursor: int, with_headers: int, max_rows: int, max_
     keys, key_ends, room_keys = get(out, O_KEYS), get(out, O_KEY_ENDS), get(out, O_ROOM_KEYS)
     values, value_ends, room_values = get(out, O_VALUES), get(out, O_VALUE_ENDS), get(out, O_ROOM_VALUES)
     offsets, timestamps = get(out, O_OFFSETS), get(out, O_TIMESTAMPS)
+    rows_without_headers, headers_before = get(cursor, C_ROWS_WITHOUT_HEADERS), get(cursor, C_HEADERS)
+    header_keys_before, header_values_before = get(cursor, C_HEADER_KEY_BYTES), get(cursor, C_HEADER_VALUE_BYTES)
+    header_nulls_before = get(cursor, C_HEADER_VALUE_NULLS)
     status = DONE
     while record < count:
         parts = read_record(at, end)
@@ -324,7 +327,8 @@ def decode_batch(batch: int, cursor: int, with_headers: int, max_rows: int, max_
         if headers > 0:
             headers_end, header_key_bytes, header_value_bytes = measure_headers(here, stop, headers)
         if stop == 0 or headers_end != stop or delta <= delta_before or delta > last_delta or overflown:
-            return MALFORMED
+            status = MALFORMED
+            break
         if lo <= base_offset + delta < hi:
             need_keys, need_values = key_bytes + max(key_size, 0), value_bytes + max(value_size, 0)
             need_bytes = need_keys + need_values
@@ -372,7 +376,12 @@ def decode_batch(batch: int, cursor: int, with_headers: int, max_rows: int, max_
             store_int32(key_ends + 4 * row, key_bytes)
             store_int32(value_ends + 4 * row, value_bytes)
         at, delta_before, record = stop, delta, record + 1
-    if status == DONE and at != end:
+    if status == MALFORMED or (status == DONE and at != end):
+        put(cursor, C_ROWS_WITHOUT_HEADERS, rows_without_headers)
+        put(cursor, C_HEADERS, headers_before)
+        put(cursor, C_HEADER_KEY_BYTES, header_keys_before)
+        put(cursor, C_HEADER_VALUE_BYTES, header_values_before)
+        put(cursor, C_HEADER_VALUE_NULLS, header_nulls_before)
         return MALFORMED
     for index in range(first_row, row):
         store_int32(get(out, O_PARTITIONS) + 4 * index, get(batch, B_PARTITION))
