@@ -126,13 +126,15 @@ class RealFiles:
         return RealFile(os.open(self._prefix + path, flags, FILE_MODE))
 
     def size(self, path: str) -> int:
-        return Path(self._prefix + path).lstat().st_size
+        return os.lstat(self._prefix + path).st_size
 
     def mkdir(self, path: str) -> None:
-        folder = self._root
-        for part in path.split("/"):
-            folder = folder / part
-            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        """Parents too, each with our mode (pathlib's own `parents` would give them the default one)."""
+        try:
+            Path(self._prefix + path).mkdir(mode=FOLDER_MODE, exist_ok=True)
+        except FileNotFoundError:
+            self.mkdir(path.rpartition("/")[0])
+            self.mkdir(path)
 
     def listdir(self, path: str) -> list[str]:
         with os.scandir(self._prefix + path) as entries:

@@ -54,6 +54,7 @@ _HEADER_BYTES = 32
 _ENTRY = struct.Struct("<Ii")
 _TOMBSTONE = -1
 _COMPACTED_FRAME_BYTES = 1024 * 1024
+_COPY_WINDOW_BYTES = 256 * 1024
 
 
 class Journal:
@@ -288,9 +289,12 @@ class Journal:
         live: dict[bytes, tuple[int, int]] = {}
         new.write([_file_header(salt)], 0)
         size, body = _HEADER_BYTES, bytearray()
-        for key, (position, count) in self._live.items():
+        window, start = b"", 0
+        for key, (position, count) in self._live.items():  # in the order of the file, so one window passes over it
+            if position + count > start + len(window):
+                window, start = old.pread(max(count, _COPY_WINDOW_BYTES), position), position
             live[key] = (size + _FRAME.size + len(body), count)
-            body += old.pread(count, position)
+            body += window[position - start : position - start + count]
             if len(body) >= _COMPACTED_FRAME_BYTES:
                 new.write([_frame_head(body, size, salt), body], size)
                 size += _FRAME.size + len(body)

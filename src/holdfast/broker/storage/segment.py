@@ -49,6 +49,7 @@ class Segment:
         "_covered",
         "_covered_offset",
         "_index_due",
+        "_index_read",
         "_on_hole",
         "_pool",
         "_unchecked",
@@ -81,6 +82,7 @@ class Segment:
         self.stored_producers: bytes | None = None
         """The producers' state from the index file, None if there was no usable one."""
         self._index_due = 0
+        self._index_read = False
         self._covered = 0
         """Bytes described by the index file we opened with, and the offset behind them."""
         self._covered_offset = base_offset
@@ -96,11 +98,15 @@ class Segment:
     def load_index(self) -> bool:
         """Take over the index file if it is sound. True if there is one; `open` then scans only what lies behind it."""
         self.size = self._pool.files.size(self.path)
-        stored = self._read_index_file()
+        self._index_read = True
+        try:
+            size = self._pool.files.size(self.index_path)
+            data = self._pool.files.open(self.index_path).pread(size, 0)
+        except OSError:
+            return False  # there is none, or it can't be read: the log itself says all of it
+        stored = load_index(data, base_offset=self.base_offset, log_bytes=self.size)
         if stored is None or not self._agrees(stored):
-            # It must not fit by chance once the log has grown again.
-            with contextlib.suppress(FileNotFoundError):
-                self._pool.files.unlink(self.index_path)
+            self._pool.files.unlink(self.index_path)  # it must not fit by chance once the log has grown again
             return False
         self.index = stored.index
         self.end_offset, self.max_timestamp = stored.end_offset, stored.max_timestamp
@@ -114,7 +120,7 @@ class Segment:
         """Scan what no index file covers (all of it without one). The caller decides what a stop short of the end
         means.
         """
-        if not self.opened and self.stored_producers is None:
+        if not self._index_read:
             self.load_index()
 
         def take(header: BatchHeader, position: int) -> None:
@@ -129,14 +135,6 @@ class Segment:
         for hole in result.holes:
             self.add_hole(hole)
         return result
-
-    def _read_index_file(self) -> IndexFile | None:
-        try:
-            size = self._pool.files.size(self.index_path)
-            data = self._pool.files.open(self.index_path).pread(size, 0)
-        except OSError:
-            return None
-        return load_index(data, base_offset=self.base_offset, log_bytes=self.size)
 
     def _agrees(self, stored: IndexFile) -> bool:
         """Compare the last entry with the log itself: an index left over from another life of this file must not be
