@@ -100,6 +100,13 @@ def test_users_are_added_listed_changed_and_removed(tmp_path: Path) -> None:
     assert users.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_users_file_without_users_does_not_leave_the_broker_open(tmp_path: Path) -> None:
+    refused = run("--memory", "--listen", "127.0.0.1:0", "--users", str(tmp_path / "a-typing-error.json"))
+
+    assert refused.returncode == 1
+    assert "NO_USERS" in refused.stderr
+
+
 def test_a_broker_with_users_asks_for_a_login(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 

@@ -78,9 +78,7 @@ class Broker:
 
     async def start(self) -> None:
         settings = self.settings
-        users = self._users
-        if users is None:
-            users = load_users(settings.security.users) if settings.security.users is not None else Users()
+        users = self._load_users()
         check_exposure(settings.host, settings.security, users=bool(users))
         tls = server_context(settings.security)
         try:
@@ -97,6 +95,18 @@ class Broker:
             raise
         self.state.groups.start()
         self._keep_house()
+
+    def _load_users(self) -> Users:
+        """A users file without users is taken for a mistake: it would leave the broker open to everybody."""
+        path = self.settings.security.users
+        if self._users is not None or path is None:
+            return self._users or Users()
+        users = load_users(path)
+        if not users:
+            raise HoldfastError(
+                "NO_USERS", f"{path} names nobody.", "Add users with `holdfast broker user add`, or leave --users away."
+            )
+        return users
 
     def _open(self, users: Users) -> None:
         settings, clock = self.settings, self.clock

@@ -52,7 +52,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[Connection] = set()
-        self._opening = 0
+        self._opening: set[Connection] = set()
         """Accepted, and still in their hand-shake."""
         self._refusing = False
         self._sweeper: asyncio.TimerHandle | None = None
@@ -86,8 +86,9 @@ class Server:
                 self._refuse(taken, address[0])
                 continue
             self._refusing = False
-            self._opening += 1
-            self._spawn(self._open(taken, address[0], node_id))
+            connection = Connection(self, host=address[0], node_id=node_id, login_required=self._login_required)
+            self._opening.add(connection)
+            self._spawn(self._open(taken, connection))
 
     def _refuse(self, taken: socket.socket, host: str) -> None:
         """One line when refusing begins, not one for every attempt."""
@@ -96,27 +97,23 @@ class Server:
             self._refusing = True
             log.warning("%s: connection refused: there are %d already", host, self.limits.max_connections)
 
-    async def _open(self, taken: socket.socket, host: str, node_id: int) -> None:
+    async def _open(self, taken: socket.socket, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
-        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         timeout = self.limits.frame_seconds if self._tls is not None else None
-
-        def connection() -> Connection:
-            return Connection(self, host=host, node_id=node_id, login_required=self._login_required)
-
         try:
-            await loop.connect_accepted_socket(connection, taken, ssl=self._tls, ssl_handshake_timeout=timeout)
-        except (TimeoutError, OSError) as error:
-            log.warning("%s: connection closed: %s", host, str(error) or type(error).__name__)
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(lambda: connection, taken, ssl=self._tls, ssl_handshake_timeout=timeout)
+        except OSError as error:
+            log.warning("%s: connection closed: %s", connection.host, str(error) or type(error).__name__)
             taken.close()
         finally:
-            self._opening -= 1
+            self._opening.discard(connection)
 
     # Connections
 
     @property
     def connection_count(self) -> int:
-        return len(self._connections) + self._opening
+        return len(self._connections) + len(self._opening)
 
     @property
     def connections(self) -> frozenset[Connection]:
@@ -127,6 +124,7 @@ class Server:
         return sum(connection.unsent_bytes for connection in self._connections)
 
     def joined(self, connection: Connection) -> None:
+        self._opening.discard(connection)
         self._connections.add(connection)
 
     def left(self, connection: Connection) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import typer
 
 from holdfast.broker.broker import Broker
+from holdfast.broker.limits import Limits
 from holdfast.broker.security.rules import parse_rules
 from holdfast.broker.security.scram import DEFAULT_ITERATIONS
 from holdfast.broker.security.users import load_users, save_users
@@ -58,6 +59,7 @@ def broker(
     flush: Flush = typer.Option(Flush.OS, help="When records are forced to disk: see the docs on durability."),
     rebalance_delay_ms: int = typer.Option(3_000, min=0, help="How long a group's first round waits for members."),
     min_session_timeout_ms: int = typer.Option(6_000, min=1, help="The shortest session timeout a member may ask for."),
+    max_connections: int = typer.Option(256, min=1, max=10_000, help="Connections at a time; a client keeps 2 or 3."),
     tls_cert: Path | None = typer.Option(None, help="PEM file with the certificate chain: turns TLS on."),
     tls_key: Path | None = typer.Option(None, help="PEM file with the private key."),
     tls_client_ca: Path | None = typer.Option(None, help="Clients must show a certificate that one of these signed."),
@@ -86,6 +88,7 @@ def broker(
             group_initial_rebalance_delay_ms=float(rebalance_delay_ms),
             group_min_session_timeout_ms=min_session_timeout_ms,
         ),
+        limits=Limits(max_connections=max_connections),
         security=Security(certificate=tls_cert, key=tls_key, client_ca=tls_client_ca, users=users, insecure=insecure),
         trace=trace,
     )

@@ -51,11 +51,11 @@ def handle(exchange: Exchange, state: State) -> Result:
     request: FetchRequest = exchange.body
     if request.session_id != 0:
         return _encoded(exchange, FetchResponse(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-    answer, budget = _read(exchange, state)
+    found, budget = _read(exchange, state)
     missing = request.min_bytes - budget.found
     seconds = min(request.max_wait_ms / 1000.0, state.limits.max_fetch_wait_seconds)
     if missing <= 0 or seconds <= 0 or budget.final or not request.topics:
-        return answer
+        return _encoded(exchange, found)
     partitions = [
         (topic.topic_id, asked.partition)
         for each in request.topics
@@ -63,7 +63,10 @@ def handle(exchange: Exchange, state: State) -> Result:
         for asked in each.partitions
     ]
     exchange.on_gone = state.waiting.wait(
-        partitions, wanted=missing, seconds=seconds, run=lambda: exchange.answer(_read(exchange, state)[0])
+        partitions,
+        wanted=missing,
+        seconds=seconds,
+        run=lambda: exchange.answer(_encoded(exchange, _read(exchange, state)[0])),
     )
     return PARKED
 
@@ -79,14 +82,14 @@ def _encoded(exchange: Exchange, response: FetchResponse) -> Parts:
     return Parts(encode_fetch_response(exchange.version, exchange.frame.correlation_id, response))
 
 
-def _read(exchange: Exchange, state: State) -> tuple[Parts, _Budget]:
+def _read(exchange: Exchange, state: State) -> tuple[FetchResponse, _Budget]:
     request: FetchRequest = exchange.body
     limit = min(max(request.max_bytes, 0), state.limits.max_response_bytes)
     if state.unsent_bytes() > state.limits.max_bytes_unsent:
         limit = 0
     budget = _Budget(limit)
     topics = tuple(_topic(exchange, state, topic, budget) for topic in request.topics)
-    return _encoded(exchange, FetchResponse(topics=topics)), budget
+    return FetchResponse(topics=topics), budget
 
 
 def _topic(exchange: Exchange, state: State, asked: FetchTopic, budget: _Budget) -> FetchedTopic:
