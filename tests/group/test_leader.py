@@ -76,7 +76,7 @@ def test_a_foreign_leader_does_not_know_the_flag() -> None:
 def test_final_positions_go_to_whoever_newly_gets_the_partition_and_to_nobody_else() -> None:
     handed = MemberNote(positions={TopicPartition("orders", 0): 70, TopicPartition("orders", 1): 71})
     members = [member("a", range(2, 6), note=handed), member("b", range(6, 12)), member("c", generation=-1)]
-    planned = plan(COOPERATIVE, TWELVE, members)
+    planned = plan(COOPERATIVE, TWELVE, members, generation=4)
     for name in "abc":
         gained = planned.round.assignment[name] & {TopicPartition("orders", 0), TopicPartition("orders", 1)}
         note = note_for(planned, name)
@@ -87,14 +87,28 @@ def test_final_positions_go_to_whoever_newly_gets_the_partition_and_to_nobody_el
 
 def test_a_position_of_a_partition_that_somebody_claims_is_not_handed_on() -> None:
     handed = MemberNote(positions={TopicPartition("orders", 7): 1})
-    planned = plan(COOPERATIVE, TWELVE, [member("a", range(6), note=handed), member("b", range(6, 12))])
+    planned = plan(COOPERATIVE, TWELVE, [member("a", range(6), note=handed), member("b", range(6, 12))], generation=4)
     assert all(note_for(planned, name).positions == {} for name in "ab")
+
+
+def test_positions_from_before_the_last_round_are_not_handed_on() -> None:
+    """World 3297. Symptom: a committed offset went back. Cause: the answer to a join with positions was lost; the
+    round went ahead, another member took the partition, went on and died. The join was sent once more, with the same
+    positions, and its leader handed them to the next owner. Invariant I3. Only the round right after the revoke counts.
+    """
+    handed = MemberNote(positions={TopicPartition("orders", 0): 70})
+    members = [member("a", range(2, 6), note=handed), member("b", range(6, 12))]
+    assert any(note_for(plan(COOPERATIVE, TWELVE, members, generation=4), name).positions for name in "ab")
+    for generation in (3, 5, 9, -1):
+        planned = plan(COOPERATIVE, TWELVE, members, generation=generation)
+        assert not any(note_for(planned, name).positions for name in "ab")
 
 
 def test_two_members_that_hand_over_one_partition_contradict_each_other() -> None:
     one = MemberNote(positions={TopicPartition("orders", 0): 70})
     other = MemberNote(positions={TopicPartition("orders", 0): 12})
-    planned = plan(COOPERATIVE, TWELVE, [member("a", range(1, 6), note=one), member("b", range(6, 12), note=other)])
+    members = [member("a", range(1, 6), note=one), member("b", range(6, 12), note=other)]
+    planned = plan(COOPERATIVE, TWELVE, members, generation=4)
     assert all(note_for(planned, name).positions == {} for name in "ab")
 
 

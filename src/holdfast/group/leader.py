@@ -18,7 +18,15 @@ from holdfast.group.user_data import (
     encode_leader_note,
     read_member_note,
 )
-from holdfast.model import Assignor, ClusterView, HoldfastError, JoinedMember, RebalanceProtocol, TopicPartition
+from holdfast.model import (
+    NO_GENERATION,
+    Assignor,
+    ClusterView,
+    HoldfastError,
+    JoinedMember,
+    RebalanceProtocol,
+    TopicPartition,
+)
 from holdfast.model.consumer_protocol import decode_subscription
 
 DRAIN_HINT = b'"drain":1'
@@ -39,13 +47,14 @@ def plan(
     cluster: ClusterView,
     members: Sequence[JoinedMember],
     *,
+    generation: int = NO_GENERATION,
     leader: str = "",
     token: str = "",
     marks: bool = True,
 ) -> LeaderPlan:
-    """Plan one round. `leader` is our own member id, `token` what pokes must carry in this round.
+    """Plan the round of this generation; without one no positions are handed over.
 
-    With `marks` off we lead as a foreign client would.
+    `leader` is our own member id, `token` what pokes must carry. With `marks` off we lead as a foreign client would.
     """
     draining = frozenset(member.member_id for member in members if _drains(member)) if marks else frozenset[str]()
     planned = plan_round(assignor, cluster, members, draining=draining)
@@ -60,7 +69,8 @@ def plan(
         for member in members
         if (note := read_member_note(planned.user_data(member.member_id))) is not None
     }
-    written = _leader_notes(planned, notes, token, {leader: planned_for})
+    offers = _offers(members, notes, generation)
+    written = _leader_notes(planned, notes, _positions(planned, offers), token, {leader: planned_for})
     return LeaderPlan(assignments=planned.encode(written), round=planned, draining=draining)
 
 
@@ -80,11 +90,14 @@ def _drains(member: JoinedMember) -> bool:
 
 
 def _leader_notes(
-    planned: RoundPlan, notes: Mapping[str, MemberNote], token: str, planned_for: Mapping[str, Mapping[str, int]]
+    planned: RoundPlan,
+    notes: Mapping[str, MemberNote],
+    positions: Mapping[str, Mapping[TopicPartition, int]],
+    token: str,
+    planned_for: Mapping[str, Mapping[str, int]],
 ) -> dict[str, bytes]:
     """The note for every holdfast member; foreign members get none, they could not read it."""
     common = LeaderNote(withheld=planned.transferring, peers=_peers(notes), token=token)
-    positions = _positions(planned, notes)
     written = dict.fromkeys(notes, encode_leader_note(common))
     for member in sorted(notes.keys() & (positions.keys() | planned_for.keys())):
         own = replace(common, positions=positions.get(member, {}), planned_for=planned_for.get(member))
@@ -97,15 +110,34 @@ def _peers(notes: Mapping[str, MemberNote]) -> tuple[Endpoint, ...]:
     return tuple(sorted(known, key=lambda peer: (peer.host, peer.port))[:MAX_PEERS])
 
 
-def _positions(planned: RoundPlan, notes: Mapping[str, MemberNote]) -> dict[str, dict[TopicPartition, int]]:
+def _offers(
+    members: Sequence[JoinedMember], notes: Mapping[str, MemberNote], generation: int
+) -> list[Mapping[TopicPartition, int]]:
+    """The positions on offer from members that took part in the round before this one.
+
+    An older offer may have been taken already: another round's owner went beyond it, and its successor would go back.
+    """
+    offers = []
+    for member in members:
+        note = notes.get(member.member_id)
+        if note is None or not note.positions:
+            continue
+        if decode_subscription(member.metadata).generation == generation - 1:
+            offers.append(note.positions)
+    return offers
+
+
+def _positions(
+    planned: RoundPlan, offers: Sequence[Mapping[TopicPartition, int]]
+) -> dict[str, dict[TopicPartition, int]]:
     """Who gets which final positions: only for partitions that this round really gives and that nobody claims.
 
     Two members that both hand over one partition contradict each other; then its committed offset decides as ever.
     """
     offered: dict[TopicPartition, int] = {}
     doubted: set[TopicPartition] = set()
-    for note in notes.values():
-        for partition, offset in note.positions.items():
+    for offer in offers:
+        for partition, offset in offer.items():
             if partition in offered:
                 doubted.add(partition)
             offered[partition] = offset

@@ -65,6 +65,8 @@ class Hooks:
     """Metadata of these topics, for planning."""
     last_poll: Callable[[], float]
     """When the application last polled; read when the clock asks, so that a poll itself costs nothing."""
+    changed: Callable[[mb.MemberState], None] = lambda _state: None
+    """Told after every event, for whoever keeps a copy of who we are."""
 
 
 class MemberDriver:
@@ -118,6 +120,7 @@ class MemberDriver:
         finally:
             self._running = False
         self._rearm()
+        self._hooks.changed(self.state)
 
     def _rearm(self) -> None:
         if self._timer is not None:
@@ -187,6 +190,7 @@ class MemberDriver:
                 assignor,
                 cluster,
                 effect.members,
+                generation=effect.generation,
                 leader=self.state.membership.member_id,
                 token=secrets.token_hex(8),
                 marks=self._marks,

@@ -315,6 +315,7 @@ class SimMember:
                 by_name(effect.protocol),
                 self.cluster,
                 effect.members,
+                generation=effect.generation,
                 leader=self.state.membership.member_id,
                 token=f"{self.name}-{effect.generation}",
                 marks=self.plan.marks and not self.plan.foreign,

@@ -6,7 +6,7 @@ from driven import Driven, Lost, Revoked, tps
 
 from holdfast.group.member import Assigned, Close, CommitAnswered, JoinAnswered, MetadataChanged, Phase, Tick
 from holdfast.group.messages import JoinAnswer, LeaveRequest
-from holdfast.group.user_data import LeaderNote
+from holdfast.group.user_data import LeaderNote, MemberNote, read_member_note
 from holdfast.model import ClusterView, ErrorCode, Membership, RebalanceProtocol, TopicPartition, TopicView
 
 
@@ -111,3 +111,25 @@ def test_a_returning_leader_disturbs_nobody_when_nothing_changed() -> None:
     assert member.phase is Phase.STABLE
     member.feed(MetadataChanged(ClusterView({"orders": TopicView(9)})))
     assert len(member.joins()) == 1
+
+
+def test_a_member_that_lost_its_membership_meanwhile_hands_no_positions_over() -> None:
+    """World 3134. Symptom: a committed offset went back from 1233 to 1203. Cause: the application hung in a revoke, the
+    group went on without it, and the join that followed the revoke still carried the positions of before. Invariant I3.
+    """
+    member = Driven(RebalanceProtocol.EAGER).stable_with("orders-0")
+    beat(member).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    beat(member).answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    member.notified(orders_0=1203)
+    (join,) = member.joins()
+    assert read_member_note(join.user_data) == MemberNote()
+
+
+def test_positions_are_forgotten_when_the_join_that_carries_them_is_refused() -> None:
+    """The same danger a moment later: the join was on its way when the membership was lost. Invariant I3."""
+    member = Driven(RebalanceProtocol.EAGER).stable_with("orders-0")
+    beat(member).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    member.notified(orders_0=1203)
+    assert read_member_note(member.joins()[0].user_data) == MemberNote(positions={TopicPartition("orders", 0): 1203})
+    member.refuse_join(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert read_member_note(member.joins()[0].user_data) == MemberNote()

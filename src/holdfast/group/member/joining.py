@@ -90,7 +90,15 @@ def lose_membership(turn: Turn, error: ErrorCode) -> None:
     """1d: forget the id (UNKNOWN_MEMBER_ID) or the generation alone (ILLEGAL_GENERATION); what is owned is lost."""
     kept = turn.state.membership.without_generation() if error is ErrorCode.ILLEGAL_GENERATION else NOBODY
     turn.trace("membership-lost", cause=error.name)
-    turn.set(membership=kept, lost=True, heartbeat=None, next_heartbeat_at=None, next_hot_at=None, leader=False)
+    turn.set(
+        membership=kept,
+        lost=True,
+        positions={},  # others may be beyond them by the time we are back
+        heartbeat=None,
+        next_heartbeat_at=None,
+        next_hot_at=None,
+        leader=False,
+    )
 
 
 def prepare(turn: Turn, reason: str) -> None:
@@ -138,7 +146,7 @@ def _exists(state: MemberState, partition: TopicPartition) -> bool:
 
 def prepared(turn: Turn, event: Notified) -> None:
     """The listener has returned from the step before the join."""
-    turn.set(owned=turn.state.next_phase_owned, pending=None, positions=dict(event.positions))
+    turn.set(owned=turn.state.next_phase_owned, pending=None, positions=turn.to_hand_over(event.positions))
     if turn.state.rejoin is not None:  # something else happened meanwhile, so look again at what must go (KAFKA-9815)
         prepare(turn, turn.state.rejoin)
     else:

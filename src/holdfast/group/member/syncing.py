@@ -179,7 +179,9 @@ def _outdated(state: MemberState, note: LeaderNote | None) -> str | None:
 def applied(turn: Turn, event: Notified) -> None:
     """The listener has returned: what was assigned is owned, and either all is well or another round is owed."""
     state = turn.state
-    turn.set(owned=state.next_phase_owned, pending=None, positions=dict(event.positions), phase=Phase.STABLE)
+    turn.set(
+        owned=state.next_phase_owned, pending=None, positions=turn.to_hand_over(event.positions), phase=Phase.STABLE
+    )
     turn.trace("assigned", owned=as_value(turn.state.owned))
     if turn.state.draining is not None and drain_after_round(turn):
         return

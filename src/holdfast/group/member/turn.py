@@ -106,6 +106,10 @@ class Turn:
         self.set(pending=serial, next_phase_owned=then_owned)
         self.do(Notify(serial, tuple(calls)))
 
+    def to_hand_over(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Final positions are worth something as long as the membership stands: nobody else can be beyond them."""
+        return {} if self.state.lost else dict(positions)
+
     def fail(self, error: HoldfastError) -> None:
         """End with a fatal error. What was owned is lost: nobody vouches for it any more.
 

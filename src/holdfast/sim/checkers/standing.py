@@ -20,12 +20,15 @@ class Standing:
         self.completing = False
         self._granted: dict[str, int] = {}
         self._instances: dict[str, str] = {}
+        self._gone: dict[str, int] = {}
+        """Who went since the group was last written: a broker that dies before it is written again knows them still."""
 
     def watches(self) -> Mapping[str, Watch]:
         return {
             "join-granted": self._on_granted,
             "group-written": self._on_written,
             "rebalance-started": self._on_started,
+            "broker-started": self._on_restarted,
             "member-left": self._on_gone,
             "member-expired": self._on_gone,
             "member-expelled": self._on_gone,
@@ -46,15 +49,23 @@ class Standing:
             before = self._instances.get(instance)
             if before is not None and before != record.member:
                 self._granted.pop(before, None)
+                self._gone.pop(before, None)
             self._instances[instance] = record.member
 
     def _on_written(self, record: TraceRecord) -> None:
         self.generation = max(self.generation, record.generation or 0)
         self.completing = record.data.get("state") == "CompletingRebalance"
+        self._gone.clear()
+
+    def _on_restarted(self, record: TraceRecord) -> None:
+        self._granted.update(self._gone)
+        self._gone.clear()
 
     def _on_started(self, record: TraceRecord) -> None:
         """Nobody waits for a plan any more; commits of the generation that is out are taken until the next one."""
         self.completing = False
 
     def _on_gone(self, record: TraceRecord) -> None:
-        self._granted.pop(record.member, None)
+        granted = self._granted.pop(record.member, None)
+        if granted is not None:
+            self._gone[record.member] = granted
