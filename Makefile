@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fast lint types contracts kafka-jars lock clean
+.PHONY: help setup run test fast nightly lint types contracts kafka-jars lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,7 +22,10 @@ test: setup lint types contracts kafka-jars ## everything CI runs
 	@$(BIN)/python -m pytest
 
 fast: setup lint types contracts ## the tests that need no Java, Kafka or Spark
-	@$(BIN)/python -m pytest -m "not java and not kafka and not spark and not browser and not slow"
+	@$(BIN)/python -m pytest -m "not java and not kafka and not spark and not browser and not slow and not nightly"
+
+nightly: setup kafka-jars ## the long forms of the tests: fuzzing, kill -9 rounds, large swarms
+	@$(BIN)/python -m pytest -m nightly
 
 lint: setup ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

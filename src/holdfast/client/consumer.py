@@ -21,9 +21,11 @@ from holdfast.client.data import RESET, DataPlane
 from holdfast.client.errors import as_kafka_exception, no_offset, refused
 from holdfast.client.listener import Listener, callbacks
 from holdfast.client.tracing import open_trace
+from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
 from holdfast.group.messages import CommitAnswer, OffsetEntry
 from holdfast.model import NOBODY, ErrorCode, HoldfastError, TopicPartition
+from holdfast.net.config import client_config
 
 SLICE_S = 0.005
 """How long librdkafka may block at a time: a call for the listener waits this long at the most."""
@@ -33,6 +35,9 @@ BUSY_SLICE_S = 0.001
 
 CLOSE_TIMEOUT_S = 10.0
 """How long close() waits for the coordinator to hear of it; the session timeout does the rest."""
+
+NOTE_EVERY_MS = 10.0
+"""How often the positions behind consume() are noted for the watchdog: what a kill may make others do again."""
 
 COMMIT_TIMEOUT_S = 60.0
 REVOKE_COMMIT_TIMEOUT_S = 5.0
@@ -58,6 +63,9 @@ class Consumer:
         self._acknowledged: dict[TopicPartition, int] = {}
         """What the application committed and waited for: as good a place to start from as any position."""
         self._touched = False
+        self._watchdog: Watchdog | None = None
+        self._last: ck.Message | None = None
+        self._next_note = 0.0
         self._raise: BaseException | None = None
         self._commit_reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
         self._serving = False
@@ -104,6 +112,7 @@ class Consumer:
             message = self._data.handle.poll(self._slice(deadline))
             if message is not None:
                 self._touched = True
+                self._last = message
                 return message
             if deadline is not None and time.monotonic() >= deadline:
                 self._serve()
@@ -139,6 +148,8 @@ class Consumer:
         plane = self._control
         if plane is None:
             return False
+        if self._watchdog is not None and self._touched:
+            self._note_positions(now)
         if plane.failure is not None:
             failure, plane.failure = plane.failure, None
             raise as_kafka_exception(failure)
@@ -155,6 +166,18 @@ class Consumer:
             raised, self._raise = self._raise, None
             raise raised
         return changed
+
+    def _note_positions(self, now: float) -> None:
+        """What was returned before is processed by now: that is where the watchdog would commit."""
+        assert self._watchdog is not None
+        last, self._last = self._last, None
+        if last is not None:
+            if last.error() is None:
+                for partition, entry in _after(last).items():
+                    self._watchdog.position(partition, entry.offset)
+        elif now >= self._next_note:
+            self._next_note = now + NOTE_EVERY_MS
+            self._watchdog.positions(self._data.positions(self._data.assigned))
 
     def _make_calls(self, plane: ControlPlane) -> bool:
         if self._serving:  # poll inside a callback: the calls behind it wait
@@ -178,6 +201,8 @@ class Consumer:
     def _make_call(self, plane: ControlPlane, pending: PendingCall) -> bool:
         """One call, whatever it raises: the first error comes out of poll when all are made (KIP-429)."""
         match pending.call:
+            case mb.Revoked(partitions) if plane.state.lost:
+                self._lose(partitions)  # it was asked for while we still were a member; by now it is lost
             case mb.Revoked(partitions):
                 self._revoke(plane, partitions)
             case mb.Lost(partitions):
@@ -478,6 +503,8 @@ class Consumer:
                 plane.stop()
         finally:
             self._closed = True
+            if self._watchdog is not None:
+                self._watchdog.dismiss()
             self._data.close()
             self._trace.close()
         if self._raise is not None:
@@ -504,7 +531,11 @@ class Consumer:
 
     def _plane(self) -> ControlPlane:
         if self._control is None:
-            plane = ControlPlane(self._config, trace=self._trace.write, last_poll=lambda: self._polled_at)
+            if self._config.inventions.watchdog:
+                self._watchdog = Watchdog(client_config(self._config.raw).security)
+            plane = ControlPlane(
+                self._config, trace=self._trace.write, last_poll=lambda: self._polled_at, watchdog=self._watchdog
+            )
             try:
                 plane.start()
             except HoldfastError as error:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from holdfast.assign import plan_round
 from holdfast.client.config import ConsumerConfig
+from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
 from holdfast.model import (
@@ -79,9 +80,16 @@ class ControlPlane:
     """One member of one group, for one consumer."""
 
     def __init__(
-        self, config: ConsumerConfig, *, trace: Callable[[TraceRecord], None], last_poll: Callable[[], float]
+        self,
+        config: ConsumerConfig,
+        *,
+        trace: Callable[[TraceRecord], None],
+        last_poll: Callable[[], float],
+        watchdog: Watchdog | None = None,
     ) -> None:
         self.config = config
+        self._watchdog = watchdog
+        self._noted: tuple[object, ...] = ()
         self.calls: deque[PendingCall] = deque()
         self.failure: HoldfastError | None = None
         self._trace = trace
@@ -149,6 +157,7 @@ class ControlPlane:
             trace=self._trace,
             cluster_view=self._cluster.view,
             last_poll=self._last_poll,
+            changed=self._changed,
         )
         self._driver = MemberDriver(member, self._channel, hooks, clock=now_ms, ear=ear)
         self._warming = self._loop.run_in_executor(None, warm_up)
@@ -232,6 +241,18 @@ class ControlPlane:
             self.driver.feed(mb.MetadataChanged(view))
 
     # -- what the machine wants done
+
+    def _changed(self, state: mb.MemberState) -> None:
+        """Keep the watchdog's note true: it speaks for whoever we were last."""
+        if self._watchdog is None:
+            return
+        assert self._cluster is not None
+        where = self._cluster.known_coordinator(self.config.group)
+        seen = (state.membership, state.owned, state.peers, state.poke_token, state.lost, state.phase, where)
+        if seen != self._noted:
+            self._noted = seen
+            self._watchdog.own(state.owned)
+            self._watchdog.note(state, where, commits=self.config.auto_commit)
 
     def _fail(self, error: HoldfastError) -> None:
         self.failure = error

@@ -197,6 +197,10 @@ class Cluster:
             lambda: self.retried(f"the coordinator of group {group}", lambda: self._find_coordinator(group)),
         )
 
+    def known_coordinator(self, group: str) -> Address | None:
+        """Where the group's coordinator was last found, without asking."""
+        return self._coordinators.get(group)
+
     def forget_coordinator(self, group: str) -> None:
         self._coordinators.pop(group, None)
 

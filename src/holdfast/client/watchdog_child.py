@@ -1,0 +1,192 @@
+"""The watchdog's own process: waits for its member to die without a word, and then speaks for it.
+
+It commits the member's positions and leaves the group in its name, milliseconds after a kill -9 or an out-of-memory
+kill, where the coordinator would wait for the session timeout. Then it pokes the others.
+
+Rules. Small: the standard library, and ours only for logins. It learns everything through its standard input, where
+nobody else can read it, never by arguments or environment. It does nothing after a clean close, and ends with its
+member in any case. What it sends carries the member's own generation, so a coordinator that has moved on refuses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+
+TYPE_CHECKING = False  # the real one lives in typing, a megabyte that nothing here needs
+if TYPE_CHECKING:
+    from typing import Any
+
+OFFSET_COMMIT, LEAVE_GROUP, SASL_HANDSHAKE, SASL_AUTHENTICATE = 8, 13, 17, 36
+COMMIT_VERSION, LEAVE_VERSION = 7, 3
+"""The newest versions without tagged fields: simple enough to write by hand, and every Kafka since 2.4 takes them."""
+
+SLOTS_AT = 65_536
+MAX_SLOTS = 8_192
+NO_POSITION = -1
+TIMEOUT_S = 5.0
+"""For the whole farewell: later the session timeout would have done it as well."""
+
+SEQUENCE = struct.Struct("=Q")
+LENGTH = struct.Struct("=I")
+SLOT = struct.Struct("=q")
+
+
+def text(value: str | None) -> bytes:
+    if value is None:
+        return struct.pack(">h", -1)
+    data = value.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def commit_body(who: dict[str, Any], positions: dict[tuple[str, int], int]) -> bytes:
+    """OffsetCommit v7."""
+    topics: dict[str, list[tuple[int, int]]] = {}
+    for (topic, partition), offset in sorted(positions.items()):
+        topics.setdefault(topic, []).append((partition, offset))
+    body = text(who["group"]) + struct.pack(">i", who["generation"]) + text(who["member"]) + text(who["instance"])
+    body += struct.pack(">i", len(topics))
+    for topic, entries in sorted(topics.items()):
+        body += text(topic) + struct.pack(">i", len(entries))
+        for partition, offset in entries:
+            body += struct.pack(">iqi", partition, offset, -1) + text("")
+    return body
+
+
+def leave_body(who: dict[str, Any]) -> bytes:
+    """LeaveGroup v3."""
+    return text(who["group"]) + struct.pack(">i", 1) + text(who["member"]) + text(who["instance"])
+
+
+def frame(api: int, version: int, number: int, body: bytes) -> bytes:
+    content = struct.pack(">hhi", api, version, number) + text("holdfast-watchdog") + body
+    return struct.pack(">i", len(content)) + content
+
+
+def receive(link: socket.socket) -> bytes:
+    """The content of one answer, without its correlation id."""
+    head = exactly(link, 4)
+    return exactly(link, struct.unpack(">i", head)[0])[4:]
+
+
+def exactly(link: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = link.recv(count - len(data))
+        if not part:
+            raise OSError("the broker closed the connection")
+        data += part
+    return data
+
+
+def read_note(memory: mmap.mmap) -> dict[str, Any] | None:
+    """The member's last note: written under a sequence number that is even when it is whole."""
+    for _ in range(1_000):
+        before = SEQUENCE.unpack_from(memory, 0)[0]
+        size = LENGTH.unpack_from(memory, 8)[0]
+        data = bytes(memory[16 : 16 + min(size, SLOTS_AT - 16)])
+        if before % 2 == 0 and SEQUENCE.unpack_from(memory, 0)[0] == before:
+            found: dict[str, Any] | None = json.loads(data) if data else None
+            return found
+        if before % 2 == 1:
+            break  # it died while writing: the note before is overwritten, and its id can't be trusted
+    return None
+
+
+def read_positions(memory: mmap.mmap, slots: list[tuple[int, str, int]]) -> dict[tuple[str, int], int]:
+    positions = {}
+    for slot, topic, partition in slots:
+        offset = SLOT.unpack_from(memory, SLOTS_AT + 8 * slot)[0]
+        if offset != NO_POSITION:
+            positions[topic, partition] = offset
+    return positions
+
+
+def connect(start: dict[str, Any], who: dict[str, Any]) -> socket.socket:
+    link: socket.socket = socket.create_connection((who["host"], who["port"]), TIMEOUT_S)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if start["tls"] is not None:
+        sys.path.insert(0, start["package"])
+        from holdfast.client.watchdog_login import wrapped
+
+        link = wrapped(link, start["tls"], who["host"])
+    if start["sasl"] is not None:
+        if start["package"] not in sys.path:
+            sys.path.insert(0, start["package"])
+        from holdfast.client.watchdog_login import log_in
+
+        secured = link
+        log_in(start["sasl"], lambda api, version, body: ask(secured, api, version, body))
+    return link
+
+
+def ask(link: socket.socket, api: int, version: int, body: bytes) -> bytes:
+    link.sendall(frame(api, version, 1, body))
+    return receive(link)
+
+
+def farewell(start: dict[str, Any], memory: mmap.mmap) -> None:
+    """Commit and leave in the member's name, then poke the others."""
+    who = read_note(memory)
+    if who is None or not who["member"]:
+        return
+    link = connect(start, who)
+    positions = read_positions(memory, who["slots"])
+    asked = []
+    if positions and who["commits"]:
+        asked.append(frame(OFFSET_COMMIT, COMMIT_VERSION, 1, commit_body(who, positions)))
+    asked.append(frame(LEAVE_GROUP, LEAVE_VERSION, 2, leave_body(who)))
+    link.sendall(b"".join(asked))
+    for _ in asked:
+        receive(link)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as voice:
+        for host, port in who["peers"]:
+            try:
+                voice.sendto(who["token"].encode(), (host, port))
+            except OSError:
+                continue
+
+
+def watch(start: dict[str, Any]) -> bool:
+    """Until the member says goodbye or is gone. True when it died without a word."""
+    poll = select.poll()
+    poll.register(0, select.POLLIN | select.POLLHUP)
+    with contextlib.suppress(AttributeError, OSError):
+        # A copy of the pipe may live on in a process that the member forked; its own end shows here regardless.
+        poll.register(os.pidfd_open(start["pid"]), select.POLLIN)
+    while True:
+        for descriptor, _ in poll.poll():
+            if descriptor != 0:
+                ready = select.select([0], [], [], 0)[0]
+                return not (ready and os.read(0, 1))
+            return not os.read(0, 1)
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # sent to the whole process group, and meant for the member
+    size = LENGTH.unpack(os.read(0, LENGTH.size))[0]
+    data = b""
+    while len(data) < size:
+        data += os.read(0, size - len(data))
+    start = json.loads(data)
+    memory = mmap.mmap(start["memory"], SLOTS_AT + 8 * MAX_SLOTS)
+    os.write(1, b"ready\n")
+    if watch(start):
+        socket.setdefaulttimeout(TIMEOUT_S)
+        try:
+            farewell(start, memory)
+        except OSError:
+            os._exit(1)  # the session timeout will do it
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
