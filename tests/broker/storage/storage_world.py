@@ -122,6 +122,7 @@ class SimFiles:
         self.room: int | None = None
         """Bytes left on the device; None for plenty."""
         self.fail_fsync = False
+        self.refuse_to_open: set[str] = set()
 
     # What tests do to the world
 
@@ -181,6 +182,8 @@ class SimFiles:
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         self.calls += 1
+        if path in self.refuse_to_open:
+            raise OSError(errno.EIO, "Input/output error")
         inode = self.now.get(path)
         if inode is None:
             if not create or path.rpartition("/")[0] not in self.folders:

@@ -292,6 +292,38 @@ def test_a_deletion_that_was_interrupted_is_finished_on_the_next_start() -> None
     assert open_sim(after).topics() == []
 
 
+def test_a_large_topic_is_forgotten_at_once_and_its_files_go_with_the_ticks() -> None:
+    files = SimFiles()
+    store = open_sim(files)
+    store.create_topic("large", 200)
+    for partition in range(200):
+        store.log("large", partition).append(batch())
+    store.delete_topic("large")
+    store.create_topic("large", 1)
+    left = [len(files.paths(".log"))]
+    while left[-1]:
+        store.tick()
+        left.append(len(files.paths(".log")))
+    assert left == [136, 72, 8, 0]
+    store.close()
+    assert [topic.partitions for topic in open_sim(files).topics()] == [1]
+
+
+def test_one_partition_that_fails_does_not_keep_the_others_from_retention() -> None:
+    files, clock = SimFiles(), Clock()
+    store = open_sim(files, clock=clock)
+    store.create_topic("orders", 3, configs={"retention.ms": "5000"})
+    for partition in range(3):
+        store.log("orders", partition).append(batch())
+    store.close()
+    store = open_sim(files, clock=clock)
+    files.refuse_to_open.add(files.paths(".log")[0])
+    clock.now += 6000
+    with pytest.raises(StorageError):
+        store.tick()
+    assert [store.log("orders", partition).log_start_offset for partition in (1, 2)] == [1, 1]
+
+
 def test_folders_nobody_knows_are_left_alone() -> None:
     """Symptom: a lost catalog took all data with it. Cause: folders without an entry were swept on start. Invariant:
     data is removed only when the catalog says that its topic was deleted.

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple
-
-from crc32c import crc32c
 
 from holdfast.broker.storage.batch import LOG_APPEND_TIME, BatchHeader, check_produced, stamp
 from holdfast.broker.storage.config import UNLIMITED, LogConfig
@@ -26,12 +23,11 @@ from holdfast.broker.storage.pool import FilePool
 from holdfast.broker.storage.producers import Producers, SeenBatch
 from holdfast.broker.storage.scan import Hole
 from holdfast.broker.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, FileRange, Segment, damaged
+from holdfast.broker.storage.start import START_FILE, read_start, write_start
 from holdfast.broker.storage.sync import Syncer
 from holdfast.broker.storage.times import TimedOffset, first_at
 from holdfast.model import ErrorCode
 
-_START_FILE = "start"
-_START = struct.Struct("<qI")
 _LOG_NAME = re.compile(rf"\d{{20}}{re.escape(LOG_SUFFIX)}")
 _INDEX_NAME = re.compile(rf"\d{{20}}{re.escape(INDEX_SUFFIX)}")
 
@@ -109,7 +105,8 @@ class Log:
             return
         self._load_tail()
         self.log_end_offset = self._segments[-1].end_offset
-        start = max(self._segments[0].base_offset, self._stored_start(names))
+        stored_start = read_start(self._files, self._folder) if START_FILE in names else 0
+        start = max(self._segments[0].base_offset, stored_start)
         self.log_start_offset = min(start, self.log_end_offset)
 
     def _sweep(self, names: list[str], bases: set[int]) -> None:
@@ -180,15 +177,6 @@ class Log:
                 reason=reason,
             )
         )
-
-    def _stored_start(self, names: list[str]) -> int:
-        if _START_FILE not in names:
-            return 0
-        data = self._files.open(f"{self._folder}/{_START_FILE}").pread(_START.size, 0)
-        if len(data) < _START.size:
-            return 0
-        offset, crc = _START.unpack(data)
-        return offset if crc32c(data[:8]) == crc else 0
 
     # Appending
 
@@ -352,22 +340,10 @@ class Log:
         if target <= self.log_start_offset:
             return self.log_start_offset
         with self._disk("Deleting records of"):
-            self._store_start(target)
+            write_start(self._files, self._folder, target)
             self.log_start_offset = target
             self._drop_below_start()
         return self.log_start_offset
-
-    def _store_start(self, offset: int) -> None:
-        """Written beside and renamed into place, synced: deleted records must not come back."""
-        numbers = offset.to_bytes(8, "little", signed=True)
-        path = f"{self._folder}/{_START_FILE}"
-        file = self._files.open(f"{path}.new", create=True)
-        file.truncate(0)
-        file.write([_START.pack(offset, crc32c(numbers))], 0)
-        file.fsync()
-        file.close()
-        self._files.rename(f"{path}.new", path)
-        self._files.fsync_dir(self._folder)
 
     def _drop_below_start(self) -> None:
         while len(self._segments) > 1 and self._bases[1] <= self.log_start_offset:

@@ -53,6 +53,7 @@ class Segment:
         "_on_hole",
         "_pool",
         "_unchecked",
+        "_unchecked_left",
         "base_offset",
         "created_ms",
         "end_offset",
@@ -86,6 +87,7 @@ class Segment:
         self._covered = 0
         """Bytes described by the index file we opened with, and the offset behind them."""
         self._covered_offset = base_offset
+        self._unchecked_left = 0
         self._unchecked = bytearray()
         """One flag for each index entry we opened with: 1 while the bytes up to the next entry are still unchecked."""
 
@@ -112,7 +114,8 @@ class Segment:
         self.end_offset, self.max_timestamp = stored.end_offset, stored.max_timestamp
         self.stored_producers = stored.producers
         self._covered, self._covered_offset = stored.covered, stored.end_offset
-        self._unchecked = bytearray(b"\x01" * len(stored.index))
+        self._unchecked_left = len(stored.index)
+        self._unchecked = bytearray(b"\x01" * self._unchecked_left)
         self._index_due = stored.index.positions[-1] + INDEX_INTERVAL_BYTES if stored.index else 0
         return True
 
@@ -285,7 +288,7 @@ class Segment:
                     stop += 1
                 self._check_entries(file, entry, stop)
             entry = stop
-        if not any(self._unchecked):
+        if not self._unchecked_left:
             self._unchecked = bytearray()
 
     def _check_entries(self, file: File, entry: int, stop: int) -> None:
@@ -297,6 +300,7 @@ class Segment:
             end, offset_after = self.index.positions[stop], self.index.offsets[stop]
         start, offset = self.index.positions[entry], self.index.offsets[entry]
         self._unchecked[entry:stop] = bytes(stop - entry)
+        self._unchecked_left -= stop - entry
         result = scan(file, start=start, end=end, offset=offset)
         if result.position < end:
             start, offset = result.position, result.offset

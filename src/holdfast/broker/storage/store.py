@@ -19,6 +19,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from uuid import UUID
 
@@ -29,8 +31,17 @@ from holdfast.broker.storage.journal import COMPACT_MIN_BYTES, Journal
 from holdfast.broker.storage.log import Log
 from holdfast.broker.storage.memory import MemoryFiles
 from holdfast.broker.storage.pool import DEFAULT_OPEN_FILES, FilePool
+from holdfast.broker.storage.sweep import Sweeper
 from holdfast.broker.storage.sync import DEFAULT_INTERVAL_MS, FlushPolicy, Syncer, SyncRound
-from holdfast.broker.storage.topics import Catalog, Topic, check_name, check_partitions
+from holdfast.broker.storage.topics import (
+    TOPICS_FOLDER,
+    Catalog,
+    Topic,
+    check_name,
+    check_partitions,
+    partitions_on_disk,
+    topic_folder,
+)
 from holdfast.model import ErrorCode, TopicPartition
 
 RETENTION_CHECK_MS = 300_000
@@ -40,7 +51,6 @@ RETENTION_LOGS_PER_TICK = 64
 PRODUCER_ID_BLOCK = 1_000
 """Producer ids reserved by one catalog write, as in Kafka; what is left of a block at a restart is skipped."""
 
-_TOPICS = "topics"
 _CLEAN = "clean"
 
 
@@ -78,7 +88,7 @@ class Store:
         self._journals: dict[str, Journal] = {}
         self._retention_check_ms = retention_check_ms
         self._next_retention = clock() + retention_check_ms
-        self._retention_queue: Iterator[Log] = iter(())
+        self._retention_queue: Iterator[tuple[Topic, int]] = iter(())
         self._producer_ids: Iterator[int] = iter(())
         try:
             self._open()
@@ -92,22 +102,21 @@ class Store:
         sure = Syncer(self._files, policy=FlushPolicy.ALWAYS, clock=self._clock)
         self._catalog = Catalog(self._new_journal("catalog", "catalog", sure, COMPACT_MIN_BYTES))
         if "cluster.id" not in self._catalog.properties:
-            self._files.mkdir(_TOPICS)
+            self._files.mkdir(TOPICS_FOLDER)
             self._catalog.set_property("cluster.id", str(self._new_id()))
-        for topic in self._catalog.leftover:
-            with contextlib.suppress(StorageError):  # next time, then
-                self._remove_files(topic)
+        self._sweeper = Sweeper(self._pool, self._catalog)
+        self._sweep()
         if not clean:
             self._repair()
 
     def _repair(self) -> None:
         """After a crash: open what holds data now. What can't be opened does not keep the rest from being served."""
         for topic in self.topics():
-            for partition in self._partitions_on_disk(topic):
+            for partition in partitions_on_disk(self._files, topic):
                 try:
                     self._log(topic, partition)
                 except StorageError as error:
-                    folder = f"{_folder(topic)}/{partition}"
+                    folder = f"{topic_folder(topic)}/{partition}"
                     self._found(
                         Recovery(
                             topic=topic.name,
@@ -201,14 +210,19 @@ class Store:
         return topic
 
     def delete_topic(self, name: str) -> Topic:
-        """Forget a topic at once and remove its files. If removing fails, the next start finishes it."""
+        """Forget a topic at once. Its files go now if they are few, else with the next ticks or the next start."""
         topic = self._existing(name)
         self._catalog.begin_delete(topic)
         for key in [key for key in self._logs if key[0] == topic.topic_id]:
             del self._logs[key]
-        with contextlib.suppress(StorageError):
-            self._remove_files(topic)
+        self._sweeper.add(topic)
+        self._sweep()
         return topic
+
+    def _sweep(self) -> None:
+        """What the disk refuses now is tried again with the ticks."""
+        with contextlib.suppress(StorageError):
+            self._sweeper.run()
 
     def _existing(self, name: str) -> Topic:
         topic = self._catalog.by_name.get(name)
@@ -216,28 +230,6 @@ class Store:
             what = f"There is no topic {name!r}."
             raise StorageError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, "Create it first.")
         return topic
-
-    def _remove_files(self, topic: Topic) -> None:
-        folder = _folder(topic)
-        with disk_work(f"Removing the files of topic {topic.name}"):
-            for partition in self._partitions_on_disk(topic):
-                self._remove_folder(f"{folder}/{partition}")
-            with contextlib.suppress(FileNotFoundError):
-                self._files.rmdir(folder)
-        self._catalog.finish_delete(topic)
-
-    def _remove_folder(self, folder: str) -> None:
-        for name in self._files.listdir(folder):
-            self._pool.forget(f"{folder}/{name}")
-            self._files.unlink(f"{folder}/{name}")
-        self._files.rmdir(folder)
-
-    def _partitions_on_disk(self, topic: Topic) -> list[int]:
-        try:
-            names = self._files.listdir(_folder(topic))
-        except FileNotFoundError:
-            return []
-        return sorted(int(name) for name in names if name.isdigit())
 
     # Partitions
 
@@ -259,7 +251,7 @@ class Store:
         log = Log(
             topic=topic.name,
             partition=partition,
-            folder=f"{_folder(topic)}/{partition}",
+            folder=f"{topic_folder(topic)}/{partition}",
             pool=self._pool,
             syncer=self._syncer,
             clock=self._clock,
@@ -332,28 +324,41 @@ class Store:
         self._syncer.done(taken)
 
     def tick(self) -> None:
-        """Call every second or so: interval flush, a share of the retention work, compaction of journals."""
-        self._syncer.tick()
-        for journal in [*self._journals.values()]:
-            journal.compact_if_due()
+        """Call every second or so: interval flush, then a share of what frees space, then compaction of journals.
+
+        One thing that fails does not keep the others from being done; the first failure is raised at the end.
+        """
+        work = [self._syncer.tick, self._sweeper.run, *self._due_retention()]
+        work += [journal.compact_if_due for journal in self._journals.values()]
+        failures: list[StorageError] = []
+        for each in work:
+            try:
+                each()
+            except StorageError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _due_retention(self) -> list[Callable[[], object]]:
         if self._clock() >= self._next_retention:
             self._next_retention = self._clock() + self._retention_check_ms
-            self._retention_queue = self._logs_with_data()
-        for _ in range(RETENTION_LOGS_PER_TICK):
-            log = next(self._retention_queue, None)
-            if log is None:
-                return
-            log.apply_retention()
+            self._retention_queue = self._partitions_with_data()
+        share = islice(self._retention_queue, RETENTION_LOGS_PER_TICK)
+        return [partial(self._apply_retention, topic, partition) for topic, partition in share]
 
-    def _logs_with_data(self) -> Iterator[Log]:
+    def _apply_retention(self, topic: Topic, partition: int) -> int:
+        if topic.topic_id not in self._catalog.by_id:
+            return 0  # deleted since it was queued
+        return self.log_of(topic, partition).apply_retention()
+
+    def _partitions_with_data(self) -> Iterator[tuple[Topic, int]]:
         for topic in self.topics():
-            for partition in self._partitions_on_disk(topic):
-                if topic.topic_id in self._catalog.by_id:
-                    yield self.log_of(topic, partition)
+            for partition in partitions_on_disk(self._files, topic):
+                yield topic, partition
 
     def apply_retention(self) -> int:
         """All of it now; returns how many segments went."""
-        return sum(log.apply_retention() for log in self._logs_with_data())
+        return sum(self._apply_retention(topic, partition) for topic, partition in self._partitions_with_data())
 
     def close(self) -> None:
         """Sync everything, leave indexes behind and mark the folder as stopped in order."""
@@ -375,10 +380,6 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _folder(topic: Topic) -> str:
-    return f"{_TOPICS}/{topic.topic_id.hex}"
 
 
 def _check_replicas(replicas: Sequence[Sequence[int]], partitions: int) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.storage.files import Files
 from holdfast.broker.storage.journal import Journal
 from holdfast.model import ErrorCode
 
@@ -20,6 +21,8 @@ MAX_TOPIC_NAME = 249
 """Kafka's limit."""
 MAX_PARTITIONS = 10_000
 """Partitions of one topic: the goal is thousands in all, and a metadata answer should stay below a megabyte."""
+
+TOPICS_FOLDER = "topics"
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TOPIC, _PROPERTY = b"t", b"p"
@@ -49,6 +52,19 @@ def check_partitions(count: int, *, more_than: int = 0) -> None:
     if not more_than < count <= MAX_PARTITIONS:
         what = f"{count} is not a possible number of partitions."
         raise StorageError(ErrorCode.INVALID_PARTITIONS, what, f"Use {more_than + 1} to {MAX_PARTITIONS}.")
+
+
+def topic_folder(topic: Topic) -> str:
+    return f"{TOPICS_FOLDER}/{topic.topic_id.hex}"
+
+
+def partitions_on_disk(files: Files, topic: Topic) -> list[int]:
+    """Those that ever held a record."""
+    try:
+        names = files.listdir(topic_folder(topic))
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if name.isdigit())
 
 
 class Catalog:

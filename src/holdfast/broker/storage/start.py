@@ -1,0 +1,39 @@
+"""The one number a partition can't derive from its segments: where DeleteRecords said that the log starts.
+
+Written beside and renamed into place, synced whatever the policy: deleted records must not come back.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from holdfast.broker.storage.files import Files
+
+START_FILE = "start"
+_START = struct.Struct("<qI")
+
+
+def read_start(files: Files, folder: str) -> int:
+    """The stored start offset; 0 if there is none, or it can't be read, which only brings old records back."""
+    try:
+        data = files.open(f"{folder}/{START_FILE}").pread(_START.size, 0)
+    except FileNotFoundError:
+        return 0
+    if len(data) < _START.size:
+        return 0
+    offset, crc = _START.unpack(data)
+    return int(offset) if crc32c(data[:8]) == crc else 0
+
+
+def write_start(files: Files, folder: str, offset: int) -> None:
+    path = f"{folder}/{START_FILE}"
+    number = offset.to_bytes(8, "little", signed=True)
+    file = files.open(f"{path}.new", create=True)
+    file.truncate(0)
+    file.write([_START.pack(offset, crc32c(number))], 0)
+    file.fsync()
+    file.close()
+    files.rename(f"{path}.new", path)
+    files.fsync_dir(folder)
