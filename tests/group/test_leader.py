@@ -92,9 +92,9 @@ def test_a_position_of_a_partition_that_somebody_claims_is_not_handed_on() -> No
 
 
 def test_positions_from_before_the_last_round_are_not_handed_on() -> None:
-    """World 3297. Symptom: a committed offset went back. Cause: the answer to a join with positions was lost; the
-    round went ahead, another member took the partition, went on and died. The join was sent once more, with the same
-    positions, and its leader handed them to the next owner. Invariant I3. Only the round right after the revoke counts.
+    """The danger of world 3134 (a committed offset that goes back, I3), seen from the leader: the answer to a join with
+    positions is lost, the round goes ahead, another member takes the partition, goes on and dies. The join is sent
+    again with the same positions: they must not reach the next owner. Only the round right after the revoke counts.
     """
     handed = MemberNote(positions={TopicPartition("orders", 0): 70})
     members = [member("a", range(2, 6), note=handed), member("b", range(6, 12))]

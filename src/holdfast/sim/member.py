@@ -260,6 +260,8 @@ class SimMember:
                 self._next_notice()
             case Plan():
                 self.later(self.world.config.plan_ms, self._plan, effect)
+            case Poke(known=True):
+                self._poke(effect)
             case Poke():
                 self.later(POKE_DELAY_MS, self._poke, effect)
             case Fail():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from driven import Driven, Lost, Revoked, tps
 
-from holdfast.group.member import Assigned, Close, CommitAnswered, JoinAnswered, MetadataChanged, Phase, Tick
+from holdfast.group.member import Assigned, Close, CommitAnswered, JoinAnswered, MetadataChanged, Phase, Poke, Tick
 from holdfast.group.messages import JoinAnswer, LeaveRequest
-from holdfast.group.user_data import LeaderNote, MemberNote, read_member_note
+from holdfast.group.user_data import Endpoint, LeaderNote, MemberNote, read_member_note
 from holdfast.model import ClusterView, ErrorCode, Membership, RebalanceProtocol, TopicPartition, TopicView
 
 
@@ -133,3 +133,15 @@ def test_positions_are_forgotten_when_the_join_that_carries_them_is_refused() ->
     assert read_member_note(member.joins()[0].user_data) == MemberNote(positions={TopicPartition("orders", 0): 1203})
     member.refuse_join(ErrorCode.UNKNOWN_MEMBER_ID)
     assert read_member_note(member.joins()[0].user_data) == MemberNote()
+
+
+def test_a_member_that_evicts_itself_pokes_the_others() -> None:
+    """Symptom: after an application had hung for max.poll.interval.ms, its partitions stayed dark for another heartbeat
+    interval although everybody could be poked. Cause: the leave of an eviction, which nobody waits for, poked nobody.
+    """
+    mine, theirs = Endpoint("a", 1), Endpoint("b", 2)
+    note = LeaderNote(peers=(mine, theirs), token="t1")
+    member = Driven(settings={"endpoint": mine, "max_poll_interval_ms": 30_000}).stable_with("orders-0", note=note)
+    member.feed(Tick(), after_ms=30_000)
+    assert member.phase is Phase.EVICTED
+    assert [(poke.peers, poke.token) for poke in member.effects(Poke)] == [((theirs,), "t1")]

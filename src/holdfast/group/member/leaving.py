@@ -153,6 +153,7 @@ def evict(turn: Turn) -> None:
     if not state.static and state.membership.known:
         leaver = Leaver(member_id=state.membership.member_id, reason="the application did not poll in time")
         turn.send_and_forget(LeaveRequest(group=state.config.group, members=(leaver,)))
+        turn.poke(known=False)
     # A static member keeps its id and stays silent: the session timeout decides, as for any other silence.
     kept = state.membership.without_generation() if state.static else NOBODY
     listening = state.phase in (Phase.PREPARING, Phase.APPLYING)
