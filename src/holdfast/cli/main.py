@@ -28,11 +28,17 @@ class Lazy:
 
 COMMANDS: Mapping[str, Lazy] = {
     "broker": Lazy("holdfast.cli.broker", "A Kafka broker in one process, for development, tests and demos."),
+    "topics": Lazy("holdfast.cli.topics", "Create, list, describe and delete topics."),
+    "produce": Lazy("holdfast.cli.produce", "Send lines, or generated orders, to a topic."),
+    "consume": Lazy("holdfast.cli.consume", "Print records, as a member of a group or without one."),
     "assign": Lazy("holdfast.cli.assign", "Plan who gets which partition, from a description of a group."),
     "sim": Lazy("holdfast.cli.sim", "Play a group in virtual time: timelines, gaps, random worlds."),
 }
 
 BENCHMARKS: Mapping[str, Lazy] = {
+    "broker": Lazy(
+        "holdfast.bench.broker", "The embedded broker beside a real Kafka: speed, start-up, memory, groups."
+    ),
     "handover": Lazy("holdfast.bench.handover", "Silences when members come and go, beside Java and librdkafka."),
     "assign": Lazy("holdfast.bench.assign", "Planning at scale, beside Java's CooperativeStickyAssignor."),
 }

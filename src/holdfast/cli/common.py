@@ -1,0 +1,189 @@
+"""What the commands that talk to a cluster share: how to reach it, the form of the output, and how a run ends.
+
+Where the brokers are comes from --bootstrap-server, else from the --command-config file, else from the environment.
+The file holds Kafka's own keys, as Kafka's tools take it; one file serves our own connections and librdkafka.
+
+It knows no command, and imports no client before one is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from holdfast.model import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.net.cluster import Cluster
+
+T = TypeVar("T")
+
+ENVIRONMENT = "KAFKA_BOOTSTRAP_SERVERS"
+
+ANSWER_MS = 10_000
+"""How long a command waits for a cluster that does not answer. Kafka's minute is for services; here somebody waits."""
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+BootstrapServer = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server", metavar="HOST:PORT[,…]", help=f"Brokers to ask first.  [default: ${ENVIRONMENT}]"
+    ),
+]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option("--command-config", metavar="FILE", help="Properties for the connection: TLS, SASL and the like."),
+]
+OutputForm = Annotated[Output, typer.Option("-o", "--output", help="Form of the output.")]
+
+
+def wrong_use(code: str, what: str, do: str) -> NoReturn:
+    """The caller asked for something that can't be meant: one line, and exit code 2."""
+    show_error(HoldfastError(code, what, do))
+    raise typer.Exit(2)
+
+
+def show_error(error: HoldfastError) -> None:
+    """One line as the front door writes it, for commands that go on after an error."""
+    typer.echo(f"holdfast: {error.code}: {error.what} {error.do}", err=True)
+
+
+def client_settings(bootstrap: str | None, command_config: Path | None) -> dict[str, Any]:
+    """Kafka's keys from the options, the file and the environment, in this order."""
+    found: dict[str, Any] = {}
+    if command_config is not None:
+        from holdfast.net.config import read_properties
+
+        found.update(read_properties(command_config))
+    servers = bootstrap or found.get("bootstrap.servers") or os.environ.get(ENVIRONMENT)
+    if not servers:
+        wrong_use(
+            "BOOTSTRAP_MISSING", "No broker was named.", f"Give --bootstrap-server HOST:PORT or set {ENVIRONMENT}."
+        )
+    found["bootstrap.servers"] = servers
+    found.setdefault("client.id", "holdfast-cli")
+    found.setdefault("default.api.timeout.ms", ANSWER_MS)
+    return found
+
+
+def ask(settings: Mapping[str, Any], work: Callable[[Cluster], Awaitable[T]]) -> T:
+    """Open a cluster, do this with it, close it."""
+    from holdfast.net.cluster import Cluster
+    from holdfast.net.config import client_config
+
+    config = client_config(settings)
+
+    async def run() -> T:
+        async with Cluster(config) as cluster:
+            return await work(cluster)
+
+    return asyncio.run(run())
+
+
+# -- librdkafka
+
+JAVA_ONLY = frozenset(
+    {
+        "bootstrap.controllers",
+        "default.api.timeout.ms",
+        "interceptor.classes",
+        "key.deserializer",
+        "key.serializer",
+        "max.block.ms",
+        "metric.reporters",
+        "sasl.client.callback.handler.class",
+        "sasl.jaas.config",
+        "sasl.login.callback.handler.class",
+        "ssl.enabled.protocols",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.protocol",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+        "value.deserializer",
+        "value.serializer",
+    }
+)
+"""Keys that files for Kafka's Java tools hold and librdkafka refuses. What they say of TLS and SASL is translated."""
+
+
+def librdkafka_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings as librdkafka writes them. Wrong ones are refused here, before it is loaded."""
+    from holdfast.net.config import client_config
+
+    security = client_config(settings).security
+    kept = {key: value for key, value in settings.items() if key not in JAVA_ONLY}
+    kept["security.protocol"] = security.protocol
+    if security.tls is not None:
+        tls = security.tls
+        told = {
+            "ssl.ca.location": tls.ca_location,
+            "ssl.ca.pem": tls.ca_pem,
+            "ssl.certificate.location": tls.certificate_location,
+            "ssl.certificate.pem": tls.certificate_pem,
+            "ssl.key.location": tls.key_location or (tls.certificate_location if tls.key_pem is None else None),
+            "ssl.key.pem": None if tls.key_pem is None else tls.key_pem.reveal(),
+            "ssl.key.password": None if tls.key_password is None else tls.key_password.reveal(),
+            "ssl.endpoint.identification.algorithm": "https" if tls.verify_host_name else "none",
+        }
+        kept.update({key: value for key, value in told.items() if value is not None})
+    if security.sasl is not None:
+        kept.pop("sasl.mechanisms", None)
+        kept["sasl.mechanism"] = security.sasl.mechanism
+        kept["sasl.username"] = security.sasl.user
+        kept["sasl.password"] = security.sasl.password.reveal()
+    return kept
+
+
+def kafka_error(error: Any, what: str, do: str) -> HoldfastError:
+    """A `KafkaError` of librdkafka's as one of ours: its name is the code, its words are kept."""
+    said = str(error.str()).strip().rstrip(".")
+    return HoldfastError(str(error.name()).lstrip("_"), f"{what} {said[:1].upper()}{said[1:]}.", do)
+
+
+# -- the end of a run
+
+
+class Interrupt:
+    """Ctrl-C and SIGTERM as a flag, so that a run ends in order. The second one ends it at once."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._restore()
+
+    def asked(self) -> bool:
+        return self._asked
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
