@@ -31,7 +31,7 @@ class Machine:
     states: type[Enum]
     events: tuple[type, ...]
     entry: Callable[[Any, type], Any]
-    """(state, event type) -> the table's entry: it has a `handler` and `to` or `targets`, or a `reason`."""
+    """(state, event type) -> the table's entry: it has a `handler` and `to`, or a `reason`."""
 
 
 def machines() -> tuple[Machine, ...]:
@@ -111,7 +111,7 @@ def event_table(machine: Machine, event: type) -> str:
 
 
 def targets(entry: Any) -> tuple[Enum, ...]:
-    found = getattr(entry, "to", None) or getattr(entry, "targets", ())
+    found = getattr(entry, "to", ())
     return tuple(found)
 
 

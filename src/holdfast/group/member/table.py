@@ -8,7 +8,6 @@ and changes nothing (KAFKA-9823).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.group.member import events as ev
@@ -16,29 +15,9 @@ from holdfast.group.member import joining, leaving, stable, syncing
 from holdfast.group.member.effects import Effect
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.turn import Turn
+from holdfast.group.table import Entry, Handled, Ignored, Illegal
 
-Handler = Callable[[Turn, Any], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Handled:
-    handler: Handler
-    targets: tuple[Phase, ...] = ()
-    """Phases it may lead to, for the diagram; empty when it stays."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ignored:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Illegal:
-    reason: str
-
-
-Entry = Handled | Ignored | Illegal
-Row = Mapping[Phase, Entry]
+Row = Mapping[Phase, Entry[Phase, Callable[[Turn, Any], None]]]
 
 P = Phase
 ALL = tuple(Phase)
@@ -50,7 +29,7 @@ STALE = Ignored("stale: this phase waits for no such answer")
 ENDED = Ignored("the member has ended")
 
 
-def row(default: Entry, *parts: tuple[tuple[Phase, ...], Entry]) -> Row:
+def row(default: Any, *parts: tuple[tuple[Phase, ...], Any]) -> Row:
     """One event's entries: the default everywhere, then what the parts say, later ones first."""
     entries = dict.fromkeys(ALL, default)
     for phases, entry in parts:
