@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.sim.config import MemberPlan, WorldConfig
 from holdfast.sim.happenings import parse_happenings, parse_time
 
@@ -46,4 +48,72 @@ def scene_config(
         topics=(("orders", partitions),),
         happenings=parse_happenings(events),
         duration_ms=parse_time(duration),
+    )
+
+
+def hung_consumer(*, assignor: str = "cooperative-sticky", pokes: bool = True) -> WorldConfig:
+    """Three consumers, six partitions; C1 hangs for 35 s, longer than its max.poll.interval.ms of 30 s."""
+    plans = tuple(
+        MemberPlan(
+            name=f"c{number}",
+            assignors=(assignor,),
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=3_000,
+            max_poll_interval_ms=30_000,
+            pokes=pokes,
+        )
+        for number in range(3)
+    )
+    return WorldConfig(members=plans, happenings=parse_happenings("hang:c1@11s+35s"), duration_ms=60_000)
+
+
+def rolling_deploy(*, static: bool, assignor: str = "cooperative-sticky") -> WorldConfig:
+    """Three pods with four partitions each are restarted one after the other, each away for 35 s."""
+    plans = tuple(
+        MemberPlan(
+            name=f"pod-{number}",
+            assignors=(assignor,),
+            instance_id=f"order-processor-{number}" if static else None,
+            session_timeout_ms=60_000,
+            heartbeat_interval_ms=5_000,
+            max_poll_interval_ms=300_000,
+        )
+        for number in range(3)
+    )
+    return WorldConfig(
+        members=plans,
+        topics=(("orders", 12),),
+        happenings=parse_happenings("restart:pod-0@10s+35s,restart:pod-1@60s+35s,restart:pod-2@110s+35s"),
+        duration_ms=160_000,
+    )
+
+
+def one_change(event: str, **options: bool | float | tuple[str, ...]) -> WorldConfig:
+    """Three members with Kafka's default heartbeat on twelve partitions; one thing happens, 1 s after a tick."""
+    common = MemberPlan(name="", session_timeout_ms=45_000, max_poll_interval_ms=300_000)
+    plans = tuple(replace(common, name=f"c{number}", **options) for number in range(3))  # type: ignore[arg-type]  # options of a MemberPlan
+    return WorldConfig(
+        members=plans,
+        topics=(("orders", 12),),
+        happenings=parse_happenings(f"{event}@11s"),
+        duration_ms=25_000,
+    )
+
+
+def half_migrated() -> WorldConfig:
+    """From range to cooperative-sticky in two rolling bounces (KIP-429), seen in the middle of each of them."""
+    old, both, new = ("range",), ("cooperative-sticky", "range"), ("cooperative-sticky",)
+    plans = (
+        MemberPlan(name="old-0", assignors=old),
+        MemberPlan(name="old-1", assignors=old),
+        MemberPlan(name="both-0", assignors=both, start_ms=8_000),
+        MemberPlan(name="both-1", assignors=both, start_ms=16_000),
+        MemberPlan(name="new-0", assignors=new, start_ms=30_000),
+        MemberPlan(name="new-1", assignors=new, start_ms=38_000),
+    )
+    return WorldConfig(
+        members=plans,
+        happenings=parse_happenings("leave:old-0@12s,leave:old-1@20s,leave:both-0@34s,leave:both-1@42s,join:new-2@48s"),
+        duration_ms=55_000,
+        heals=True,
     )
