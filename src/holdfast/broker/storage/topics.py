@@ -131,7 +131,7 @@ def _decode(topic_id: UUID, data: bytes) -> Topic:
         name=fields["name"],
         topic_id=topic_id,
         partitions=fields["partitions"],
-        configs=fields["configs"],
-        replicas=tuple(tuple(ids) for ids in fields["replicas"]),
-        deleted=fields["deleted"],
+        configs=fields.get("configs", {}),
+        replicas=tuple(tuple(ids) for ids in fields.get("replicas", ())),
+        deleted=fields.get("deleted", False),
     )
