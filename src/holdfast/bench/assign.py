@@ -101,14 +101,18 @@ def _worker(*args: str) -> dict[str, float]:
 def _java(scale: Scale, repeats: int) -> dict[str, tuple[float, float]]:
     """Per case the first and the best later time of Kafka's assignor, each scale in a JVM of its own."""
     from holdfast.bench.assign_worker import topic_names, wanted
-    from holdfast.testing.java import compile_java, java_command, kafka_classpath
+    from holdfast.testing.java import compile_java, java_command, kafka_classpath, log_args
 
     classes = compile_java([Path(__file__).parent / "java" / "AssignBench.java"])
     people = wanted(scale)
     described = [f"{topic} {scale.partitions}" for topic in topic_names(scale)]
     described.append("")
     described += [f"{name} {' '.join(topics) if scale.differing else '*'}" for name, topics in people.items()]
-    command = java_command("AssignBench", [str(repeats)], jvm_args=["-Xmx6g"], classpath=kafka_classpath(classes))
+    cases = [goal.case for goal in GOALS if goal.scale == scale.name]
+    arguments = [str(repeats), *cases]
+    # At its default level the assignor writes whole plans to the log, which would be counted as its work.
+    jvm_args = ["-Xmx6g", *log_args("error")]
+    command = java_command("AssignBench", arguments, jvm_args=jvm_args, classpath=kafka_classpath(classes))
     done = subprocess.run(
         command, input="\n".join(described) + "\n", capture_output=True, text=True, check=False, timeout=LIMIT_S
     )

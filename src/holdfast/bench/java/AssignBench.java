@@ -15,8 +15,8 @@ import org.apache.kafka.common.TopicPartition;
 /**
  * Times Kafka's own CooperativeStickyAssignor. Standard input: the partitions of every topic ("topic count", a line each), an
  * empty line, then the members ("id topic topic ...", or "id *" for all); the last member is the one that joins. The
- * argument says how often each case is repeated. Answers one line a case: name, first call, best of the later calls, in
- * seconds, and how many partitions were claimed and moved.
+ * arguments: how often each case is repeated, and the cases after "fresh" that are wanted. Answers one line a case: its
+ * name, the first call and the best of the later calls in seconds.
  */
 public final class AssignBench {
     private static final Node NODE = new Node(0, "localhost", 9092);
@@ -49,8 +49,10 @@ public final class AssignBench {
         Map<String, List<TopicPartition>> fresh = measure("fresh", repeats, topics, wanted, staying, nothing);
         List<String> joined = new ArrayList<>(staying);
         joined.add(joiner);
-        measure("join", repeats, topics, wanted, joined, fresh);
-        measure("leave", repeats, topics, wanted, staying.subList(1, staying.size()), fresh);
+        List<String> cases = Arrays.asList(args);
+        if (cases.contains("join")) measure("join", repeats, topics, wanted, joined, fresh);
+        if (cases.contains("leave"))
+            measure("leave", repeats, topics, wanted, staying.subList(1, staying.size()), fresh);
     }
 
     private static Map<String, List<TopicPartition>> measure(
