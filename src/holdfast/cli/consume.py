@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -88,6 +89,9 @@ def consume(
             count = _print(
                 source, line, interrupt, max_messages=max_messages, timeout_ms=timeout_ms, stored=bool(group)
             )
+        except BrokenPipeError:  # `holdfast consume … | head`: the reader may go away, and that is no error
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
         finally:
             source.close()
     typer.echo(f"{count:,} record{'' if count == 1 else 's'}", err=True)

@@ -209,7 +209,8 @@ def _lines(sender: Sender, interrupt: Interrupt) -> Iterator[bytes]:
     rest = b""
     while not interrupt.asked():
         sender.listen()
-        if not select.select([source], [], [], TICK_S)[0]:
+        ready = select.select([source], [], [], TICK_S)[0]
+        if not ready or interrupt.asked():
             continue
         chunk = os.read(source, 1 << 16)
         *lines, rest = (rest + chunk).split(b"\n")

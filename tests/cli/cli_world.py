@@ -1,0 +1,98 @@
+"""Runs `holdfast …` inside the test, or as a process of its own where signals and pipes matter."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from holdfast.cli.main import main
+
+PROGRAM = "from holdfast.cli.main import main; main()"
+LIMIT_S = 60.0
+COUNTER = itertools.count()
+
+
+def fresh(name: str) -> str:
+    """A name that no other test uses."""
+    return f"{name}-{next(COUNTER)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    code: int
+    out: bytes
+    err: str
+
+    def lines(self) -> list[str]:
+        return self.out.decode().splitlines()
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Commands:
+    def __init__(self, bootstrap: str, monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[bytes]) -> None:
+        self._captured = captured
+        self._patch = monkeypatch
+        self._bootstrap = bootstrap
+        self._started: list[subprocess.Popen[bytes]] = []
+        monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap)
+
+    def __enter__(self) -> Commands:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate(timeout=LIMIT_S)
+
+    def run(self, *args: str, stdin: bytes = b"") -> Ended:
+        self._captured.readouterr()
+        with tempfile.TemporaryFile() as given:
+            given.write(stdin)
+            given.seek(0)
+            with self._patch.context() as patched, pytest.raises(SystemExit) as left:
+                patched.setattr(sys, "stdin", given)
+                main(list(args))
+        code = left.value.code
+        said = self._captured.readouterr()
+        return Ended(int(code or 0), said.out, said.err.decode())
+
+    def fine(self, *args: str, stdin: bytes = b"") -> Ended:
+        ended = self.run(*args, stdin=stdin)
+        assert ended.code == 0, ended.err
+        return ended
+
+    def start(self, *args: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *args],
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": self._bootstrap},
+        )
+        self._started.append(process)
+        return process
+
+
+def end(process: subprocess.Popen[bytes]) -> Ended:
+    out, err = process.communicate(timeout=LIMIT_S)
+    return Ended(process.returncode, out or b"", err.decode())
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < deadline, f"{what} did not come to pass within {LIMIT_S:.0f} s"
+        time.sleep(0.02)
