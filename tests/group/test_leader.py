@@ -155,3 +155,14 @@ def test_an_assignors_own_user_data_is_left_alone() -> None:
 
 def test_every_topic_that_somebody_wants_is_looked_up_before_planning() -> None:
     assert subscribed_topics([member("a"), member("b")]) == {"orders"}
+
+
+def test_a_plan_says_what_it_was_made_for_topics_that_do_not_exist_yet_included() -> None:
+    """World 4291. Symptom: a topic created after the last round was never processed. Cause: the leader did not subscribe
+    to it itself and watched only topics that it had seen; the members that waited for it were not heard. Invariant I4.
+    """
+    subscription = Subscription(topics=("late", "orders"))
+    members = [member("a"), JoinedMember(member_id="b", metadata=encode_subscription(subscription))]
+    planned = plan(COOPERATIVE, TWELVE, members, leader="a")
+    assert planned.planned_for == {"late": 0, "orders": 12}
+    assert note_for(planned, "a").planned_for == {"late": 0, "orders": 12}

@@ -40,6 +40,8 @@ class LeaderPlan:
     assignments: Mapping[str, bytes]
     round: RoundPlan
     draining: frozenset[str]
+    planned_for: Mapping[str, int]
+    """Partitions of every topic that some member subscribes to, as the plan saw them; 0 for those that don't exist."""
 
 
 def plan(
@@ -58,20 +60,24 @@ def plan(
     """
     draining = frozenset(member.member_id for member in members if _drains(member)) if marks else frozenset[str]()
     planned = plan_round(assignor, cluster, members, draining=draining)
+    planned_for = {
+        topic: cluster.topics[topic].partitions if topic in cluster.topics else 0 for topic in sorted(planned.topics)
+    }
+
+    def result(notes: Mapping[str, bytes]) -> LeaderPlan:
+        return LeaderPlan(assignments=planned.encode(notes), round=planned, draining=draining, planned_for=planned_for)
+
     if not marks:
-        return LeaderPlan(assignments=planned.encode(), round=planned, draining=draining)
-    planned_for = {topic: cluster.topics[topic].partitions for topic in sorted(planned.topics & cluster.topics.keys())}
+        return result({})
     if RebalanceProtocol.COOPERATIVE not in assignor.protocols:
-        own = {leader: encode_leader_note(LeaderNote(planned_for=planned_for))} if leader else {}
-        return LeaderPlan(assignments=planned.encode(own), round=planned, draining=draining)
+        return result({leader: encode_leader_note(LeaderNote(planned_for=planned_for))} if leader else {})
     notes = {
         member.member_id: note
         for member in members
         if (note := read_member_note(planned.user_data(member.member_id))) is not None
     }
     offers = _offers(members, notes, generation)
-    written = _leader_notes(planned, notes, _positions(planned, offers), token, {leader: planned_for})
-    return LeaderPlan(assignments=planned.encode(written), round=planned, draining=draining)
+    return result(_leader_notes(planned, notes, _positions(planned, offers), token, {leader: planned_for}))
 
 
 def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:

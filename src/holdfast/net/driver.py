@@ -207,8 +207,7 @@ class MemberDriver:
             )
             self.feed(mb.PlanFailed(effect.serial, why))
         else:
-            counts = {name: topic.partitions for name, topic in cluster.topics.items()}
-            self.feed(mb.Planned(effect.serial, planned.assignments, counts))
+            self.feed(mb.Planned(effect.serial, planned.assignments, planned.planned_for))
 
     # -- pokes
 

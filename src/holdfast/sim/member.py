@@ -325,8 +325,7 @@ class SimMember:
         except HoldfastError as error:
             self.feed(PlanFailed(effect.serial, error))
             return
-        counts = {name: topic.partitions for name, topic in self.cluster.topics.items()}
-        self.feed(Planned(effect.serial, made.assignments, counts))
+        self.feed(Planned(effect.serial, made.assignments, made.planned_for))
 
     def _poke(self, effect: Poke) -> None:
         for peer in effect.peers:

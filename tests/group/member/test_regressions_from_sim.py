@@ -145,3 +145,29 @@ def test_a_member_that_evicts_itself_pokes_the_others() -> None:
     member.feed(Tick(), after_ms=30_000)
     assert member.phase is Phase.EVICTED
     assert [(poke.peers, poke.token) for poke in member.effects(Poke)] == [((theirs,), "t1")]
+
+
+def test_a_static_member_that_missed_a_round_gives_up_what_it_had_before_it_goes_on() -> None:
+    """World 4258. Symptom: two members in good standing processed one partition. Cause: a static member was cut off
+    while a round completed without it; static members are not expelled, so its next join was let in, and it went on
+    with partitions that others had been given meanwhile, and would have committed them with its new generation.
+    Invariants I1 and I3.
+    """
+    member = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0", generation=3)
+    beat(member).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    member.answer_join(generation=5)
+    assert member.calls() == [Lost(tps("orders-0"))]
+    member.notified()
+    (join,) = member.joins()
+    assert (join.owned, join.generation) == (frozenset(), 3)
+    member.answer_join(generation=6)
+    assert member.phase is Phase.SYNCING
+
+
+def test_a_static_member_that_missed_nothing_keeps_what_it_has() -> None:
+    """The other side: a round in which it took part is the next generation, and kept partitions see no gap (I5)."""
+    member = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0", generation=3)
+    beat(member).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    member.answer_join(generation=4)
+    assert member.phase is Phase.SYNCING
+    assert member.calls() == []

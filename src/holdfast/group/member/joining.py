@@ -235,6 +235,11 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
             )
         )
         return
+    if _missed_a_round(state, answer):
+        # What we own may have been given to others: nothing of it may be processed or committed any more.
+        lose_membership(turn, ErrorCode.ILLEGAL_GENERATION)
+        prepare(turn, "the group completed a round without us")
+        return
     leads = answer.leader == answer.membership.member_id
     turn.set(
         membership=answer.membership,
@@ -251,6 +256,14 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
     else:
         turn.set(planned_counts=None)  # where we lead, our former self planned: its note to us will say what for
         send_sync(turn, {})
+
+
+def _missed_a_round(state: MemberState, answer: JoinAnswer) -> bool:
+    """Whether the group went through a whole round without us. Dynamic members are expelled for that and hear of it;
+    static ones keep their place, and what they claim is out of date (KAFKA-14639)."""
+    before, now = state.membership, answer.membership
+    kept_place = state.static and before.joined and before.member_id == now.member_id
+    return kept_place and bool(state.owned) and now.generation > before.generation + 1
 
 
 def send_sync(turn: Turn, assignments: dict[str, bytes]) -> None:

@@ -171,7 +171,7 @@ def _outdated(state: MemberState, note: LeaderNote | None) -> str | None:
         return "the leader returned and can't tell what the plan was made for"
     seen = state.partition_counts
     watched = state.topics | (expected.keys() & seen.keys())
-    if seen and any(seen.get(topic) != expected.get(topic) for topic in watched):
+    if seen and any(seen.get(topic, 0) != expected.get(topic, 0) for topic in watched):
         return "topics or partitions were added or removed while the leader was away"
     return None
 

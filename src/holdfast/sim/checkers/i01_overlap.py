@@ -24,7 +24,8 @@ class NoOverlap(Checker):
     def __init__(self) -> None:
         super().__init__()
         self._standing = Standing()
-        self._at_work: dict[tuple[object, object], dict[Worker, str]] = {}
+        self._at_work: dict[tuple[object, object], dict[Worker, tuple[str, int]]] = {}
+        """Partition -> who works on it, under which member id and generation."""
 
     def watches(self) -> Mapping[str, Watch]:
         return {**self._standing.watches(), "lane-opened": self._on_opened, "lane-stopped": self._on_stopped}
@@ -33,15 +34,19 @@ class NoOverlap(Checker):
         data = record.data
         workers = self._at_work.setdefault((data["topic"], data["partition"]), {})
         worker = (record.member, data["life"])
-        member_id = str(data["id"])
-        for other, other_id in workers.items():
-            if other != worker and self._standing.has(member_id) and self._standing.has(other_id):
+        member_id, generation = str(data["id"]), record.generation or 0
+        for other, (other_id, other_generation) in workers.items():
+            if (
+                other != worker
+                and self._standing.covers(member_id, generation)
+                and self._standing.covers(other_id, other_generation)
+            ):
                 self.violated(
                     record.at,
                     f"{data['topic']}-{data['partition']} is processed by {record.member} ({member_id}) "
                     f"and by {other[0]} ({other_id}), both members in good standing",
                 )
-        workers[worker] = member_id
+        workers[worker] = (member_id, generation)
 
     def _on_stopped(self, record: TraceRecord) -> None:
         data = record.data

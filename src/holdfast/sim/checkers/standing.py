@@ -19,6 +19,8 @@ class Standing:
         self.generation = 0
         self.completing = False
         self._granted: dict[str, int] = {}
+        self._unbroken: dict[str, int] = {}
+        """Since which generation each member has taken part in every round."""
         self._instances: dict[str, str] = {}
         self._gone: dict[str, int] = {}
         """Who went since the group was last written: a broker that dies before it is written again knows them still."""
@@ -40,8 +42,14 @@ class Standing:
             return False
         return generation is None or generation == self.generation
 
+    def covers(self, member_id: str, generation: int) -> bool:
+        """Whether what the member got in this generation may still be its own: it missed no round since."""
+        return self.has(member_id) and generation >= self._unbroken.get(member_id, 0)
+
     def _on_granted(self, record: TraceRecord) -> None:
         generation = record.generation or 0
+        if generation > self._granted.get(record.member, -1) + 1:
+            self._unbroken[record.member] = generation
         self._granted[record.member] = generation
         self.generation = max(self.generation, generation)
         instance = record.data.get("instance")
