@@ -158,8 +158,8 @@ def test_every_topic_that_somebody_wants_is_looked_up_before_planning() -> None:
 
 
 def test_a_plan_says_what_it_was_made_for_topics_that_do_not_exist_yet_included() -> None:
-    """World 4291. Symptom: a topic created after the last round was never processed. Cause: the leader did not subscribe
-    to it itself and watched only topics that it had seen; the members that waited for it were not heard. Invariant I4.
+    """World 4291. Symptom: a topic created after the last round was never processed. Cause: the leader, not subscribed
+    to it itself, watched only topics that it had seen; the members that waited for it were not heard. Invariant I4.
     """
     subscription = Subscription(topics=("late", "orders"))
     members = [member("a"), JoinedMember(member_id="b", metadata=encode_subscription(subscription))]
