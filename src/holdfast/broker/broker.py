@@ -112,7 +112,7 @@ class Broker:
         settings, clock = self.settings, self.clock
         store = Store(
             settings.data,
-            clock=lambda: int(clock.now_ms()),
+            clock=clock.wall_ms,
             flush=FlushPolicy(settings.flush),
             flush_interval_ms=settings.flush_interval_ms,
         )

@@ -19,7 +19,11 @@ class Timer(Protocol):
 
 class Clock(Protocol):
     def now_ms(self) -> float:
-        """Milliseconds since 1970. Never goes back while the broker runs."""
+        """For groups: milliseconds since 1970 when the broker started, and steady from there. Never goes back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """For records: milliseconds since 1970 as the machine says, whatever it was set to meanwhile."""
         ...
 
     def call_at(self, at_ms: float, what: Callable[[], None]) -> Timer:
@@ -28,13 +32,19 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The wall clock at the start, carried on by the monotonic one: a clock that is set back expels nobody."""
+    """Groups run on the monotonic clock: setting the time, or waking a laptop, expels nobody. Records carry the wall
+    clock's time: producers use it too, and one that stood still while the machine slept would take them for the
+    future's.
+    """
 
     def __init__(self) -> None:
         self._offset_ms = time.time() * 1000.0 - time.monotonic() * 1000.0
 
     def now_ms(self) -> float:
         return time.monotonic() * 1000.0 + self._offset_ms
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def call_at(self, at_ms: float, what: Callable[[], None]) -> Timer:
         delay = max(0.0, at_ms - self.now_ms()) / 1000.0
@@ -62,6 +72,9 @@ class ManualClock:
 
     def now_ms(self) -> float:
         return self._now_ms
+
+    def wall_ms(self) -> int:
+        return int(self._now_ms)
 
     def call_at(self, at_ms: float, what: Callable[[], None]) -> Timer:
         timer = ManualTimer(at_ms, what)

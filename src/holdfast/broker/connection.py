@@ -39,6 +39,9 @@ class Server(Protocol):
     now: Callable[[], float]
     bytes_in_flight: int
 
+    stalled: set[Connection]
+    """Those whose clients are slow to take their answers."""
+
     def joined(self, connection: Connection) -> None: ...
     def left(self, connection: Connection) -> None: ...
     def serve(self, connection: Connection, frame: memoryview) -> None: ...
@@ -129,9 +132,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
+        self._server.stalled.add(self)
 
     def resume_writing(self) -> None:
         self._writing_paused = False
+        self._server.stalled.discard(self)
         self._pump()
 
     # Buffers
@@ -252,10 +257,16 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed or exchange is not self.in_work:
             return
         self.in_work = None
-        if isinstance(result, Parts):
-            self.send(*result.parts)  # type: ignore[arg-type]  # file slices never get here
-        elif result is not None:
-            self.send(encode_response(exchange.api, exchange.version, exchange.frame.correlation_id, result))
+        try:
+            if isinstance(result, Parts):
+                self.send(*result.parts)  # type: ignore[arg-type]  # file slices never get here
+            elif result is not None:
+                self.send(encode_response(exchange.api, exchange.version, exchange.frame.correlation_id, result))
+        except Exception:
+            # Whoever answers may be in the middle of other clients' answers, which must not suffer.
+            log.exception("the answer to %s of version %d can't be sent", exchange.api.name, exchange.version)
+            self.close("its answer can't be sent")
+            return
         self.next()
 
     def send(self, *parts: bytes | bytearray | memoryview) -> None:

@@ -5,6 +5,7 @@ wrong.
     not logged in                                      the connection is closed: the client knew that it had to
     a handler refuses with a Kafka error               the API's own error answer
     a handler fails (our mistake)                      the same with UNKNOWN_SERVER_ERROR, and a traceback in the log
+    an answer can't be encoded (our mistake)           the connection is closed, with a traceback in the log
 
 It must not know what any API does.
 """
@@ -12,10 +13,11 @@ It must not know what any API does.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from holdfast.broker import apis
 from holdfast.broker.connection import Connection
-from holdfast.broker.exchange import SILENT, Body, Exchange, Later, Result
+from holdfast.broker.exchange import SILENT, Exchange, Later, Result
 from holdfast.broker.faults import Faults
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
@@ -63,30 +65,24 @@ class Dispatcher:
         self._run(exchange)
 
     def _run(self, exchange: Exchange) -> None:
-        result = self._handled(exchange)
+        handler = apis.module(exchange.api)
+        exchange.guard = lambda work: self._guarded(exchange, work)
+        self._guarded(exchange, lambda: handler.handle(exchange, self._state))
+
+    def _guarded(self, exchange: Exchange, work: Callable[[], Result]) -> None:
+        """Do the work and send what it gives; when it fails, say so in the API's own way."""
+        try:
+            result = work()
+        except StorageError as error:
+            log.warning("%s: %s %s", exchange.api.name, error.what, error.do)
+            result = apis.module(exchange.api).refuse(exchange, error.error)
+        except Exception:
+            log.exception("%s of version %d failed", exchange.api.name, exchange.version)
+            result = apis.module(exchange.api).refuse(exchange, ErrorCode.UNKNOWN_SERVER_ERROR)
         if result is SILENT:
             exchange.silence()
         elif not isinstance(result, Later):
-            self._send(exchange, result)
-
-    def _handled(self, exchange: Exchange) -> Result:
-        handler = apis.module(exchange.api)
-        try:
-            return handler.handle(exchange, self._state)
-        except StorageError as error:
-            log.warning("%s: %s %s", exchange.api.name, error.what, error.do)
-            return handler.refuse(exchange, error.error)
-        except Exception:
-            log.exception("%s of version %d failed", exchange.api.name, exchange.version)
-            return handler.refuse(exchange, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-    def _send(self, exchange: Exchange, body: Body) -> None:
-        try:
-            exchange.answer(body)
-        except Exception:
-            log.exception("the answer to %s of version %d can't be sent", exchange.api.name, exchange.version)
-            assert isinstance(exchange.client, Connection)
-            exchange.client.close("its answer can't be sent")
+            exchange.answer(result)
 
     def _refuse_version(self, connection: Connection, header: RequestHeader, api: Api | None) -> None:
         """An unknown version of ApiVersions is answered in version 0 (KIP-511); the rest can't be answered at all."""

@@ -54,7 +54,7 @@ class Client(Protocol):
 class Exchange:
     """One request of one client."""
 
-    __slots__ = ("_done", "api", "body", "client", "frame", "on_gone", "version")
+    __slots__ = ("_done", "api", "body", "client", "frame", "guard", "on_gone", "version")
 
     def __init__(self, frame: RequestFrame, client: Client) -> None:
         self.frame = frame
@@ -66,6 +66,8 @@ class Exchange:
         self.client = client
         self.on_gone: Callable[[], None] | None = None
         """Set by whoever parks it: called if the client goes away first."""
+        self.guard: Callable[[Callable[[], Result]], None] = lambda work: self._finish_with(work())
+        """How work for this request is run: the dispatcher's way turns a failure into an error answer."""
         self._done = False
 
     @property
@@ -74,6 +76,11 @@ class Exchange:
 
     def answer(self, body: Body) -> None:
         self._finish(body)
+
+    def resume(self, work: Callable[[], Result]) -> None:
+        """Go on with a parked request: `work` gives its answer, and may fail as a handler may."""
+        if not self._done:
+            self.guard(work)
 
     def silence(self) -> None:
         """End it without an answer; the client's next request may come."""
@@ -85,6 +92,10 @@ class Exchange:
             self._done = True
             if self.on_gone is not None:
                 self.on_gone()
+
+    def _finish_with(self, result: Result) -> None:
+        if not isinstance(result, Later):
+            self._finish(result)
 
     def _finish(self, body: Body | None) -> None:
         if not self._done:

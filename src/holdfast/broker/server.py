@@ -52,6 +52,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[Connection] = set()
+        self.stalled: set[Connection] = set()
         self._opening: set[Connection] = set()
         """Accepted, and still in their hand-shake."""
         self._refusing = False
@@ -121,7 +122,8 @@ class Server:
 
     @property
     def unsent_bytes(self) -> int:
-        return sum(connection.unsent_bytes for connection in self._connections)
+        """Answers that wait for slow clients. What is less than the high-water mark on the others does not count."""
+        return sum(connection.unsent_bytes for connection in self.stalled)
 
     def joined(self, connection: Connection) -> None:
         self._opening.discard(connection)
@@ -129,6 +131,7 @@ class Server:
 
     def left(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self.stalled.discard(connection)
 
     def buffers_freed(self) -> None:
         for connection in tuple(self._connections):

@@ -124,6 +124,9 @@ class Broker:
             return
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(STOP_SECONDS)
+        if self._thread.is_alive():
+            what = f"The broker did not stop within {STOP_SECONDS:g} s."
+            raise HoldfastError("BROKER_DOES_NOT_STOP", what, "Look for a fault's function that does not return.")
         self._thread = self._loop = self._stopping = self._broker = None
 
     def restart(self) -> None:

@@ -66,7 +66,7 @@ def handle(exchange: Exchange, state: State) -> Result:
         partitions,
         wanted=missing,
         seconds=seconds,
-        run=lambda: exchange.answer(_encoded(exchange, _read(exchange, state)[0])),
+        run=lambda: exchange.resume(lambda: _encoded(exchange, _read(exchange, state)[0])),
     )
     return PARKED
 

@@ -10,7 +10,7 @@ from holdfast.broker.security.rules import Operation
 from holdfast.broker.state import State
 from holdfast.group.coordinator.checks import refusal
 from holdfast.group.coordinator.requests import AdminAnswer
-from holdfast.group.messages import Answer
+from holdfast.group.messages import Answer, Request
 from holdfast.model import ErrorCode
 from holdfast.wire.groups_served import body_of_answer, request_of
 
@@ -23,7 +23,7 @@ def ask(exchange: Exchange, state: State) -> Result:
         return refuse(exchange, error)
 
     def answered(answer: Answer | AdminAnswer) -> None:
-        exchange.answer(body_of_answer(request, answer, exchange.version))  # type: ignore[arg-type]  # a member's answer
+        exchange.resume(lambda: _body(exchange, request, answer))
 
     question = state.groups.ask(request, answered)
     exchange.on_gone = lambda: state.groups.gone(question)
@@ -33,5 +33,8 @@ def ask(exchange: Exchange, state: State) -> Result:
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
     assert exchange is not None
     request = request_of(exchange.frame)
-    answer = refusal(request, error)
-    return body_of_answer(request, answer, exchange.version)  # type: ignore[arg-type]  # the answer to a member's request
+    return _body(exchange, request, refusal(request, error))
+
+
+def _body(exchange: Exchange, request: Request, answer: Answer | AdminAnswer) -> Body:
+    return body_of_answer(request, answer, exchange.version)  # type: ignore[arg-type]  # members get members' answers

@@ -37,7 +37,7 @@ def handle(exchange: Exchange, state: State) -> Result:
     def answered(answer: Answer | AdminAnswer) -> None:
         assert isinstance(answer, CommitAnswer)
         everything = CommitAnswer(errors={**answer.errors, **refused})
-        exchange.answer(body_of_answer(request, everything, exchange.version))
+        exchange.resume(lambda: body_of_answer(request, everything, exchange.version))
 
     if refused and not kept.offsets:
         answered(CommitAnswer())

@@ -27,7 +27,7 @@ def handle(exchange: Exchange, state: State) -> Result:
     def answered(answer: Answer | AdminAnswer) -> None:
         assert isinstance(answer, DeleteOffsetsAnswer)
         errors = {} if answer.error is not ErrorCode.NONE else {**answer.errors, **refused}
-        exchange.answer({"error_code": answer.error, "topics": _topics(errors)})
+        exchange.resume(lambda: {"error_code": answer.error, "topics": _topics(errors)})
 
     wanted = tuple(partition for partition in asked if partition not in refused)
     question = state.groups.ask(DeleteOffsetsRequest(group=body.group_id, partitions=wanted), answered)
