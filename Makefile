@@ -18,11 +18,16 @@ $(VENV)/.ready: requirements.lock pyproject.toml tools/setup.sh
 run: setup ## play the scene: eager beside cooperative
 	@$(BIN)/holdfast sim --compare --members 4 --partitions 6 --seed 7 --event join@10s,crash:c0@20s,hang:c1@35s
 
-test: setup lint types contracts kafka-jars ## everything CI runs
-	@$(BIN)/python -m pytest
+# Two at a time where tests are alone with themselves; one by one where they start a Kafka, a JVM or Spark.
+ALONE := not java and not kafka and not spark and not browser and not nightly
 
-fast: setup lint types contracts ## the tests that need no Java, Kafka or Spark
-	@$(BIN)/python -m pytest -m "not java and not kafka and not spark and not browser and not slow and not nightly"
+test: fast kafka-jars ## everything CI runs
+	@echo "[test] with Java, Apache Kafka and Spark"
+	@$(BIN)/python -m pytest -m "(java or kafka or spark or browser) and not nightly"
+
+fast: setup lint types contracts ## what needs no Java, Kafka or Spark: about a minute and a half
+	@echo "[test] without Java, Kafka or Spark"
+	@$(BIN)/python -m pytest -n 2 -m "$(ALONE)"
 
 nightly: setup kafka-jars ## the long forms of the tests: fuzzing, kill -9 rounds, large swarms
 	@$(BIN)/python -m pytest -m nightly

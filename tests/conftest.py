@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from holdfast.testing.kafka import RealKafka
+
+# Timings never decide a test: on a busy machine an example may take long and be right.
+hypothesis.settings.register_profile("holdfast", deadline=None)
+hypothesis.settings.load_profile("holdfast")
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,7 @@ def decode() -> Callable[[int, int, int, int, int, int, int], int]:
 
 
 def _link(code: bytes) -> Callable[[int, int, int, int, int, int, int], int]:
-    import llvmlite.binding as llvm  # type: ignore[import-untyped]  # no stubs are published
+    import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
