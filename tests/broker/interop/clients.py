@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.testing.broker import Broker
@@ -134,14 +134,23 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[str]:
 class GroupScene:
     """A group of members as processes on an embedded broker, with a steady producer, and all their logs."""
 
-    def __init__(self, broker: Broker, folder: Path, *, topic: str, group: str, partitions: int = 6) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        folder: Path,
+        *,
+        topic: str,
+        group: str,
+        partitions: int = 6,
+        assignments: Sequence[Sequence[int]] = (),
+    ) -> None:
         self.broker = broker
         self.topic = topic
         self.group = group
         self.partitions = partitions
         self.members: dict[str, MemberProcess] = {}
         self._folder = folder
-        broker.topics.create(topic, partitions)
+        broker.topics.create(topic, partitions, assignments=assignments)
         self.producer = SteadyProducer(broker.bootstrap, topic, partitions=partitions, rate=200)
 
     def __enter__(self) -> GroupScene:
@@ -160,6 +169,7 @@ class GroupScene:
         *,
         instance_id: str | None = None,
         session_ms: int = SESSION_MS,
+        rack: str | None = None,
     ) -> MemberProcess:
         options = MemberOptions(
             bootstrap=self.broker.bootstrap,
@@ -169,6 +179,7 @@ class GroupScene:
             session_ms=session_ms,
             heartbeat_ms=HEARTBEAT_MS,
             instance_id=instance_id,
+            rack=rack,
             commit_every_ms=200,
         )
         member = self.members[name] = MemberProcess(kind, options, name=name, folder=self._folder)

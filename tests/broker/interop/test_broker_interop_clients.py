@@ -133,3 +133,31 @@ def test_the_kinds_that_can_cooperate_share_one_cooperative_group(broker: Broker
         scene.remove(cooperative[0])
         scene.wait_shared()
         scene.settle()
+
+
+@pytest.mark.java
+def test_the_kinds_that_have_sticky_share_one_sticky_group(broker: Broker, tmp_path: Path) -> None:
+    sticky = [kind for kind in KINDS if "sticky" in ASSIGNORS[kind]]
+    with GroupScene(broker, tmp_path, topic="mixed-sticky", group="mixed-sticky", partitions=6) as scene:
+        for kind in sticky:
+            scene.add(kind, kind, ("sticky",))
+        scene.wait_shared()
+        scene.remove(sticky[0])
+        scene.wait_shared()
+        scene.settle()
+
+
+@pytest.mark.java
+def test_java_members_get_the_partitions_of_their_racks(tmp_path: Path) -> None:
+    """KIP-881 on one machine: replicas alternate between two racks, and so do the members' partitions."""
+    alternating = [[0], [1], [0], [1]]
+    with (
+        Broker(racks=("a", "b")) as racked,
+        GroupScene(racked, tmp_path, topic="racked", group="racked", partitions=4, assignments=alternating) as scene,
+    ):
+        scene.add("in-a", "java", ("range",), rack="a")
+        scene.add("in-b", "java", ("range",), rack="b")
+        scene.wait_shared()
+        assert scene.members["in-a"].owned() == {0, 2}
+        assert scene.members["in-b"].owned() == {1, 3}
+        scene.settle()
