@@ -8,15 +8,8 @@ import pytest
 
 from holdfast.sim.checkers import CHECKERS
 from holdfast.sim.config import WorldConfig
-from holdfast.sim.mutations import (
-    CRASH_GROUND,
-    CUT_GROUND,
-    MUTATIONS,
-    PROVING_GROUND,
-    STATIC_GROUND,
-    WAITING_GROUND,
-    Mutation,
-)
+from holdfast.sim.grounds import CRASH_GROUND, CUT_GROUND, PROVING_GROUND, STATIC_GROUND, WAITING_GROUND
+from holdfast.sim.mutations import MUTATIONS, Mutation
 from holdfast.sim.world import World
 
 GROUNDS = {

@@ -8,7 +8,7 @@ process around it can crash, be stopped and wake (a zombie), and its application
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 from typing import Any, Protocol
@@ -20,7 +20,6 @@ from holdfast.group.member import (
     Call,
     Close,
     Closed,
-    CommitAnswered,
     Drain,
     Effect,
     Emit,
@@ -55,32 +54,26 @@ from holdfast.group.member import (
 )
 from holdfast.group.messages import (
     Answer,
-    CommitAnswer,
-    CommitRequest,
-    FetchOffsetsAnswer,
-    FetchOffsetsRequest,
     HeartbeatAnswer,
     JoinAnswer,
     JoinRequest,
     LeaveAnswer,
     LeaveRequest,
-    OffsetEntry,
     SyncAnswer,
 )
-from holdfast.group.offsets import commit_request
 from holdfast.group.user_data import Endpoint
-from holdfast.model import ClusterView, ErrorCode, HoldfastError, TopicPartition, TraceRecord, Value, by_topic
+from holdfast.model import ClusterView, HoldfastError, TopicPartition, TraceRecord, Value, by_topic
 from holdfast.sim.application import Application
 from holdfast.sim.broker import SimBroker
 from holdfast.sim.clock import Clock, Timer
 from holdfast.sim.config import GROUP, MemberPlan, WorldConfig
 from holdfast.sim.network import BROKER, Connection, Network
+from holdfast.sim.offsets import Offsets
 
 POKE_PORT = 9_000
 POKE_DELAY_MS = 2.0
 """A poke leaves a little after what it announces, so that the coordinator knows when the others ask."""
 
-OFFSET_RETRY_MS = 100.0
 JOIN_GRACE_MS = 5_000.0
 """A join may be parked for the whole rebalance timeout; so much longer its client waits for the answer."""
 
@@ -123,15 +116,13 @@ class SimMember:
         """What reached a stopped process, to be found when it wakes."""
         self._group = Connection(world.network, self, world.broker, f"group-{incarnation}")
         self._data = Connection(world.network, self, world.broker, f"data-{incarnation}")
+        self.offsets = Offsets(self, self._data)
         self._notices: deque[Notify] = deque()
         self._calling = False
-        self._giving_up: set[TopicPartition] = set()
+        self.giving_up: set[TopicPartition] = set()
         """Owned until the listener has returned, but on their way out: no lane opens for these any more."""
         self._starts: dict[TopicPartition, int] = {}
         """Handed-over positions of partitions that the listener is being told of."""
-        self._fetching: dict[TopicPartition, int] = {}
-        """Partitions whose committed offset is asked for -> by which question."""
-        self._questions = 0
         self._timer: Timer | None = None
 
     # The process
@@ -255,7 +246,7 @@ class SimMember:
             case Notify():
                 for call in effect.calls:
                     if isinstance(call, Revoked | Lost):
-                        self._giving_up |= call.partitions
+                        self.giving_up |= call.partitions
                 self._notices.append(effect)
                 self._next_notice()
             case Plan():
@@ -366,7 +357,7 @@ class SimMember:
             self._calling = False
             for each in notice.calls:
                 if isinstance(each, Revoked | Lost):
-                    self._giving_up -= each.partitions
+                    self.giving_up -= each.partitions
             self.feed(Notified(notice.serial, positions))
             self._open_lanes()
             self._next_notice()
@@ -379,7 +370,7 @@ class SimMember:
                 offsets = self.app.uncommitted(partitions) if self.plan.commit_on_revoke else {}
                 why = "left" if self.state.phase is Phase.LEAVING else "revoked"
                 positions.update(self.app.close(partitions, why))
-                self._commit(offsets, lambda: self._tell_listener(call, *go_on))
+                self.offsets.commit(offsets, lambda: self._tell_listener(call, *go_on))
             case Lost(partitions):
                 self._forget(partitions)
                 self.app.close(partitions, "lost")
@@ -393,7 +384,7 @@ class SimMember:
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Whatever was on its way to a start with these."""
         for partition in partitions:
-            self._fetching.pop(partition, None)
+            self.offsets.stop_fetching(partition)
             self._starts.pop(partition, None)
 
     def _tell_listener(self, call: Call, *go_on: Any) -> None:
@@ -417,8 +408,8 @@ class SimMember:
         wanted: list[TopicPartition] = []
         if self.state.lost:
             return
-        for partition in sorted(self.state.owned - self._giving_up):
-            if partition in self.app.lanes or partition in self._fetching:
+        for partition in sorted(self.state.owned - self.giving_up):
+            if partition in self.app.lanes or self.offsets.is_fetching(partition):
                 continue
             position = self._starts.pop(partition, None)
             if position is None:
@@ -428,77 +419,14 @@ class SimMember:
                 self.app.open(partition, position, "handed over")
         self._starts.clear()
         if handed:
-            self._commit(self.app.uncommitted(self.state.owned), None)
+            self.offsets.commit(self.app.uncommitted(self.state.owned), None)
         if wanted:
-            self._fetch_offsets(wanted)
-
-    def _fetch_offsets(self, partitions: list[TopicPartition]) -> None:
-        self._questions += 1
-        question = self._questions
-        self._fetching.update(dict.fromkeys(partitions, question))
-        request = FetchOffsetsRequest(
-            group=GROUP, membership=self.state.membership, partitions=tuple(sorted(partitions))
-        )
-
-        def failed(_reason: str) -> None:
-            self.later(OFFSET_RETRY_MS, again)
-
-        def again() -> None:
-            still = [
-                p for p in partitions if self._fetching.get(p) == question and p in self.state.owned - self._giving_up
-            ]
-            if still:
-                self._fetch_offsets(still)
-
-        def answered(answer: Answer) -> None:
-            assert isinstance(answer, FetchOffsetsAnswer)
-            if answer.error is not ErrorCode.NONE:
-                failed(answer.error.name)
-                return
-            for partition in partitions:
-                if self._fetching.get(partition) == question:
-                    del self._fetching[partition]
-                    entry = answer.offsets.get(partition)
-                    self.app.open(partition, 0 if entry is None else entry.offset, "fetched")
-
-        self._data.ask(request, self.world.config.request_timeout_ms, answered, failed)
-
-    # Commits
+            self.offsets.fetch(wanted)
 
     def _commit_often(self) -> None:
         if not self.hung and not self._calling:
-            self._commit(self.app.uncommitted(self.state.owned), None)
+            self.offsets.commit(self.app.uncommitted(self.state.owned), None)
         self.later(self.plan.commit_interval_ms, self._commit_often)
-
-    def _commit(self, offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None] | None) -> None:
-        """Commit. `then` comes when it is answered, or can't be: a revoke waits for it, within bounds."""
-        request = self._commit_request(offsets) if offsets else None
-        if request is None:
-            if then is not None:
-                then()
-            return
-        membership = request.membership
-
-        def answered(answer: Answer) -> None:
-            assert isinstance(answer, CommitAnswer)
-            error = answer.first_error
-            if error is ErrorCode.NONE:
-                self.app.note_committed(offsets)
-            self.feed(CommitAnswered(membership, error))
-            if then is not None:
-                then()
-
-        def failed(_reason: str) -> None:
-            if then is not None:
-                then()
-
-        self._data.ask(request, self.world.config.request_timeout_ms, answered, failed)
-
-    def _commit_request(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> CommitRequest | None:
-        try:
-            return commit_request(self.state, offsets)
-        except HoldfastError:
-            return None
 
     # The trace
 

@@ -1,8 +1,7 @@
 """Deliberately broken members and coordinators: each re-introduces a fault that others shipped; a checker must see it.
 
 A mutation damages the machines of one world before it starts, never the code itself, so that sound worlds can run
-beside it. `PROVING_GROUND` and its siblings are worlds with enough trouble for every fault to show; sound machines
-come through them unharmed, which the tests check too.
+beside it. `grounds` has worlds with enough trouble for every fault to show.
 """
 
 from __future__ import annotations
@@ -28,52 +27,12 @@ from holdfast.model.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.sim.config import GROUP, MemberPlan, WorldConfig
-from holdfast.sim.happenings import parse_happenings
+from holdfast.sim.config import GROUP, WorldConfig
+from holdfast.sim.grounds import CRASH_GROUND, CUT_GROUND, PROVING_GROUND, STATIC_GROUND, WAITING_GROUND
 from holdfast.sim.member import SimMember
 from holdfast.sim.world import World
 
 Break = Callable[[World], None]
-
-
-def _members(count: int, **options: Any) -> tuple[MemberPlan, ...]:
-    common: dict[str, Any] = {
-        "session_timeout_ms": 6_000,
-        "heartbeat_interval_ms": 1_000,
-        "max_poll_interval_ms": 8_000,
-    }
-    plans = [MemberPlan(name=f"c{number}", **{**common, **options}) for number in range(count)]
-    if options.get("instance_id"):
-        plans = [replace(plan, instance_id=f"i-{plan.name}") for plan in plans]
-    return tuple(plans)
-
-
-PROVING_GROUND = WorldConfig(
-    members=_members(3, batch_ms=200.0),
-    happenings=parse_happenings(
-        "join@3s,join@6s,freeze:c0@10s+9s,broker-crash@20s+200ms,hang:c1@22s+10s,leave:c2@24s,crash:c3@26s,join@28s"
-    ),
-    duration_ms=40_000,
-    heals=True,
-)
-"""Joins, a zombie, a broker that dies, a hung application, a leave, a crash."""
-
-WAITING_GROUND = replace(PROVING_GROUND, members=_members(3, instant_rejoin=False, hot_heartbeats=False))
-"""The same without instant rejoins: whoever revoked has to start the next round."""
-
-STATIC_GROUND = WorldConfig(
-    members=_members(3, instance_id="yes", commit_interval_ms=500.0),
-    happenings=parse_happenings("freeze:c0@8s+4s,twin:c0@9s,bounce:c1@16s+1s,broker-crash@20s+200ms,leave:c2@24s"),
-    duration_ms=36_000,
-    heals=True,
-)
-"""Static members: two processes with one instance id, a restart, one that stays away."""
-
-CRASH_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("crash:c0@5s"), duration_ms=12_000)
-"""Nothing but one crash: only the session timeout can tell."""
-
-CUT_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("cut:c0@4s+4s"), duration_ms=12_000)
-"""A member that can't reach the broker for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +184,7 @@ def commits_what_it_lost(member: SimMember) -> None:
         return CommitRequest(group=GROUP, membership=member.state.membership, offsets=offsets)
 
     member.app = _Patched(member.app, uncommitted=uncommitted)  # type: ignore[assignment]  # a mutation
-    member._commit_request = commit_request  # type: ignore[method-assign]  # a mutation
+    member.offsets.request = commit_request
 
 
 def commits_ahead(member: SimMember) -> None:
@@ -240,14 +199,14 @@ def commits_ahead(member: SimMember) -> None:
 
 def commits_pile_up(member: SimMember) -> None:
     """edge B48 K-6366: commits go out without end while none is answered."""
-    sound = member._commit
+    sound = member.offsets.commit
 
     def commit(offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None] | None) -> None:
         for _ in range(100):
             sound(offsets, None)
         sound(offsets, then)
 
-    member._commit = commit  # type: ignore[method-assign]  # a mutation
+    member.offsets.commit = commit  # type: ignore[method-assign]  # a mutation
 
 
 def change_effects(member: SimMember, change: Callable[[MemberEffect], MemberEffect]) -> None:

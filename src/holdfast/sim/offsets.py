@@ -1,0 +1,111 @@
+"""A simulated member's dealings with committed offsets: asking for them, and committing.
+
+Offsets live outside the member's machine, as in production; whether a commit may be sent is `group.offsets`' to say.
+A question that fails is asked again; an answer for a partition that was given up meanwhile is dropped. The commit of a
+revoke is one, and bounded by the request's timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.group.member import CommitAnswered
+from holdfast.group.messages import (
+    Answer,
+    CommitAnswer,
+    CommitRequest,
+    FetchOffsetsAnswer,
+    FetchOffsetsRequest,
+    OffsetEntry,
+)
+from holdfast.group.offsets import commit_request
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.sim.config import GROUP
+from holdfast.sim.network import Connection
+
+if TYPE_CHECKING:
+    from holdfast.sim.member import SimMember
+
+RETRY_MS = 100.0
+
+
+class Offsets:
+    """Asks and commits for one process."""
+
+    def __init__(self, member: SimMember, connection: Connection) -> None:
+        self._member = member
+        self._connection = connection
+        self._fetching: dict[TopicPartition, int] = {}
+        """Partitions whose committed offset is asked for -> by which question."""
+        self._questions = 0
+        self.request: Callable[[Mapping[TopicPartition, OffsetEntry]], CommitRequest | None] = self._request
+
+    def is_fetching(self, partition: TopicPartition) -> bool:
+        return partition in self._fetching
+
+    def stop_fetching(self, partition: TopicPartition) -> None:
+        self._fetching.pop(partition, None)
+
+    def fetch(self, partitions: list[TopicPartition]) -> None:
+        """Find out where to start with these, and start."""
+        member = self._member
+        self._questions += 1
+        question = self._questions
+        self._fetching.update(dict.fromkeys(partitions, question))
+        request = FetchOffsetsRequest(
+            group=GROUP, membership=member.state.membership, partitions=tuple(sorted(partitions))
+        )
+
+        def failed(_reason: str) -> None:
+            member.later(RETRY_MS, again)
+
+        def again() -> None:
+            owned = member.state.owned - member.giving_up
+            still = [p for p in partitions if self._fetching.get(p) == question and p in owned]
+            if still:
+                self.fetch(still)
+
+        def answered(answer: Answer) -> None:
+            assert isinstance(answer, FetchOffsetsAnswer)
+            if answer.error is not ErrorCode.NONE:
+                failed(answer.error.name)
+                return
+            for partition in partitions:
+                if self._fetching.get(partition) == question:
+                    del self._fetching[partition]
+                    entry = answer.offsets.get(partition)
+                    member.app.open(partition, 0 if entry is None else entry.offset, "fetched")
+
+        self._connection.ask(request, member.world.config.request_timeout_ms, answered, failed)
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None] | None) -> None:
+        """Commit. `then` comes when it is answered, or can't be: a revoke waits for it, within bounds."""
+        member = self._member
+        request = self.request(offsets) if offsets else None
+        if request is None:
+            if then is not None:
+                then()
+            return
+        membership = request.membership
+
+        def answered(answer: Answer) -> None:
+            assert isinstance(answer, CommitAnswer)
+            error = answer.first_error
+            if error is ErrorCode.NONE:
+                member.app.note_committed(offsets)
+            member.feed(CommitAnswered(membership, error))
+            if then is not None:
+                then()
+
+        def failed(_reason: str) -> None:
+            if then is not None:
+                then()
+
+        self._connection.ask(request, member.world.config.request_timeout_ms, answered, failed)
+
+    def _request(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> CommitRequest | None:
+        try:
+            return commit_request(self._member.state, offsets)
+        except HoldfastError:
+            return None
