@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +247,40 @@ def test_a_static_member_has_no_watchdog_unless_it_asks_for_one(group: Callable[
     member = group(**{"group.instance.id": "pod-7"})
     run([member], lambda: bool(member.owned))
     assert member.consumer._watchdog is None
+
+
+def test_a_control_plane_that_died_is_heard_of_in_poll(group: Callable[..., Member]) -> None:
+    """edge B49 K-14729: the background task died and poll span for ever, returning nothing."""
+    member = group()
+    run([member], lambda: bool(member.owned))
+    plane = member.consumer._control
+    assert plane is not None
+
+    def dies(_state: Any) -> None:
+        raise RuntimeError("a bug in the background")
+
+    plane._changed = dies
+    plane.driver._hooks = replace(plane.driver._hooks, changed=dies)
+    member.consumer.enforce_rebalance("wakes the background")
+    with pytest.raises(ck.KafkaException, match="a bug in the background"):
+        run([member], lambda: False, limit_s=10)
+    plane.driver._hooks = replace(plane.driver._hooks, changed=lambda _state: None)
+
+
+def test_no_lock_is_held_across_a_callback(group: Callable[..., Member]) -> None:
+    """edge B57, B58 kafka-python 1623, aiokafka 335: a lock held across poll and the listener deadlocked with the
+    heartbeat. Here a callback may ask the group anything, and heartbeats go on meanwhile."""
+    asked: list[object] = []
+    settings = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 300}
+    member = group(**settings)
+
+    def long_and_curious(consumer: Any, partitions: list[ck.TopicPartition]) -> None:
+        time.sleep(1.0)
+        asked.append((consumer.memberid(), len(consumer.committed(partitions, 5)), consumer.position(partitions)))
+
+    member.consumer.subscribe([member.topic], on_assign=long_and_curious)
+    run([member], lambda: bool(asked))
+    plane = member.consumer._control
+    assert plane is not None
+    assert plane.state.membership.generation > 0
+    assert "lost" not in {what for what, _ in member.heard}

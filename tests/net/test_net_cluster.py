@@ -162,7 +162,7 @@ def test_a_coordinator_that_loads_is_asked_for_until_it_is_there() -> None:
 
 
 def test_a_look_up_that_never_succeeds_ends_and_says_why() -> None:
-    """KAFKA-10793: a failed look-up was awaited for ever."""
+    """edge B35 K-10793: a failed look-up was awaited for ever."""
 
     async def scene() -> None:
         async with ScriptedBroker() as broker:
@@ -199,7 +199,7 @@ def test_a_look_up_that_can_not_succeed_is_not_tried_again() -> None:
 
 
 def test_a_commit_that_gives_up_does_not_cancel_the_look_up_for_others() -> None:
-    """franz-go 1.15.4: overlapping commits cancelled the coordinator look-up they shared."""
+    """edge B55 franz-go 1.15.4: overlapping commits cancelled the coordinator look-up they shared."""
 
     async def scene() -> None:
         async with ScriptedBroker({Api.HEARTBEAT: answering({"error_code": 0})}) as broker:

@@ -174,7 +174,7 @@ def test_a_commit_arrives_with_every_partition_and_verdict(version: int) -> None
 
 
 def test_a_commit_from_outside_the_group_names_no_instance() -> None:
-    """KAFKA-14201: manual assignment with an instance id; Kafka refused the commit as one of an unknown member."""
+    """edge B44 K-14201: manual assignment with an instance id; Kafka refused the commit as one of an unknown member."""
     outside = m.CommitRequest(group="g", instance_id="static", offsets={T0: m.OffsetEntry(1)})
     read = groups_served.request_of(through_the_wire(outside, 9))
     assert read == replace(outside, instance_id=None)

@@ -126,7 +126,17 @@ class ControlPlane:
         self._loop.run_until_complete(self._shut())
         self._loop.close()
 
+    def _broken(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something of ours died in the background: poll must say so instead of waiting for ever (KAFKA-14729)."""
+        error = context.get("exception")
+        self.failure = HoldfastError(
+            "CONTROL_PLANE_FAILED",
+            f"the member's background work failed: {error or context.get('message')}.",
+            "This is a defect of holdfast's; close the consumer, make a new one, and report it.",
+        )
+
     async def _open(self) -> None:
+        self._loop.set_exception_handler(self._broken)
         config = self.config
         self._cluster = Cluster(client_config(config.raw))
         self._channel = GroupChannel(self._cluster, config.group)

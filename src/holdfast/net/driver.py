@@ -165,7 +165,12 @@ class MemberDriver:
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._loop.call_exception_handler({"message": "a member's request", "exception": error, "task": task})
 
     async def _send(self, serial: int, request: Request) -> None:
         timeout_ms = self._request_timeout_ms
