@@ -63,14 +63,56 @@ def sim(
     Prints the scene step by step, the timeline of every partition and its gaps. Members and coordinator are the code
     that runs in production.
     """
+    try:
+        code = _choose(
+            members=members,
+            partitions=partitions,
+            protocol=protocol,
+            output=output,
+            compare=compare,
+            everything=everything,
+            swarm=(seed_start, seeds, jobs or os.cpu_count() or 1) if swarm else None,
+            world=world,
+            scene={
+                "seed": seed,
+                "events": event,
+                "duration": duration,
+                "static": static,
+                "heartbeat": heartbeat,
+                "session": session,
+                "max_poll": max_poll,
+                "batch": batch,
+                "listener": listener,
+                "poke": poke,
+            },
+        )
+    except HoldfastError as error:  # nothing but wrong use raises here: what a world does ends up in its result
+        typer.echo(f"holdfast: {error.code}: {error.what} {error.do}", err=True)
+        raise typer.Exit(2) from error
+    raise typer.Exit(code)
+
+
+def _choose(
+    *,
+    members: int,
+    partitions: int,
+    protocol: str,
+    output: str,
+    compare: bool,
+    everything: bool,
+    swarm: tuple[int, int, int] | None,
+    world: int | None,
+    scene: dict[str, Any],
+) -> int:
+    """Check what was asked for, and do it."""
     from holdfast.sim.scenarios import scene_config
 
     if output not in ("table", "json", "jsonl"):
         raise HoldfastError("BAD_OUTPUT", f"{output!r} is not an output.", "Use -o table, json or jsonl.")
-    if swarm:
-        raise typer.Exit(_swarm(seed_start, seeds, jobs or os.cpu_count() or 1, output))
+    if swarm is not None:
+        return _swarm(*swarm, output)
     if world is not None:
-        raise typer.Exit(_replay(world, output, everything=everything))
+        return _replay(world, output, everything=everything)
     if protocol not in ASSIGNORS:
         raise HoldfastError("BAD_PROTOCOL", f"{protocol!r} is not a protocol.", "Use cooperative or eager.")
     if not (1 <= members <= MAX_MEMBERS and 1 <= partitions <= MAX_PARTITIONS):
@@ -81,25 +123,11 @@ def sim(
         )
 
     def config_for(name: str) -> WorldConfig:
-        return scene_config(
-            members=members,
-            partitions=partitions,
-            assignor=ASSIGNORS[name],
-            seed=seed,
-            events=event,
-            duration=duration,
-            static=static,
-            heartbeat=heartbeat,
-            session=session,
-            max_poll=max_poll,
-            batch=batch,
-            listener=listener,
-            poke=poke,
-        )
+        return scene_config(members=members, partitions=partitions, assignor=ASSIGNORS[name], **scene)
 
     if compare:
-        raise typer.Exit(_compare(config_for("eager"), config_for("cooperative"), output, everything=everything))
-    raise typer.Exit(_play(config_for(protocol), output, f"the {protocol} protocol", everything=everything))
+        return _compare(config_for("eager"), config_for("cooperative"), output, everything=everything)
+    return _play(config_for(protocol), output, f"the {protocol} protocol", everything=everything)
 
 
 def _console() -> Console:

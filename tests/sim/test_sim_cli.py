@@ -1,0 +1,103 @@
+"""`holdfast sim` as its users call it: what it prints, and with which code it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.cli.main import main
+from holdfast.trace import BadLine, read_trace
+
+SCENE = ["--members", "4", "--partitions", "6", "--seed", "7", "--event", "join@4s,leave:c1@8s", "--duration", "12s"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    try:
+        code = main(["sim", *args])
+    except SystemExit as ended:
+        code = ended.code
+    out, err = capsys.readouterr()
+    return int(code or 0), out, err
+
+
+def test_the_scene_has_its_steps_its_timeline_and_its_gaps(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SCENE)
+    assert code == 0
+    assert "seed 7: 4 members, orders with 6 partitions, 12 s" in out, "the configuration comes first"
+    assert "join@4s" in out and "rebalance-started" in out and "because c4-5 joined" in out
+    rows = [line for line in out.splitlines() if line.startswith("orders-")]
+    assert len(rows) == 6 and all(set(row.split()[1]) <= set("ABCDE·▒") for row in rows)
+    assert "A  c0" in out and "gaps: when nobody processed a partition" in out
+    assert "paused by rebalances" in out
+
+
+def test_everything_is_printed_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    _, short, _ = run(capsys, *SCENE)
+    _, long, _ = run(capsys, *SCENE, "--all")
+    assert "commit-taken" in long and "commit-taken" not in short
+    assert "join-sent" in long and "join-sent" not in short
+
+
+def test_compare_prints_both_protocols_and_the_ratio(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--compare", *SCENE)
+    assert code == 0
+    assert "eager: stop the world" in out and "cooperative: only what moves is paused" in out
+    (row,) = [line for line in out.splitlines() if "paused by rebalances, all partitions" in line]
+    eager, cooperative, ratio = (word for word in row.replace("│", " ").split() if word[0].isdigit())
+    assert float(ratio) == pytest.approx(float(eager) / float(cooperative), abs=0.1)
+    assert float(ratio) > 2
+
+
+def test_compare_as_json_has_the_same_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--compare", *SCENE, "-o", "json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["eager"]["needless"] > 0 and answer["cooperative"]["needless"] == 0
+    assert answer["cooperative"]["violations"] == []
+    assert {gap["cause"] for gap in answer["cooperative"]["gaps"]} <= {"revoked", "left"}
+
+
+def test_the_trace_comes_as_json_lines_and_is_the_same_every_time(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SCENE, "-o", "jsonl")
+    bad: list[BadLine] = []
+    records = list(read_trace(out.splitlines(), on_bad=bad.append))
+    assert code == 0 and bad == [] and len(records) > 100
+    assert run(capsys, *SCENE, "-o", "jsonl")[1] == out
+
+
+def test_static_members_restart_without_a_round(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--static", "--event", "restart:c0@5s+2s", "--duration", "12s", "-o", "json")
+    assert json.loads(out)["rounds"] == 1
+
+
+def test_a_world_of_the_swarm_is_replayed_by_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--world", "3")
+    assert code == 0
+    assert out.startswith("seed 3: ") and "healed" in out
+
+
+def test_a_swarm_that_finds_nothing_ends_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--swarm", "--seeds", "3", "--jobs", "1")
+    assert code == 0
+    assert out.startswith("3 worlds, ") and "every invariant held" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["--event", "explode:c0@2s"], "UNKNOWN_EVENT"),
+        (["--protocol", "telepathic"], "BAD_PROTOCOL"),
+        (["--duration", "soon"], "BAD_TIME"),
+        (["--members", "0"], "BAD_SIZE"),
+        (["-o", "xml"], "BAD_OUTPUT"),
+        (["--swarm", "--seeds", "0"], "BAD_SWARM"),
+    ],
+)
+def test_wrong_use_ends_with_two_and_one_line_of_advice(
+    capsys: pytest.CaptureFixture[str], args: list[str], word: str
+) -> None:
+    code, out, err = run(capsys, *args)
+    assert code == 2
+    assert word in err and len(err.strip().splitlines()) == 1
+    assert out == ""
