@@ -16,9 +16,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from holdfast.bench.broker_systems import System
 
 LIMIT_S = 900.0
 """For one process of the client: its repetitions are bounded themselves; this is for one that hangs."""
@@ -79,13 +83,17 @@ def run(*, quick: bool = False, kafka: bool = True, say: Callable[[str], None] =
     for make in (KafkaSystem, EmbeddedSystem) if kafka else (EmbeddedSystem,):
         before = os.getloadavg()[0]
         with Running(make()) as system:
-            figures[system.name] = measure(system, volume, lambda text, name=system.name: say(f"{name}: {text}"))
+            figures[system.name] = measure(system, volume, partial(_tell, say, system.name))
             loads[system.name] = [round(before, 2), round(os.getloadavg()[0], 2)]
     rows = [_row(metric, figures) for metric in METRICS if metric.name in figures["holdfast"]]
     return {"full_size": not quick, "load": loads, "cores": os.cpu_count(), "volume": asdict(volume), "rows": rows}
 
 
-def measure(system: Any, volume: Volume, say: Callable[[str], None]) -> dict[str, list[float]]:
+def _tell(say: Callable[[str], None], name: str, text: str) -> None:
+    say(f"{name}: {text}")
+
+
+def measure(system: System, volume: Volume, say: Callable[[str], None]) -> dict[str, list[float]]:
     """Every figure of one broker, by metric, one for each repetition."""
     found: dict[str, list[float]] = {}
     system.start()  # the first start makes the folder, which is not measured
