@@ -14,12 +14,13 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.broker.exchange import Body, Exchange, Parts
 from holdfast.broker.limits import KIB, MIB, Limits
 from holdfast.model import HoldfastError
 from holdfast.wire.codec import encode_response
+from holdfast.wire.cursor import FileSlice
 from holdfast.wire.frames import frame_size
 
 log = logging.getLogger("holdfast.broker")
@@ -28,8 +29,22 @@ FIRST_BUFFER_BYTES = 64 * KIB
 """Enough for nearly every request; larger ones grow it by doubling."""
 KEPT_BUFFER_BYTES = 2 * MIB
 """A busy producer keeps a buffer of this size between frames; the sweeper takes it back when it falls silent."""
+STREAM_BYTES = 1 * MIB
+"""Sent from a file in one go; after each the connection counts as alive."""
 WRITE_HIGH_WATER = 1 * MIB
 """Unsent bytes at which the next request has to wait."""
+
+
+class _Descriptor:
+    """A file as `loop.sendfile` wants one: it asks for its number and nothing else."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
 
 
 class Server(Protocol):
@@ -77,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._writing_paused = False
         self._starved = False
+        self._stream: asyncio.Task[None] | None = None
 
     @property
     def peer(self) -> str:
@@ -89,6 +105,10 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def encrypted(self) -> bool:
         return self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
+
+    @property
+    def takes_files(self) -> bool:
+        return not self.encrypted
 
     @property
     def unsent_bytes(self) -> int:
@@ -112,6 +132,8 @@ class Connection(asyncio.BufferedProtocol):
             self.log_once(f"TLS failed: {exc.reason or exc}")
         self.closed = True
         self._server.left(self)
+        if self._stream is not None:
+            self._stream.cancel()
         exchange, self.in_work = self.in_work, None
         if exchange is not None:
             exchange.gone()
@@ -259,7 +281,10 @@ class Connection(asyncio.BufferedProtocol):
         self.in_work = None
         try:
             if isinstance(result, Parts):
-                self.send(*result.parts)  # type: ignore[arg-type]  # file slices never get here
+                if result.files:
+                    self._stream = asyncio.get_running_loop().create_task(self._send_files(result))
+                    return
+                self.send(*result.parts)  # type: ignore[arg-type]  # no files, so no slices of any
             elif result is not None:
                 self.send(encode_response(exchange.api, exchange.version, exchange.frame.correlation_id, result))
         except Exception:
@@ -272,6 +297,36 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, *parts: bytes | bytearray | memoryview) -> None:
         if self._transport is not None:
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    @property
+    def streaming(self) -> bool:
+        """Whether an answer is going out straight from files."""
+        return self._stream is not None
+
+    async def _send_files(self, answer: Parts) -> None:
+        """Send parts in order, file slices by the system's sendfile. The request stays in work until all is gone."""
+        loop = asyncio.get_running_loop()
+        transport = self._transport
+        assert transport is not None
+        try:
+            for part in answer.parts:
+                if not isinstance(part, FileSlice):
+                    transport.write(part)
+                    continue
+                for offset in range(part.offset, part.offset + part.length, STREAM_BYTES):
+                    count = min(STREAM_BYTES, part.offset + part.length - offset)
+                    file: Any = _Descriptor(part.fd)
+                    sent = await loop.sendfile(transport, file, offset, count, fallback=False)
+                    self.last_activity = self._server.now()
+                    if sent != count:
+                        raise OSError("a file is shorter than it was")
+        except (OSError, RuntimeError) as error:
+            # RuntimeError is how asyncio says that the transport is closing.
+            self.close(f"sending failed: {error}")
+            return
+        finally:
+            self._stream = None
+        self.next()
 
     def next(self) -> None:
         """Go on with the next frame. Later, if the answer came from elsewhere: one client's answer never runs another

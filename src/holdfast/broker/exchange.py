@@ -33,6 +33,8 @@ class Parts:
     """An answer that is encoded already, its size first: Produce and Fetch, whose codecs are their own."""
 
     parts: Sequence[Part]
+    files: Sequence[object] = ()
+    """What must live until file slices among the parts are sent: the open files that they are slices of."""
 
 
 Body = Mapping[str, Any] | Parts
@@ -47,6 +49,11 @@ class Client(Protocol):
     """Which of the advertised brokers it connected to."""
     principal: str | None
     """The user's name, None without a login."""
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether a slice of a file can go to the socket without passing through here: not through TLS."""
+        ...
 
     def finish(self, exchange: Exchange, result: Body | None) -> None: ...
 

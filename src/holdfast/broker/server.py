@@ -154,7 +154,8 @@ class Server:
             if silent > limits.frame_seconds:
                 connection.abort()
         elif connection.busy:
-            return
+            if connection.streaming and silent > limits.idle_seconds:
+                connection.close("its client takes no more of an answer")
         elif connection.frame_began is not None and now - connection.frame_began > limits.frame_seconds:
             connection.close(f"a frame was not complete after {limits.frame_seconds:g} s")
         elif not connection.authenticated and now - connection.began > limits.frame_seconds:
