@@ -89,6 +89,7 @@ def test_a_swarm_that_finds_nothing_ends_with_zero(capsys: pytest.CaptureFixture
         (["--event", "explode:c0@2s"], "UNKNOWN_EVENT"),
         (["--protocol", "telepathic"], "BAD_PROTOCOL"),
         (["--duration", "soon"], "BAD_TIME"),
+        (["--duration", "61m"], "BAD_DURATION"),
         (["--members", "0"], "BAD_SIZE"),
         (["-o", "xml"], "BAD_OUTPUT"),
         (["--swarm", "--seeds", "0"], "BAD_SWARM"),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.model import HoldfastError
 from holdfast.sim.config import MemberPlan, WorldConfig
 from holdfast.sim.happenings import parse_happenings, parse_time
 
 MIN_SESSION_MS = 6_000.0
 """The coordinator's group.min.session.timeout.ms."""
+
+MAX_DURATION_MS = 3_600_000.0
+"""An hour of 50 members is a million steps: about a minute of work, and as much as anybody can look at."""
 
 
 def scene_config(
@@ -28,6 +32,9 @@ def scene_config(
     poke: bool = False,
 ) -> WorldConfig:
     """So many members of one kind on one topic. Times as people write them."""
+    duration_ms = parse_time(duration)
+    if not 0 < duration_ms <= MAX_DURATION_MS:
+        raise HoldfastError("BAD_DURATION", f"{duration} is not a length to play.", "Use more than 0 and up to 60m.")
     plans = tuple(
         MemberPlan(
             name=f"c{number}",
@@ -47,7 +54,7 @@ def scene_config(
         members=plans,
         topics=(("orders", partitions),),
         happenings=parse_happenings(events),
-        duration_ms=parse_time(duration),
+        duration_ms=duration_ms,
     )
 
 
