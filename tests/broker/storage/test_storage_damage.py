@@ -60,6 +60,49 @@ def test_one_flipped_bit_anywhere_costs_at_most_the_batch_it_is_in(closed: bool)
         assert (report.cut_bytes, report.damaged_bytes) == ((BATCH, 0) if last else (0, BATCH))
 
 
+@pytest.mark.parametrize("closed", [False, True], ids=["after a crash", "after a clean close"])
+def test_whatever_happens_to_the_files_only_what_was_appended_is_served_and_opening_never_fails(closed: bool) -> None:
+    for seed in range(300):
+        dice = random.Random(seed)
+        bench = Bench(LogConfig(segment_bytes=dice.choice([1000, 9000, 100_000])))
+        log = bench.open()
+        kept = fill(log, 60, size=dice.choice([30, 100, 700]))
+        if closed:
+            log.close()
+        for _ in range(dice.randrange(1, 5)):
+            wreck(bench, dice)
+        good, _ = read_good(bench.open())
+        bodies = [data[8:] for data in kept]
+        assert all(data[8:] in bodies for data in good)
+        assert good == sorted(good, key=lambda data: data[:8]), "in the order of their offsets"
+        after = bench.open()
+        end = after.append(batch(body=b"afterwards")).base_offset
+        assert split(after.read(end, 1)) == [stored(batch(body=b"afterwards"), end)]
+
+
+def wreck(bench: Bench, dice: random.Random) -> None:
+    """Do something bad to one of the files."""
+    path = dice.choice(sorted(bench.files.now))
+    data = bench.files.now[path].now
+    start = dice.randrange(len(data) + 1)
+    stop = min(len(data), start + dice.choice([1, 4, 100, 3000]))
+    match dice.choice(["flip", "zero", "noise", "cut", "drop", "repeat", "grow"]):
+        case "flip" if data:
+            bench.files.flip(path, dice.randrange(8 * len(data)))
+        case "zero":
+            data[start:stop] = bytes(stop - start)
+        case "noise":
+            data[start:stop] = dice.randbytes(stop - start)
+        case "cut":
+            del data[start:]
+        case "drop":
+            del data[start:stop]
+        case "repeat":
+            data[start:start] = data[start:stop]
+        case _:
+            data += dice.randbytes(50)
+
+
 def test_the_refusal_tells_the_reader_where_to_go_on() -> None:
     bench = Bench()
     fill(bench.open(), 20)

@@ -102,5 +102,6 @@ def test_a_killed_writer_loses_nothing_acknowledged_in_15_rounds(tmp_path: Path)
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 def test_a_killed_writer_loses_nothing_acknowledged_in_100_rounds(tmp_path: Path) -> None:
     rounds(tmp_path, 100)

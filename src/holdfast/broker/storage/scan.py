@@ -27,10 +27,8 @@ from holdfast.broker.storage.files import File
 WINDOW_BYTES = 1024 * 1024
 """Read this much at a time: large enough that calls don't count, small enough to be nothing in memory."""
 
-MAX_JUMP = 2**31
-"""A batch found behind damage may be at most this many offsets further on; more than that is noise that looks like
-one.
-"""
+MAX_OFFSETS_PER_BYTE = 32
+"""How many records a byte of log can hold at most: seven bytes each, packed 200 to 1 (the bound on decompression)."""
 
 _EPOCH_AND_MAGIC = LEADER_EPOCH.to_bytes(4, "big") + bytes([MAGIC])
 _EPOCH_AT = 12
@@ -161,31 +159,62 @@ def _whole(window: _Window, header: BatchHeader, position: int, end: int) -> str
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """What is known about a damaged place, to judge what is found behind it."""
+
+    position: int
+    end: int
+    offset: int
+    likely: tuple[int, ...]
+    """The next offset by each of the two counts in the damaged header. One flipped bit spoils at most one of them."""
+    torn: bool
+    """It looks like an interrupted write. Its records may contain bytes that look like batches."""
+
+    def accepts(self, window: _Window, position: int, header: BatchHeader) -> bool:
+        """Whether a whole batch found at `position` may be the continuation.
+
+        Its checksum does not cover its offset, so something else must confirm that: the damaged header, the batch that
+        follows, or, at the very end, that the jump is possible for so many bytes.
+        """
+        if header.base_offset in self.likely:
+            return True
+        if self.torn or header.base_offset <= self.offset:
+            return False
+        following = position + header.size
+        if following >= self.end:
+            return header.base_offset - self.offset <= MAX_OFFSETS_PER_BYTE * (position - self.position)
+        return _check(window, following, self.end, header.last_offset + 1)[0] is not None
+
+
 def _find_next(window: _Window, position: int, end: int, offset: int) -> tuple[int, BatchHeader] | None:
     """The next good batch behind the bad one at `position`, or None: then the bad one is a torn tail."""
-    lowest, highest = offset + 1, offset + MAX_JUMP
     head = window.view(position, HEADER_BYTES)
-    if len(head) == HEADER_BYTES:
-        header = parse_header(head)
-        if header.base_offset == offset and header.magic == MAGIC and position + header.size > end:
-            # Looks like an interrupted write. Its records may contain bytes that look like batches, so only the very
-            # next offset proves that it is a damaged length instead.
-            lowest = highest = header.last_offset + 1
-        if header.size >= HEADER_BYTES:
-            found = _candidate(window, position + header.size, end, lowest, highest)
-            if found is not None:
-                return position + header.size, found
-    return _search(window, position + 1, end, lowest, highest)
+    if len(head) < HEADER_BYTES:
+        return None
+    bad = parse_header(head)
+    gap = _Gap(
+        position=position,
+        end=end,
+        offset=offset,
+        likely=tuple(offset + count for count in (bad.last_offset_delta + 1, bad.records) if count > 0),
+        torn=bad.base_offset == offset and bad.magic == MAGIC and position + bad.size > end,
+    )
+    if bad.size >= HEADER_BYTES:
+        found = _candidate(window, position + bad.size, gap)
+        if found is not None:
+            return position + bad.size, found
+    return _search(window, position + 1, gap)
 
 
-def _search(window: _Window, start: int, end: int, lowest: int, highest: int) -> tuple[int, BatchHeader] | None:
+def _search(window: _Window, start: int, gap: _Gap) -> tuple[int, BatchHeader] | None:
     """Look for the five fixed bytes of a header (epoch and magic) and test every place where they stand."""
     position = start + _EPOCH_AT
-    while position < end:
+    while position < gap.end:
         chunk = bytes(window.view(position, WINDOW_BYTES))
         at = chunk.find(_EPOCH_AND_MAGIC)
         while at >= 0:
-            found = _candidate(window, position + at - _EPOCH_AT, end, lowest, highest)
+            found = _candidate(window, position + at - _EPOCH_AT, gap)
             if found is not None:
                 return position + at - _EPOCH_AT, found
             at = chunk.find(_EPOCH_AND_MAGIC, at + 1)
@@ -193,13 +222,11 @@ def _search(window: _Window, start: int, end: int, lowest: int, highest: int) ->
     return None
 
 
-def _candidate(window: _Window, position: int, end: int, lowest: int, highest: int) -> BatchHeader | None:
-    if position + LENGTH_PREFIX_BYTES > end:
-        return None
-    head = window.view(position, HEADER_BYTES)
+def _candidate(window: _Window, position: int, gap: _Gap) -> BatchHeader | None:
+    head = window.view(position, HEADER_BYTES) if position < gap.end else b""
     if len(head) < HEADER_BYTES:
         return None
     header = parse_header(head)
-    if not lowest <= header.base_offset <= highest:
+    if _whole(window, header, position, gap.end) or not gap.accepts(window, position, header):
         return None
-    return None if _whole(window, header, position, end) else header
+    return header

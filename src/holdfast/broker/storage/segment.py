@@ -247,10 +247,8 @@ class Segment:
         """Headers from `position` on, checked where nobody has yet, jumping over holes."""
         window, start = b"", position
         while True:
-            if self._unchecked:
-                self.check(file, position, position + 1)
-            if self.holes:
-                position = next((hole.end for hole in self.holes if hole.start <= position < hole.end), position)
+            if self._unchecked or self.holes:
+                position = self._next_good(file, position)
             if position >= self.size:
                 return
             if position + HEADER_BYTES > start + len(window):
@@ -260,6 +258,16 @@ class Segment:
             header = parse_header(window, position - start)
             yield position, header
             position += header.size
+
+    def _next_good(self, file: File, position: int) -> int:
+        """`position`, or the end of the holes that begin there. Behind a hole another unchecked stretch may begin."""
+        while True:
+            if self._unchecked:
+                self.check(file, position, position + 1)
+            end = next((hole.end for hole in self.holes if hole.start <= position < hole.end), position)
+            if end == position:
+                return position
+            position = end
 
     def _last_boundary(self, file: File, start: int, limit: int) -> int:
         """The last batch boundary at or before `limit`."""
