@@ -20,6 +20,7 @@ from holdfast.client.control import ControlPlane, PendingCall, now_ms
 from holdfast.client.data import RESET, DataPlane
 from holdfast.client.errors import as_kafka_exception, no_offset, refused
 from holdfast.client.listener import Listener, callbacks
+from holdfast.client.metrics import prometheus_text
 from holdfast.client.tracing import open_trace
 from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
@@ -50,7 +51,7 @@ class Consumer:
     def __init__(self, config: Mapping[str, Any] | None = None, *, logger: Any = None, **more: Any) -> None:
         self._config = cfg.parse({**(config or {}), **more})
         self._data = DataPlane(self._config.librdkafka(), logger=logger, reset=self._config.auto_offset_reset)
-        self._trace = open_trace(self._config)
+        self._trace = open_trace(self._config, now_ms())
         self._polled_at = now_ms()
         self._control: ControlPlane | None = None
         self._listener = Listener()
@@ -250,11 +251,14 @@ class Consumer:
             future.result(REVOKE_COMMIT_TIMEOUT_S)
 
     def _lose(self, partitions: frozenset[TopicPartition]) -> None:
+        started = now_ms()
         self._data.drop(partitions)
         for partition in partitions:
             self._stored.pop(partition, None)
         with self._remembering():
             self._listener.on_lost(self, _listed(partitions))
+        if self._control is not None:
+            self._trace.callback("lost", started, self._control.state, partitions, now_ms() - started)
 
     def _assign(self, plane: ControlPlane, pending: PendingCall, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
@@ -474,6 +478,20 @@ class Consumer:
             + b"\x00"
             + (b"\x01" if instance is None else b"\x00" + instance.encode() + b"\x00")
         )
+
+    def metrics(self) -> dict[str, float]:
+        """KIP-429's metrics and what belongs with them, by their Java names; latencies are milliseconds."""
+        state = self._control.state if self._control is not None else None
+        return self._trace.metrics.snapshot(
+            now_ms(),
+            assigned=len(self._data.assigned),
+            heard_at=state.last_heard_at if state is not None else 0.0,
+            lag_max=self._data.lag_max(),
+        )
+
+    def metrics_text(self) -> str:
+        """The same in Prometheus's form."""
+        return prometheus_text(self.metrics(), group=self._config.group, client_id=self._config.client_id)
 
     # -- the end
 

@@ -60,6 +60,17 @@ class DataPlane:
             if p.error is None and p.offset >= 0
         }
 
+    def lag_max(self) -> int | None:
+        """The largest distance between a position and the end of its partition, as far as librdkafka has seen it."""
+        lags = []
+        for partition, position in self.positions(self.assigned).items():
+            seen = self.handle.get_watermark_offsets(
+                ck.TopicPartition(partition.topic, partition.partition), cached=True
+            )
+            if seen[1] >= 0:
+                lags.append(max(0, seen[1] - position))
+        return max(lags, default=None)
+
     def close(self) -> None:
         self.assigned = set()
         self.handle.close()

@@ -1,4 +1,4 @@
-"""A consumer's trace: records of the machine and of the consumer's own steps, to a file when one is configured."""
+"""A consumer's trace: records of the machine and of the consumer's own steps, counted, and kept where configured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.client.config import ConsumerConfig
+from holdfast.client.metrics import GroupMetrics
 from holdfast.group.member import MemberState
 from holdfast.model import TopicPartition, TraceRecord, Value, by_topic
 from holdfast.trace import TraceFile
@@ -15,22 +16,21 @@ from holdfast.trace import TraceFile
 class ConsumerTrace:
     """Writes from two threads, the polling and the control one; a lock keeps lines whole."""
 
-    def __init__(self, file: TraceFile | None) -> None:
+    def __init__(self, file: TraceFile | None, metrics: GroupMetrics) -> None:
+        self.metrics = metrics
         self._file = file
         self._lock = threading.Lock()
 
     def write(self, record: TraceRecord) -> None:
-        if self._file is None:
-            return
         with self._lock:
-            self._file.write(record)
+            self.metrics.observe(record)
+            if self._file is not None:
+                self._file.write(record)
 
     def callback(
         self, step: str, at: float, state: MemberState, partitions: Iterable[TopicPartition], took_ms: float
     ) -> None:
         """One call to the listener, with how long it took: the part of a gap that is the application's own."""
-        if self._file is None:
-            return
         named: Value = {topic: list(numbers) for topic, numbers in by_topic(partitions).items()}
         self.write(
             TraceRecord(
@@ -51,5 +51,6 @@ class ConsumerTrace:
             self._file = None
 
 
-def open_trace(config: ConsumerConfig) -> ConsumerTrace:
-    return ConsumerTrace(TraceFile(Path(config.trace_file)) if config.trace_file else None)
+def open_trace(config: ConsumerConfig, now: float) -> ConsumerTrace:
+    file = TraceFile(Path(config.trace_file)) if config.trace_file else None
+    return ConsumerTrace(file, GroupMetrics(now))

@@ -39,7 +39,7 @@ class QueryMember:
         raw = {**options.kafka, "enable.auto.commit": False, "holdfast.watchdog": False}
         raw.pop("isolation.level", None)
         self._config = cfg.parse(raw)
-        self._trace = open_trace(self._config)
+        self._trace = open_trace(self._config, self._asked_at)
         self._plane = ControlPlane(self._config, trace=self._trace.write, last_poll=lambda: self._asked_at)
         self._positions: dict[TopicPartition, int | None] = {}
         self._ends: dict[TopicPartition, int] = {}
