@@ -16,8 +16,6 @@ from typing import Any, Protocol
 from holdfast.assign import by_name
 from holdfast.group import leader
 from holdfast.group.member import (
-    Assigned,
-    Call,
     Close,
     Closed,
     Drain,
@@ -28,13 +26,10 @@ from holdfast.group.member import (
     HeartbeatAnswered,
     JoinAnswered,
     LeaveAnswered,
-    Lost,
     MemberConfig,
     MemberState,
     MetadataChanged,
-    Notified,
     Notify,
-    OnAssignment,
     Phase,
     Plan,
     PlanFailed,
@@ -43,7 +38,6 @@ from holdfast.group.member import (
     Poked,
     Polled,
     RequestFailed,
-    Revoked,
     Send,
     Subscribe,
     SyncAnswered,
@@ -62,11 +56,12 @@ from holdfast.group.messages import (
     SyncAnswer,
 )
 from holdfast.group.user_data import Endpoint
-from holdfast.model import ClusterView, HoldfastError, TopicPartition, TraceRecord, Value, by_topic
+from holdfast.model import ClusterView, HoldfastError, TraceRecord, Value
 from holdfast.sim.application import Application
 from holdfast.sim.broker import SimBroker
 from holdfast.sim.clock import Clock, Timer
 from holdfast.sim.config import GROUP, MemberPlan, WorldConfig
+from holdfast.sim.listener import Listener
 from holdfast.sim.network import BROKER, Connection, Network
 from holdfast.sim.offsets import Offsets
 
@@ -117,12 +112,7 @@ class SimMember:
         self._group = Connection(world.network, self, world.broker, f"group-{incarnation}")
         self._data = Connection(world.network, self, world.broker, f"data-{incarnation}")
         self.offsets = Offsets(self, self._data)
-        self._notices: deque[Notify] = deque()
-        self._calling = False
-        self.giving_up: set[TopicPartition] = set()
-        """Owned until the listener has returned, but on their way out: no lane opens for these any more."""
-        self._starts: dict[TopicPartition, int] = {}
-        """Handed-over positions of partitions that the listener is being told of."""
+        self.listener = Listener(self)
         self._timer: Timer | None = None
 
     # The process
@@ -188,7 +178,7 @@ class SimMember:
         self.hung = False
         self.trace("application-returned")
         self.feed(Polled())
-        self._next_notice()
+        self.listener.go_on()
         if not self.dead:
             self.app.go_on("returned")
 
@@ -225,7 +215,7 @@ class SimMember:
     @property
     def pending(self) -> int:
         """Questions and calls under way."""
-        return self._group.pending + self._data.pending + len(self._notices) + len(self._inbox)
+        return self._group.pending + self._data.pending + self.listener.waiting + len(self._inbox)
 
     # The machine
 
@@ -244,11 +234,7 @@ class SimMember:
             case Send():
                 self._send(effect)
             case Notify():
-                for call in effect.calls:
-                    if isinstance(call, Revoked | Lost):
-                        self.giving_up |= call.partitions
-                self._notices.append(effect)
-                self._next_notice()
+                self.listener.notify(effect)
             case Plan():
                 self.later(self.world.config.plan_ms, self._plan, effect)
             case Poke(known=True):
@@ -342,97 +328,19 @@ class SimMember:
             self.cluster = world.broker.cluster
             self.feed(MetadataChanged(self.cluster))
 
-    def _next_notice(self) -> None:
-        if self._notices and not self._calling and not self.hung and not self.dead:
-            self._calling = True
-            notice = self._notices.popleft()
-            if self.plan.batch_ms and self.app.lanes:
-                self.later(self.world.random.uniform(0.0, self.plan.batch_ms), self._call, notice, 0, {})
-            else:
-                self._call(notice, 0, {})
-
-    def _call(self, notice: Notify, index: int, positions: dict[TopicPartition, int]) -> None:
-        """Make one call of a notice; the next one comes when the listener has returned."""
-        if index == len(notice.calls):
-            self._calling = False
-            for each in notice.calls:
-                if isinstance(each, Revoked | Lost):
-                    self.giving_up -= each.partitions
-            self.feed(Notified(notice.serial, positions))
-            self._open_lanes()
-            self._next_notice()
-            return
-        call = notice.calls[index]
-        go_on = (self._call, notice, index + 1, positions)
-        match call:
-            case Revoked(partitions):
-                self._forget(partitions)
-                offsets = self.app.uncommitted(partitions) if self.plan.commit_on_revoke else {}
-                why = "left" if self.state.phase is Phase.LEAVING else "revoked"
-                positions.update(self.app.close(partitions, why))
-                self.offsets.commit(offsets, lambda: self._tell_listener(call, *go_on))
-            case Lost(partitions):
-                self._forget(partitions)
-                self.app.close(partitions, "lost")
-                self._tell_listener(call, *go_on)
-            case Assigned(_, offsets):
-                self._starts.update(offsets)
-                self._tell_listener(call, *go_on)
-            case _:
-                self._call(notice, index + 1, positions)
-
-    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Whatever was on its way to a start with these."""
-        for partition in partitions:
-            self.offsets.stop_fetching(partition)
-            self._starts.pop(partition, None)
-
-    def _tell_listener(self, call: Call, *go_on: Any) -> None:
-        words = {Revoked: "revoked", Lost: "lost", Assigned: "assigned"}
-        partitions = () if isinstance(call, OnAssignment) else call.partitions
-        self._note_call(words[type(call)], partitions)
-        if self.plan.listener_raises:
-            self.trace("listener-raised")
-        self.later(self.plan.listener_ms if partitions else 0.0, *go_on)
-
     def _close_failed(self) -> None:
         """The error is raised from poll once the listener has been told all it has to know."""
-        if self._notices or self._calling:
+        if self.listener.busy:
             self.later(self.plan.poll_ms, self._close_failed)
         else:
             self.leave("the member failed")
 
-    def _open_lanes(self) -> None:
-        """Process what is owned now, from the handed-over position or the committed one."""
-        handed = False
-        wanted: list[TopicPartition] = []
-        if self.state.lost:
-            return
-        for partition in sorted(self.state.owned - self.giving_up):
-            if partition in self.app.lanes or self.offsets.is_fetching(partition):
-                continue
-            position = self._starts.pop(partition, None)
-            if position is None:
-                wanted.append(partition)
-            else:
-                handed = True
-                self.app.open(partition, position, "handed over")
-        self._starts.clear()
-        if handed:
-            self.offsets.commit(self.app.uncommitted(self.state.owned), None)
-        if wanted:
-            self.offsets.fetch(wanted)
-
     def _commit_often(self) -> None:
-        if not self.hung and not self._calling:
+        if not self.hung and not self.listener.busy:
             self.offsets.commit(self.app.uncommitted(self.state.owned), None)
         self.later(self.plan.commit_interval_ms, self._commit_often)
 
     # The trace
-
-    def _note_call(self, call: str, partitions: Iterable[TopicPartition]) -> None:
-        grouped: dict[str, Value] = {topic: [*numbers] for topic, numbers in by_topic(partitions).items()}
-        self.trace("called", call=call, partitions=grouped)
 
     def _tell_lane(self, what: str, why: str, data: dict[str, Value]) -> None:
         data["id"] = self.state.membership.member_id
@@ -460,7 +368,7 @@ class SimMember:
     def settled(self) -> bool:
         """Nothing is owed and nothing under way."""
         state = self.state
-        return state.phase is Phase.STABLE and state.rejoin is None and not self._notices and not self._calling
+        return state.phase is Phase.STABLE and state.rejoin is None and not self.listener.busy
 
 
 def _member_config(plan: MemberPlan, incarnation: int) -> MemberConfig:

@@ -15,7 +15,7 @@ from holdfast.group.coordinator.effects import Effect
 from holdfast.group.coordinator.roster import SESSION
 from holdfast.group.coordinator.states import State
 from holdfast.group.leader import LeaderPlan
-from holdfast.group.member import Assigned, MemberState, Notified, Notify, Phase, Revoked, Send
+from holdfast.group.member import Assigned, Call, MemberState, Notified, Notify, Phase, Revoked, Send
 from holdfast.group.member import Effect as MemberEffect
 from holdfast.group.member import Event as MemberEvent
 from holdfast.group.messages import CommitRequest, HeartbeatRequest, JoinAnswer, JoinRequest, OffsetEntry, Request
@@ -126,13 +126,13 @@ def revoke_skipped(member: SimMember) -> None:
 
 def listener_not_told(member: SimMember) -> None:
     """edge B38 K-9620: a revoke is done, but one listener's call is lost."""
-    sound = member._note_call
+    sound = member.listener.note
 
-    def note_call(call: str, partitions: Iterable[TopicPartition]) -> None:
-        if call != "revoked":
-            sound(call, partitions)
+    def note(call: Call) -> None:
+        if not isinstance(call, Revoked):
+            sound(call)
 
-    member._note_call = note_call  # type: ignore[method-assign]  # a mutation replaces what it breaks
+    member.listener.note = note  # type: ignore[method-assign]  # a mutation replaces what it breaks
 
 
 def listener_told_twice(member: SimMember) -> None:

@@ -61,7 +61,7 @@ class Offsets:
             member.later(RETRY_MS, again)
 
         def again() -> None:
-            owned = member.state.owned - member.giving_up
+            owned = member.state.owned - member.listener.giving_up
             still = [p for p in partitions if self._fetching.get(p) == question and p in owned]
             if still:
                 self.fetch(still)

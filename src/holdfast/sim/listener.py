@@ -1,0 +1,136 @@
+"""The application's thread of a simulated member: it makes the listener's calls, one after the other, in virtual time.
+
+A notice of the machine waits for the batch in work and for a hung application. A partition's lane stops before its
+revoke is told, and opens after the machine says that it is owned: `owned` alone is not enough, because what is about to
+be revoked stays owned until the listener has returned.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.group.member import Assigned, Call, Lost, Notified, Notify, OnAssignment, Phase, Revoked
+from holdfast.model import TopicPartition, Value, by_topic
+
+if TYPE_CHECKING:
+    from holdfast.sim.member import SimMember
+
+WORDS = {Revoked: "revoked", Lost: "lost", Assigned: "assigned"}
+
+
+class Listener:
+    """Makes the calls for one process."""
+
+    def __init__(self, member: SimMember) -> None:
+        self._member = member
+        self._notices: deque[Notify] = deque()
+        self._calling = False
+        self.giving_up: set[TopicPartition] = set()
+        """Owned until the listener has returned, but on their way out: no lane opens for these any more."""
+        self._starts: dict[TopicPartition, int] = {}
+        """Handed-over positions of partitions that the listener is being told of."""
+
+    @property
+    def busy(self) -> bool:
+        return self._calling or bool(self._notices)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._notices)
+
+    def notify(self, notice: Notify) -> None:
+        for call in notice.calls:
+            if isinstance(call, Revoked | Lost):
+                self.giving_up |= call.partitions
+        self._notices.append(notice)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Begin with the next notice if the application's thread is free."""
+        member = self._member
+        if not self._notices or self._calling or member.hung or member.dead:
+            return
+        self._calling = True
+        notice = self._notices.popleft()
+        if member.plan.batch_ms and member.app.lanes:
+            member.later(member.world.random.uniform(0.0, member.plan.batch_ms), self._call, notice, 0, {})
+        else:
+            self._call(notice, 0, {})
+
+    def _call(self, notice: Notify, index: int, positions: dict[TopicPartition, int]) -> None:
+        """Make one call of a notice; the next one comes when the listener has returned."""
+        member = self._member
+        if index == len(notice.calls):
+            self._returned(notice, positions)
+            return
+        call = notice.calls[index]
+        then = (self._call, notice, index + 1, positions)
+        match call:
+            case Revoked(partitions):
+                self._forget(partitions)
+                offsets = member.app.uncommitted(partitions) if member.plan.commit_on_revoke else {}
+                why = "left" if member.state.phase is Phase.LEAVING else "revoked"
+                positions.update(member.app.close(partitions, why))
+                member.offsets.commit(offsets, lambda: self._tell(call, *then))
+            case Lost(partitions):
+                self._forget(partitions)
+                member.app.close(partitions, "lost")
+                self._tell(call, *then)
+            case Assigned(_, offsets):
+                self._starts.update(offsets)
+                self._tell(call, *then)
+            case OnAssignment():
+                self._call(notice, index + 1, positions)
+
+    def _tell(self, call: Revoked | Lost | Assigned, *then: Any) -> None:
+        member = self._member
+        self.note(call)
+        if member.plan.listener_raises:
+            member.trace("listener-raised")
+        member.later(member.plan.listener_ms if call.partitions else 0.0, *then)
+
+    def note(self, call: Call) -> None:
+        """What the listener hears, for the trace."""
+        if isinstance(call, OnAssignment):
+            return
+        grouped: dict[str, Value] = {topic: [*numbers] for topic, numbers in by_topic(call.partitions).items()}
+        self._member.trace("called", call=WORDS[type(call)], partitions=grouped)
+
+    def _returned(self, notice: Notify, positions: dict[TopicPartition, int]) -> None:
+        self._calling = False
+        for call in notice.calls:
+            if isinstance(call, Revoked | Lost):
+                self.giving_up -= call.partitions
+        self._member.feed(Notified(notice.serial, positions))
+        self._open_lanes()
+        self.go_on()
+
+    def _open_lanes(self) -> None:
+        """Process what is owned now, from the handed-over position or the committed one."""
+        member = self._member
+        if member.state.lost:
+            return
+        handed = False
+        wanted: list[TopicPartition] = []
+        for partition in sorted(member.state.owned - self.giving_up):
+            if partition in member.app.lanes or member.offsets.is_fetching(partition):
+                continue
+            position = self._starts.pop(partition, None)
+            if position is None:
+                wanted.append(partition)
+            else:
+                handed = True
+                member.app.open(partition, position, "handed over")
+        self._starts.clear()
+        if handed:
+            member.offsets.commit(member.app.uncommitted(member.state.owned), None)
+        if wanted:
+            member.offsets.fetch(wanted)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Whatever was on its way to a start with these."""
+        for partition in partitions:
+            self._member.offsets.stop_fetching(partition)
+            self._starts.pop(partition, None)
