@@ -10,18 +10,8 @@ from typing import Any
 import pytest
 from raw_client import RawClient
 
-from holdfast.broker.group_records import entry_of, record_of
 from holdfast.broker.storage.errors import StorageError
-from holdfast.group.coordinator.records import (
-    GroupRecord,
-    GroupTombstone,
-    MemberRecord,
-    OffsetRecord,
-    OffsetTombstone,
-    Record,
-)
-from holdfast.group.coordinator.states import State
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
 from holdfast.trace import read_trace_file
 from holdfast.wire.api import Api
@@ -86,50 +76,6 @@ def heartbeat(client: RawClient, member: tuple[str, int], group: str = "g") -> i
 def broker(holdfast_broker: Broker) -> Broker:
     holdfast_broker.topics.create("orders", 2)
     return holdfast_broker
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        GroupTombstone("g"),
-        OffsetTombstone("g", TopicPartition("t", 3)),
-        OffsetRecord(
-            group="gä", partition=TopicPartition("t", 3), offset=7, leader_epoch=2, metadata="m\0ü", committed_at_ms=1.5
-        ),
-        GroupRecord(
-            group="g",
-            state=State.STABLE,
-            generation=4,
-            protocol_type="consumer",
-            protocol="range",
-            leader="m",
-            since_ms=12.25,
-            members=(
-                MemberRecord(
-                    member_id="m",
-                    instance_id="i",
-                    client_id="c",
-                    client_host="/h",
-                    session_timeout_ms=1,
-                    rebalance_timeout_ms=2,
-                    protocols=(("range", b"\0\xff"), ("sticky", b"")),
-                    assignment=b"\x01",
-                ),
-            ),
-        ),
-    ],
-)
-def test_a_record_reads_back_as_it_was_written(record: Record) -> None:
-    assert record_of(*entry_of(record)) == record
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [(b"", b""), (b"x", b""), (b"g", b""), (b"gg", b"\x02{}"), (b"gg", b"\x01{}"), (b"o\0", b""), (b"g\xff", None)],
-)
-def test_a_record_that_is_not_understood_is_refused(entry: tuple[bytes, bytes | None]) -> None:
-    with pytest.raises(HoldfastError, match="GROUP_RECORD_UNREADABLE"):
-        record_of(*entry)
 
 
 def test_a_group_and_its_offsets_survive_a_restart(tmp_path: Path) -> None:

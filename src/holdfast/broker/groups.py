@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from holdfast.broker.clock import Clock, Timer
-from holdfast.broker.group_records import entry_of, record_of
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.journal import Journal
 from holdfast.group.coordinator.checks import refusal
+from holdfast.group.coordinator.codec import decode_record, encode_record
 from holdfast.group.coordinator.coordinator import Coordinator
 from holdfast.group.coordinator.effects import Effect, Emit, Persist, Reply
 from holdfast.group.coordinator.records import Record
@@ -62,7 +62,7 @@ class Groups:
 
     def _load(self) -> Coordinator:
         records: list[Record] = []
-        self._journal.replay(lambda key, value: records.append(record_of(key, value)))
+        self._journal.replay(lambda key, value: records.append(decode_record(key, value)))
         return Coordinator.replay(
             records, self._clock.now_ms(), settings=self._settings, new_member_id=lambda name: f"{name}-{uuid.uuid4()}"
         )
@@ -125,7 +125,7 @@ class Groups:
         match effect:
             case Persist(records):
                 try:
-                    self._journal.append([entry_of(record) for record in records])
+                    self._journal.append([encode_record(record) for record in records])
                 except StorageError as error:
                     self._start_over(error)
             case Reply(token, answer):

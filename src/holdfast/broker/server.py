@@ -13,7 +13,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.limits import Limits
@@ -51,9 +51,11 @@ class Server:
         self._login_required = login_required
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Listeners that rest because the system refused an accept."""
         self._connections: set[Connection] = set()
         self.stalled: set[Connection] = set()
-        self._opening: set[Connection] = set()
+        self._opening: dict[Connection, socket.socket] = {}
         """Accepted, and still in their hand-shake."""
         self._refusing = False
         self._sweeper: asyncio.TimerHandle | None = None
@@ -64,32 +66,35 @@ class Server:
         """Take connections for one of the advertised brokers; returns the port."""
         listener = _bind(host, port)
         self._sockets.append(listener)
-        self._spawn(self._accept(listener, node_id))
+        self._accept_from(listener, node_id)
         if self._sweeper is None:
             self._sweep()
         return int(listener.getsockname()[1])
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _accept_from(self, listener: socket.socket, node_id: int) -> None:
+        asyncio.get_running_loop().add_reader(listener, self._accept, listener, node_id)
+
+    def _accept(self, listener: socket.socket, node_id: int) -> None:
+        """Somebody is at the door. One at a time, so that a crowd there does not hold up those inside."""
+        try:
+            taken, address = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.warning("accepting a connection failed: %s", error)
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listener)
+            self._pauses[listener] = loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_from, listener, node_id)
+            return
+        if self.connection_count >= self.limits.max_connections:
+            self._refuse(taken, address[0])
+            return
+        self._refusing = False
+        connection = Connection(self, host=address[0], node_id=node_id, login_required=self._login_required)
+        self._opening[connection] = taken
+        task = asyncio.get_running_loop().create_task(self._open(taken, connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _accept(self, listener: socket.socket, node_id: int) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                taken, address = await loop.sock_accept(listener)
-            except OSError as error:
-                log.warning("accepting a connection failed: %s", error)
-                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
-                continue
-            if self.connection_count >= self.limits.max_connections:
-                self._refuse(taken, address[0])
-                continue
-            self._refusing = False
-            connection = Connection(self, host=address[0], node_id=node_id, login_required=self._login_required)
-            self._opening.add(connection)
-            self._spawn(self._open(taken, connection))
 
     def _refuse(self, taken: socket.socket, host: str) -> None:
         """One line when refusing begins, not one for every attempt."""
@@ -102,13 +107,14 @@ class Server:
         loop = asyncio.get_running_loop()
         timeout = self.limits.frame_seconds if self._tls is not None else None
         try:
+            taken.setblocking(False)
             taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.connect_accepted_socket(lambda: connection, taken, ssl=self._tls, ssl_handshake_timeout=timeout)
         except OSError as error:
             log.warning("%s: connection closed: %s", connection.host, str(error) or type(error).__name__)
             taken.close()
         finally:
-            self._opening.discard(connection)
+            self._opening.pop(connection, None)
 
     # Connections
 
@@ -126,7 +132,7 @@ class Server:
         return sum(connection.unsent_bytes for connection in self.stalled)
 
     def joined(self, connection: Connection) -> None:
-        self._opening.discard(connection)
+        self._opening.pop(connection, None)
         self._connections.add(connection)
 
     def left(self, connection: Connection) -> None:
@@ -170,14 +176,21 @@ class Server:
     async def stop(self) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()
+        loop = asyncio.get_running_loop()
+        for pause in self._pauses.values():
+            pause.cancel()
+        for listener in self._sockets:
+            loop.remove_reader(listener)
+            listener.close()
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        for listener in self._sockets:
-            listener.close()
+        for taken in self._opening.values():
+            # Its task was cancelled before it began, so that nobody else will close it.
+            taken.close()
         for connection in tuple(self._connections):
             connection.abort()
         # Aborted connections report their end in the loop's next turns.

@@ -161,3 +161,24 @@ def test_java_members_get_the_partitions_of_their_racks(tmp_path: Path) -> None:
         assert scene.members["in-a"].owned() == {0, 2}
         assert scene.members["in-b"].owned() == {1, 3}
         scene.settle()
+
+
+@pytest.mark.parametrize("kind", kinds(KINDS))
+def test_a_group_goes_on_in_its_generation_after_a_restart_of_the_broker(tmp_path: Path, kind: str) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    with (
+        Broker(data=tmp_path / "data") as durable,
+        GroupScene(durable, logs, topic="kept", group="kept") as scene,
+    ):
+        for name in ("one", "two"):
+            scene.add(name, kind, ("range",), session_ms=45_000)
+        scene.wait_shared()
+        generation = scene.generation()
+        before = scene.producer.sent
+
+        durable.restart()
+
+        scene.wait(lambda: scene.producer.sent > before + 100, "the producer to go on")
+        scene.settle()
+        assert scene.generation() == generation
