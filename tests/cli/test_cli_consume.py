@@ -161,6 +161,28 @@ def test_lines_come_as_the_records_do(commands: Commands, broker: Broker) -> Non
     assert end(process).code == 0
 
 
+@pytest.mark.parametrize("group", [[], ["--group", "billing"]], ids=["reader", "member"])
+def test_a_broker_that_restarts_is_waited_for(commands: Commands, tmp_path: Path, group: list[str]) -> None:
+    with Broker(data=tmp_path / "data") as restarted:
+        restarted.topics.create("orders", partitions=1)
+        process = commands.start(
+            "consume", "orders", "--from-beginning", *group, "--bootstrap-server", restarted.bootstrap
+        )
+        assert process.stdout is not None
+        for value in (b"before", b"after"):
+            producer = ck.Producer({"bootstrap.servers": restarted.bootstrap})
+            producer.produce("orders", value)
+            assert producer.flush(30) == 0
+            assert process.stdout.readline().strip() == value
+            if value == b"before":
+                restarted.restart()
+        process.send_signal(signal.SIGINT)
+
+        ended = end(process)
+    assert ended.code == 0, ended.err
+    assert "Traceback" not in ended.err
+
+
 def test_what_nobody_read_is_not_committed(commands: Commands, broker: Broker, topic: str) -> None:
     """`holdfast consume … | head` in a group.
 

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -28,6 +28,7 @@ from holdfast.cli.common import (
     client_settings,
     kafka_error,
     librdkafka_settings,
+    show_error,
     wrong_use,
 )
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
@@ -45,6 +46,9 @@ BATCH = 1_000
 
 SLICE_S = 0.1
 """How long one call waits for records: Ctrl-C and --timeout-ms are obeyed this quickly."""
+
+NOTICE_S = 10.0
+"""How often the same trouble is told of."""
 
 TIMESTAMPS = {0: "NoTimestamp", 1: "CreateTime", 2: "LogAppendTime"}
 
@@ -80,9 +84,11 @@ def consume(
         wrong_use("GROUP_INVALID", "A group has a name.", "Give --group a name, or leave it out.")
     settings = client_settings(bootstrap_server, command_config)
     line = _json_line if output is Output.JSON else _plain_line(fields)
+    named = topics if group is None else [topic for topic in topics if not topic.startswith("^")]
+    starts = ask(settings, lambda cluster: _starts(cluster, named, from_beginning=from_beginning))
     with Interrupt() as interrupt:
         if group is None:
-            source: Source = _reader(settings, topics, from_beginning=from_beginning)
+            source: Source = _reader(settings, starts)
         else:
             source = _member(settings, topics, group, from_beginning=from_beginning)
         try:
@@ -164,13 +170,12 @@ def _member(settings: dict[str, Any], topics: list[str], group: str, *, from_beg
 
     from holdfast import Consumer
 
-    named = [topic for topic in topics if not topic.startswith("^")]
-    ask(settings, lambda cluster: _partitions(cluster, named))
     config = librdkafka_settings(settings) | {
         "group.id": group,
         "auto.offset.reset": "earliest" if from_beginning else "latest",
         "enable.auto.commit": True,
         "enable.auto.offset.store": False,
+        "error_cb": Notices(),
         "log_level": 2,
     }
     try:
@@ -181,15 +186,15 @@ def _member(settings: dict[str, Any], topics: list[str], group: str, *, from_beg
     return consumer
 
 
-def _reader(settings: dict[str, Any], topics: list[str], *, from_beginning: bool) -> Source:
-    """Every partition by manual assignment, from offsets looked up now: what comes after this moment is printed."""
+def _reader(settings: dict[str, Any], starts: Mapping[TopicPartition, int]) -> Source:
+    """Every partition by manual assignment, from offsets that are known: nothing slips by while it starts."""
     import confluent_kafka as ck
 
-    starts = ask(settings, lambda cluster: _starts(cluster, topics, from_beginning=from_beginning))
     config = librdkafka_settings(settings) | {
         "group.id": "holdfast-consume",  # librdkafka wants one; nothing is committed to it
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",  # retention may overtake a slow reader: then from what is left
+        "error_cb": Notices(),
         "log_level": 2,
     }
     try:
@@ -199,6 +204,19 @@ def _reader(settings: dict[str, Any], topics: list[str], *, from_beginning: bool
         raise kafka_error(error.args[0], "The consumer can't be made.", "Check the settings.") from None
     found: Source = consumer
     return found
+
+
+class Notices:
+    """What librdkafka tells of while it goes on trying: brokers that can't be reached, logins that fail."""
+
+    def __init__(self) -> None:
+        self._told_at: dict[str, float] = {}
+
+    def __call__(self, error: Any) -> None:
+        now = time.monotonic()
+        if now - self._told_at.get(error.name(), -NOTICE_S) >= NOTICE_S:
+            self._told_at[error.name()] = now
+            show_error(kafka_error(error, "The cluster is in trouble.", "Trying again."))
 
 
 async def _starts(cluster: Cluster, topics: list[str], *, from_beginning: bool) -> dict[TopicPartition, int]:
