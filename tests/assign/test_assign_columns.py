@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from holdfast.assign import STRATEGIES, kernels, plan_round
 from holdfast.assign.columns import read
 from holdfast.assign.order import hash_map_order
+from holdfast.assign.warm import warm
 from holdfast.model import ClusterView, HoldfastError, JoinedMember, Subscription, TopicPartition, TopicView
 from holdfast.model.consumer_protocol import decode_assignment, decode_subscription, encode_subscription
 
@@ -99,17 +101,28 @@ def random_group(seed: int) -> tuple[ClusterView, dict[str, Member]]:
 
 
 @pytest.mark.slow
-def test_compiled_and_interpreted_kernels_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_and_interpreted_kernels_give_the_same_bytes() -> None:
     """They are the same functions; this is what says so."""
     for seed in range(6):
         view, members = random_group(seed)
         for strategy in STRATEGIES:
             interpreted = plan_round(strategy, view, joined(strategy, members)).encode()
-            with monkeypatch.context() as patch:
-                patch.setattr(kernels, "COMPILE_ABOVE", -1)
-                patch.setattr(kernels, "COMPILE_ABOVE_ONCE_LOADED", -1)
+            with kernels.compiling():
                 compiled = plan_round(strategy, view, joined(strategy, members)).encode()
             assert compiled == interpreted
+
+
+@pytest.mark.slow
+def test_warming_up_compiles_every_kernel() -> None:
+    """A kernel that `warm` forgets would be compiled by the first leader that needs it, during a rebalance."""
+    warm()
+    modules = [
+        importlib.import_module(f"holdfast.assign.{name}")
+        for name in ("answer", "eager", "equal", "flow", "scan", "sticky")
+    ]
+    found = [one for module in modules for one in vars(module).values() if isinstance(one, kernels.Kernel)]
+    assert len(found) >= 10
+    assert [one._function.__name__ for one in found if one._compiled is None] == []
 
 
 def test_a_small_group_is_planned_without_a_compiler() -> None:

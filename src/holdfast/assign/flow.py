@@ -57,7 +57,7 @@ def solve(network: Network) -> Ints:
     np.cumsum(np.bincount(network.member_of, minlength=network.members), out=edges_of_member[1:])
     nodes = network.members + len(network.supply)
     per_far = 4 * nodes if near.any() else 0
-    per_load = 4 * nodes * max(1, per_far)
+    per_load = 4 * nodes * max(1, per_far)  # a path's costs stay below; 64 bits hold it for 300,000 nodes, 1M each
     label, via, queue, waiting = (np.zeros(nodes + 1, np.int64) for _ in range(4))
     improve(
         network.edges_of_group, network.member_of, group_of, edges_of_member, edge_of, x, network.own, near, load,

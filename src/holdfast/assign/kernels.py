@@ -11,8 +11,8 @@ before it is needed.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ import numpy as np
 COMPILE_ABOVE = 1_000_000
 """Elementary steps. Interpreted, one takes a fifth of a microsecond: 0.2 s together, less than numba needs to load."""
 
-COMPILE_ABOVE_ONCE_LOADED = 50_000
-"""Once a process has paid for numba, every kernel of 10 ms or more is worth it: loading a cached one takes 30."""
+COMPILE_TOO_ABOVE = 50_000
+"""Once a process has compiled one of our kernels it leads a large group, and the others of 10 ms or more follow."""
 
 
 class Kernel:
@@ -29,16 +29,20 @@ class Kernel:
 
     __slots__ = ("_compiled", "_function")
 
+    limit = COMPILE_ABOVE
+    """The same for all kernels; lowered when the first of them is compiled."""
+
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._compiled: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any, work: int) -> Any:
         """Run it. `work` is the number of elementary steps that the caller expects."""
-        if work <= (COMPILE_ABOVE_ONCE_LOADED if "numba" in sys.modules else COMPILE_ABOVE):
+        if work <= Kernel.limit:
             return self._interpreted(arguments)
         if self._compiled is None:
             self._compiled = _compile(self._function)
+            Kernel.limit = min(Kernel.limit, COMPILE_TOO_ABOVE)
         raw = (bytes, bytearray)
         return self._compiled(*(np.frombuffer(a, np.uint8) if isinstance(a, raw) else a for a in arguments))
 
@@ -51,6 +55,17 @@ class Kernel:
             if listed:
                 array[:] = after
         return result
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Within it everything is compiled, however small: to fill numba's cache ahead of time, and to test."""
+    before = Kernel.limit
+    Kernel.limit = -1
+    try:
+        yield
+    finally:
+        Kernel.limit = before
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
