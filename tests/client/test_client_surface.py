@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from conftest import take, until
+from holdfast.testing import Broker
 
 Make = Callable[..., Any]
 
@@ -295,3 +296,19 @@ def test_a_group_id_is_required() -> None:
     """confluent-kafka 2.16 aborts the whole process on an empty group.id, so this is asked of ours alone."""
     with pytest.raises(holdfast.HoldfastError, match=r"group\.id"):
         holdfast.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": ""})
+
+
+def test_a_commit_refused_for_one_partition_alone_says_which(broker: Broker, topic: str) -> None:
+    """edge C68 K-16371: one entry with oversized metadata took the whole commit down."""
+    consumer = holdfast.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": f"partly-{topic}", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    take(consumer, 15)
+    wanted = [ck.TopicPartition(topic, 0, 1, "x" * 5_000), ck.TopicPartition(topic, 1, 2)]
+    answers = consumer.commit(offsets=wanted, asynchronous=False)
+    assert answers is not None
+    verdicts = {answer.partition: answer.error for answer in answers}
+    assert verdicts[0].code() == ck.KafkaError.OFFSET_METADATA_TOO_LARGE
+    assert verdicts[1] is None
+    consumer.close()

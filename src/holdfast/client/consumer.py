@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,14 +17,15 @@ import confluent_kafka as ck
 from holdfast.client import config as cfg
 from holdfast.client.control import ControlPlane, PendingCall, now_ms
 from holdfast.client.data import RESET, DataPlane
-from holdfast.client.errors import as_kafka_exception, no_offset, refused
+from holdfast.client.errors import as_kafka_exception, no_offset
 from holdfast.client.listener import Listener, callbacks
 from holdfast.client.metrics import prometheus_text
+from holdfast.client.offsets import Offsets, after, entries_of
 from holdfast.client.tracing import open_trace
 from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
-from holdfast.group.messages import CommitAnswer, OffsetEntry
-from holdfast.model import NOBODY, ErrorCode, HoldfastError, TopicPartition
+from holdfast.group.messages import OffsetEntry
+from holdfast.model import NOBODY, HoldfastError, TopicPartition
 from holdfast.net.config import client_config
 
 SLICE_S = 0.005
@@ -40,10 +40,6 @@ CLOSE_TIMEOUT_S = 10.0
 NOTE_EVERY_MS = 10.0
 """How often the positions behind consume() are noted for the watchdog: what a kill may make others do again."""
 
-COMMIT_TIMEOUT_S = 60.0
-REVOKE_COMMIT_TIMEOUT_S = 5.0
-"""The commit before a revoke is one, and bounded: the group waits for it (KAFKA-13310)."""
-
 
 class Consumer:
     """A member of a consumer group, or a reader of partitions it was given by hand."""
@@ -51,24 +47,19 @@ class Consumer:
     def __init__(self, config: Mapping[str, Any] | None = None, *, logger: Any = None, **more: Any) -> None:
         self._config = cfg.parse({**(config or {}), **more})
         self._data = DataPlane(self._config.librdkafka(), logger=logger, reset=self._config.auto_offset_reset)
+        self._offsets = Offsets(self._config, self._data, now_ms())
         self._trace = open_trace(self._config, now_ms())
         self._polled_at = now_ms()
         self._control: ControlPlane | None = None
         self._listener = Listener()
         self._subscribed = False
         self._closed = False
-        self._stored: dict[TopicPartition, OffsetEntry] = {}
-        self._next_auto_commit = now_ms() + self._config.auto_commit_interval_ms
         self._positions: dict[TopicPartition, int] = {}
         self._handed: dict[TopicPartition, OffsetEntry] = {}
-        self._acknowledged: dict[TopicPartition, int] = {}
-        """What the application committed and waited for: as good a place to start from as any position."""
-        self._touched = False
         self._watchdog: Watchdog | None = None
         self._last: ck.Message | None = None
         self._next_note = 0.0
         self._raise: BaseException | None = None
-        self._commit_reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
         self._serving = False
 
     # -- subscription
@@ -112,7 +103,7 @@ class Consumer:
             self._serve()
             message = self._data.handle.poll(self._slice(deadline))
             if message is not None:
-                self._touched = True
+                self._offsets.touched = True
                 self._last = message
                 return message
             if deadline is not None and time.monotonic() >= deadline:
@@ -131,7 +122,7 @@ class Consumer:
                 return messages  # what was returned before a revoke is not mixed with what comes after
             messages += self._data.handle.consume(num_messages - len(messages), self._slice(deadline))
             if messages:
-                self._touched = True
+                self._offsets.touched = True
             if len(messages) >= num_messages or (deadline is not None and time.monotonic() >= deadline):
                 return messages
 
@@ -149,20 +140,17 @@ class Consumer:
         plane = self._control
         if plane is None:
             return False
-        if self._watchdog is not None and self._touched:
+        if self._watchdog is not None and self._offsets.touched:
             self._note_positions(now)
         if plane.failure is not None:
             failure, plane.failure = plane.failure, None
             raise as_kafka_exception(failure)
         changed = bool(plane.calls) and self._make_calls(plane)
-        if self._config.auto_commit and now >= self._next_auto_commit:
-            self._auto_commit(plane, now)
+        if self._subscribed:
+            self._offsets.commit_if_due(plane, now)
         if self._subscribed and plane.state.phase is mb.Phase.EVICTED:
             plane.feed(mb.Polled())
-        while self._commit_reports:
-            error, partitions = self._commit_reports.popleft()
-            if self._config.on_commit is not None:
-                self._config.on_commit(error, partitions)
+        self._offsets.report()
         if self._raise is not None:
             raised, self._raise = self._raise, None
             raise raised
@@ -174,7 +162,7 @@ class Consumer:
         last, self._last = self._last, None
         if last is not None:
             if last.error() is None:
-                for partition, entry in _after(last).items():
+                for partition, entry in after(last).items():
                     self._watchdog.position(partition, entry.offset)
         elif now >= self._next_note:
             self._next_note = now + NOTE_EVERY_MS
@@ -220,19 +208,18 @@ class Consumer:
 
     def _revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
-        if self._config.auto_commit:
-            self._commit_before_revoke(plane, partitions)
-        self._acknowledged.clear()
+        hands_over = self._hands_over(plane)
+        self._offsets.commit_before_revoke(plane, partitions, handed_over=hands_over)
+        self._offsets.acknowledged.clear()
         with self._remembering():
             self._listener.on_revoke(self, _listed(partitions))
-        if self._hands_over(plane):
+        if hands_over:
             # Whoever commits for himself hands over what he committed just now, and nothing he did not.
-            final = self._committable(partitions) if self._config.auto_commit else {}
+            final = self._offsets.committable(partitions) if self._config.auto_commit else {}
             self._positions.update({p: entry.offset for p, entry in final.items()})
-            self._positions.update({p: offset for p, offset in self._acknowledged.items() if p in partitions})
+            self._positions.update({p: at for p, at in self._offsets.acknowledged.items() if p in partitions})
         self._data.drop(partitions)
-        for partition in partitions:
-            self._stored.pop(partition, None)
+        self._offsets.forget(partitions)
         self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started)
 
     def _hands_over(self, plane: ControlPlane) -> bool:
@@ -240,21 +227,10 @@ class Consumer:
         leaves = plane.state.phase is mb.Phase.LEAVING or plane.state.draining is not None
         return self._config.inventions.offset_handover and not leaves
 
-    def _commit_before_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
-        offsets = self._committable(partitions)
-        if not offsets:
-            return
-        future = plane.submit(plane.commit(offsets))
-        if self._hands_over(plane):
-            return  # the positions travel with the join; the commit is for whoever looks at the group meanwhile
-        with contextlib.suppress(HoldfastError, TimeoutError):
-            future.result(REVOKE_COMMIT_TIMEOUT_S)
-
     def _lose(self, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
         self._data.drop(partitions)
-        for partition in partitions:
-            self._stored.pop(partition, None)
+        self._offsets.forget(partitions)
         with self._remembering():
             self._listener.on_lost(self, _listed(partitions))
         if self._control is not None:
@@ -281,33 +257,6 @@ class Consumer:
 
     # -- offsets
 
-    def _committable(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
-        """What an offset-less commit would commit: stored offsets, or where the application stands."""
-        wanted = set(partitions)
-        if not self._config.auto_offset_store:
-            return {p: entry for p, entry in sorted(self._stored.items()) if p in wanted}
-        return {p: OffsetEntry(offset) for p, offset in sorted(self._data.positions(wanted).items())}
-
-    def _auto_commit(self, plane: ControlPlane, now: float) -> None:
-        self._next_auto_commit = now + self._config.auto_commit_interval_ms
-        if not self._touched or not self._subscribed:
-            return
-        offsets = self._committable(self._data.assigned)
-        if offsets:
-            self._touched = False
-            plane.submit(self._report(plane, offsets))
-
-    async def _report(self, plane: ControlPlane, offsets: dict[TopicPartition, OffsetEntry]) -> None:
-        """Commit in the background; the outcome reaches on_commit from the next poll."""
-        try:
-            answer = await plane.commit(offsets, member=self._subscribed)
-        except HoldfastError as error:
-            self._commit_reports.append((as_kafka_exception(error).args[0], _with_offsets(offsets, None)))
-        else:
-            first = answer.first_error
-            error_ = None if first is ErrorCode.NONE else ck.KafkaError(int(first))
-            self._commit_reports.append((error_, _with_offsets(offsets, answer)))
-
     def commit(
         self,
         message: ck.Message | None = None,
@@ -321,63 +270,27 @@ class Consumer:
         if message is not None:
             if message.error() is not None:
                 raise ck.KafkaException(message.error())
-            entries = _after(message)
+            entries = after(message)
         elif offsets is not None:
-            entries = _entries(offsets)
+            entries = entries_of(offsets)
         else:
-            entries = self._committable(self._data.assigned)
+            entries = self._offsets.committable(self._data.assigned)
         if not entries:
             raise no_offset()
         plane = self._plane()
         if asynchronous:
-            plane.submit(self._report(plane, entries))
+            self._offsets.commit_later(plane, entries, member=self._subscribed)
             return None
-        try:
-            answer = plane.call(plane.commit(entries, member=self._subscribed), COMMIT_TIMEOUT_S)
-        except HoldfastError as error:
-            raise as_kafka_exception(error) from None
-        self._acknowledged.update({p: e.offset for p, e in entries.items() if answer.errors.get(p) is ErrorCode.NONE})
-        if answer.errors and all(code is not ErrorCode.NONE for code in answer.errors.values()):
-            raise refused(answer.first_error)
-        return _with_offsets(entries, answer)
+        return self._offsets.commit_now(plane, entries, member=self._subscribed)
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
-        """Keep an offset for the next commit. Only of partitions that are ours: another's would rewind the group."""
+        """Keep an offset for the next commit."""
         self._open()
-        if self._config.auto_offset_store:
-            raise ck.KafkaException(
-                ck.KafkaError(ck.KafkaError._INVALID_ARG, "enable.auto.offset.store must be false to store offsets")
-            )
-        if message is not None:
-            entries = _after(message)
-        else:
-            entries = _entries(offsets or [])
-        strangers = sorted(set(entries) - self._data.assigned)
-        if strangers:
-            names = ", ".join(map(str, strangers))
-            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._STATE, f"not assigned to this consumer: {names}"))
-        self._stored.update(entries)
-        self._touched = True
+        self._offsets.store(after(message) if message is not None else entries_of(offsets or []))
 
     def committed(self, partitions: list[ck.TopicPartition], timeout: float | None = None) -> list[ck.TopicPartition]:
         self._open()
-        plane = self._plane()
-        asked = tuple(TopicPartition(p.topic, p.partition) for p in partitions)
-        try:
-            answer = plane.call(plane.committed(asked), COMMIT_TIMEOUT_S if timeout is None else timeout)
-        except HoldfastError as error:
-            raise as_kafka_exception(error) from None
-        except TimeoutError:
-            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT, "the coordinator did not answer")) from None
-        if answer.error is not ErrorCode.NONE:
-            raise refused(answer.error)
-        found = answer.offsets
-        return [
-            ck.TopicPartition(p.topic, p.partition, found[p].offset, found[p].metadata)
-            if p in found
-            else ck.TopicPartition(p.topic, p.partition, ck.OFFSET_INVALID)
-            for p in asked
-        ]
+        return self._offsets.committed(self._plane(), partitions, timeout)
 
     # -- assignment and positions
 
@@ -570,33 +483,3 @@ async def _quietly(work: Any) -> None:
 
 def _listed(partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:
     return [ck.TopicPartition(p.topic, p.partition) for p in sorted(partitions)]
-
-
-def _after(message: ck.Message) -> dict[TopicPartition, OffsetEntry]:
-    """The position behind a record."""
-    topic, partition, offset = message.topic(), message.partition(), message.offset()
-    if topic is None or partition is None or offset is None or offset < 0:
-        raise ValueError("this message carries no position: it is an event, not a record")
-    return {TopicPartition(topic, partition): OffsetEntry(offset + 1)}
-
-
-def _entries(offsets: Iterable[ck.TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
-    return {
-        TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, metadata=p.metadata or "")
-        for p in offsets
-        if p.offset >= 0
-    }
-
-
-def _with_offsets(
-    entries: Mapping[TopicPartition, OffsetEntry], answer: CommitAnswer | None
-) -> list[ck.TopicPartition]:
-    listed = []
-    for partition, entry in sorted(entries.items()):
-        shown = ck.TopicPartition(partition.topic, partition.partition, entry.offset)
-        code = ErrorCode.NONE if answer is None else answer.errors.get(partition, ErrorCode.NONE)
-        if code is not ErrorCode.NONE:
-            with contextlib.suppress(AttributeError):
-                shown.error = ck.KafkaError(int(code))
-        listed.append(shown)
-    return listed
