@@ -196,6 +196,21 @@ def test_hostile_members_do_not_disturb_the_plan() -> None:
         assert {str(part) for part, _ in planned.revoked} == {"t-4", "t-99", "t-2147483647", "other-0"}
 
 
+def test_a_member_whose_topics_are_not_text_is_not_taken_for_the_last_one() -> None:
+    """Symptom: the unreadable member was planned partitions. Cause: its row was -1, which is also the last row.
+
+    Invariant: wherever it sorts, a malformed member subscribes to nothing.
+    """
+    broken = b"\0\0\0\0\0\1\0\1\xff\xff\xff\xff\xff"
+    good = encode_subscription(Subscription(topics=("t",)))
+    members = [
+        JoinedMember(member_id=name, metadata=data) for name, data in (("a", broken), ("b", good), ("c", broken))
+    ]
+    planned = plan_round(COOPERATIVE, cluster(t=2), members)
+    assert planned.malformed == ["a", "c"]
+    assert lists(planned.assignment) == {"a": [], "b": ["t-0", "t-1"], "c": []}
+
+
 def test_of_two_members_with_one_id_the_order_does_not_decide() -> None:
     one, two = (
         JoinedMember(member_id="m", metadata=encode_subscription(Subscription(topics=(topic,)))) for topic in "tu"

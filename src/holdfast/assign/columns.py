@@ -142,14 +142,17 @@ def _rows(raw: bytes, starts: Ints, topics_end: Ints, version: Ints) -> tuple[In
     seen: dict[bytes, int] = {}
     rows = np.zeros(len(starts), np.int64)
     names: list[frozenset[str]] = []
+    unreadable: set[int] = set()
     for m, (start, stop) in enumerate(zip(starts.tolist(), topics_end.tolist(), strict=True)):
         listed = raw[start + 2 : stop] if version[m] >= 0 else b""
         row = seen.get(listed)
         if row is None:
+            row = seen[listed] = len(names)
             found = _topic_names(listed)
-            row = seen[listed] = len(names) if found is not None else -1
-            names.append(frozenset()) if found is None else names.append(found)
-        if row < 0:
+            if found is None:
+                unreadable.add(row)
+            names.append(found or frozenset())
+        if row in unreadable:
             version[m] = -1
         rows[m] = row
     return rows, names
