@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,20 @@ def test_an_exposed_broker_is_refused_unless_one_insists() -> None:
     assert "EXPOSED_WITHOUT_PROTECTION" in refused.stderr
     with BrokerProcess("--memory", "--listen", "0.0.0.0:0", "--insecure", "--advertise", "127.0.0.1") as broker:
         assert broker.ready["host"] == "127.0.0.1"
+
+
+def test_listening_everywhere_needs_an_address_to_tell_clients() -> None:
+    refused = run("--memory", "--listen", "0.0.0.0:0", "--insecure")
+
+    assert refused.returncode == 1
+    assert "ADVERTISE_NEEDED" in refused.stderr
+
+
+def test_an_ipv6_address_is_written_in_brackets_both_ways() -> None:
+    with BrokerProcess("--memory", "--listen", "[::1]:0") as broker:
+        assert broker.bootstrap == f"[::1]:{broker.port}"
+        with socket.create_connection(("::1", broker.port), timeout=20):
+            pass
 
 
 def test_users_are_added_listed_changed_and_removed(tmp_path: Path) -> None:

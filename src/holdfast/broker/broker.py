@@ -72,7 +72,7 @@ class Broker:
     @property
     def bootstrap(self) -> str:
         """What clients take as bootstrap.servers."""
-        return ",".join(f"{node.host}:{node.port}" for node in self.state.nodes)
+        return ",".join(address_text(node.host, node.port) for node in self.state.nodes)
 
     # Starting
 
@@ -80,6 +80,7 @@ class Broker:
         settings = self.settings
         users = self._load_users()
         check_exposure(settings.host, settings.security, users=bool(users))
+        check_advertised(settings.advertised_host or settings.host)
         tls = server_context(settings.security)
         try:
             self._open(users)
@@ -188,6 +189,20 @@ class Broker:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+def address_text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_advertised(host: str) -> None:
+    """Clients connect to what they are told; "every address" is none that they could connect to."""
+    if host in ("0.0.0.0", "::"):  # noqa: S104  # compared with, not listened on
+        raise HoldfastError(
+            "ADVERTISE_NEEDED",
+            f"Clients can't be told to connect to {host}.",
+            "Give --advertise with the name or address by which they reach this machine.",
+        )
 
 
 def _report(recovery: Recovery) -> None:

@@ -37,6 +37,9 @@ ASSIGNORS = {
 
 KINDS = tuple(sorted(ASSIGNORS))
 
+HOLDFAST = ("range", "roundrobin", "sticky", "cooperative-sticky")
+"""Our own consumer, which has tests of its own; here it shows that both halves fit."""
+
 
 def values(compression: str) -> list[str]:
     return [f"{compression}-{number}-" + "x" * 50 for number in range(RECORDS_EACH)]

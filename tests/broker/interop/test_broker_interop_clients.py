@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clients import ASSIGNORS, COMPRESSIONS, KINDS, GroupScene, create_and_produce, read_all, values
+from clients import ASSIGNORS, COMPRESSIONS, HOLDFAST, KINDS, GroupScene, create_and_produce, read_all, values
 
 from holdfast.testing.broker import Broker
 
@@ -28,7 +28,7 @@ def pairs() -> list[object]:
         pytest.param(kind, assignor, marks=pytest.mark.java) if kind in JAVA_KINDS else (kind, assignor)
         for kind in KINDS
         for assignor in ASSIGNORS[kind]
-    ]
+    ] + [("holdfast", assignor) for assignor in HOLDFAST]
 
 
 @pytest.fixture(scope="module")
