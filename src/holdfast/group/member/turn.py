@@ -35,16 +35,25 @@ def changed(state: MemberState, changes: Mapping[str, Any]) -> MemberState:
 class Turn:
     """Collects what one event does."""
 
-    __slots__ = ("effects", "now", "state")
+    __slots__ = ("_changes", "_state", "effects", "now")
 
     def __init__(self, state: MemberState, now: float) -> None:
-        self.state = state
+        self._state = state
+        self._changes: dict[str, Any] = {}
         self.now = now
         self.effects: list[Effect] = []
 
+    @property
+    def state(self) -> MemberState:
+        """The state as of now: a value, made anew when it is looked at after a change."""
+        if self._changes:
+            self._state = changed(self._state, self._changes)
+            self._changes = {}
+        return self._state
+
     def set(self, **changes: Any) -> None:
         """Move to a state with these fields changed."""
-        self.state = changed(self.state, changes)
+        self._changes.update(changes)
 
     def do(self, effect: Effect) -> None:
         self.effects.append(effect)
