@@ -21,7 +21,9 @@ from holdfast.broker.apis import SERVED
 from holdfast.broker.broker import Broker
 from holdfast.broker.connection import Connection
 from holdfast.broker.limits import MIB, Limits
+from holdfast.broker.security.users import Users
 from holdfast.broker.settings import BrokerSettings
+from holdfast.wire import codec
 from holdfast.wire.api import Api
 
 FRAMES = 5_000
@@ -183,6 +185,37 @@ def test_mutated_frames_harm_nobody(api: Api, caplog: pytest.LogCaptureFixture) 
     caplog.set_level(logging.ERROR)
     asyncio.run(fuzz(api, FRAMES, SEED))
     assert caplog.records == [], "a handler failed"
+
+
+def test_mutated_frames_never_log_a_stranger_in(caplog: pytest.LogCaptureFixture) -> None:
+    """Before the login every API is tried, SASL's own most of all."""
+    caplog.set_level(logging.ERROR)
+    asyncio.run(knock(FRAMES, SEED))
+    assert caplog.records == [], "a handler failed"
+
+
+async def knock(count: int, seed: int) -> None:
+    rng = random.Random(seed)
+    users = Users().with_user("alice", "open sesame", allow=["all"], iterations=4_096)
+    opening = [frame_of(api, version) for api in (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE) for version in SERVED[api]]
+    opening.append(_handshake("SCRAM-SHA-256"))
+    others = [frame_of(api, versions[-1]) for api, versions in SERVED.items()]
+    async with Broker(BrokerSettings(port=0), users=users) as broker:
+        for _ in range(count):
+            connection = Connection(broker.server, host="fuzz", node_id=0, login_required=True)
+            connection.connection_made(CountingTransport())
+            if rng.random() < 0.5:
+                _feed(connection, _handshake("SCRAM-SHA-256"))
+            _feed(connection, mutate(rng.choice(opening), rng))
+            _feed(connection, mutate(rng.choice(others), rng))
+            assert not connection.authenticated
+            connection.connection_lost(None)
+        assert broker.state.store.topics() == []
+        assert broker.state.groups.list() == []
+
+
+def _handshake(mechanism: str) -> bytes:
+    return codec.encode_request(Api.SASL_HANDSHAKE, 1, 1, "fuzz", {"mechanism": mechanism})
 
 
 @pytest.mark.nightly

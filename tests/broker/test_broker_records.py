@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from pathlib import Path
 
 import pytest
 from raw_client import RawClient, batch
 
+from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode, TopicPartition
 from holdfast.records.encode import Producer
 from holdfast.testing.broker import Broker
@@ -101,6 +103,18 @@ def test_what_can_t_be_stored_is_refused_and_nothing_is_stored(
         assert produced(client.produce("orders", records)).error == error
 
     assert broker.topics.count("orders") == 0
+
+
+def test_a_disk_that_does_not_sync_acknowledges_nothing(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "The disk refused.", "Look at it.")
+
+    with Broker(data=tmp_path / "data", flush="always") as broker, RawClient(broker) as client:
+        broker.topics.create("orders", 1)
+        assert produced(client.produce("orders", [b"a"])).error == 0
+        broker.call(lambda state: setattr(state.store, "commit", refuse))
+
+        assert produced(client.produce("orders", [b"b"])).error == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_retry_of_an_idempotent_producer_is_stored_once(broker: Broker) -> None:

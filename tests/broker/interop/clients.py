@@ -23,7 +23,7 @@ COMPRESSIONS = {
 """kafka-python takes the other codecs from packages that are not among our test dependencies."""
 RECORDS_EACH = 20
 
-SESSION_MS = 3_000
+SESSION_MS = 6_000
 """Short, so that a killed member is missed soon; long enough for a loaded machine."""
 HEARTBEAT_MS = 300
 
