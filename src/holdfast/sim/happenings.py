@@ -26,6 +26,7 @@ KINDS: Mapping[str, str] = {
     "deafen": "nothing gets from the broker to a member for the duration",
     "mute": "nothing gets from a member to the broker for the duration",
     "subscribe": "a member subscribes to all topics, or with =N to the first N",
+    "unsubscribe": "a member unsubscribes from everything, and subscribes again after the duration (2 s)",
     "enforce": "a member asks for a rebalance",
     "slow": "a member's listener takes the duration from now on",
     "grow": "a topic gets =N partitions",

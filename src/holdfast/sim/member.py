@@ -42,6 +42,7 @@ from holdfast.group.member import (
     Subscribe,
     SyncAnswered,
     Tick,
+    Unsubscribe,
     next_deadline,
     select_protocol,
     step,
@@ -198,6 +199,10 @@ class SimMember:
     def subscribe(self, topics: Iterable[str]) -> None:
         self.trace("subscribed", topics=[*sorted(topics)])
         self.feed(Subscribe(frozenset(topics)))
+
+    def unsubscribe(self) -> None:
+        self.trace("subscribed", topics=[])
+        self.feed(Unsubscribe())
 
     def poked(self, token: str) -> None:
         self.feed(Poked(token))
@@ -368,6 +373,8 @@ class SimMember:
     def settled(self) -> bool:
         """Nothing is owed and nothing under way."""
         state = self.state
+        if state.phase is Phase.UNSUBSCRIBED:
+            return not self.listener.busy
         return state.phase is Phase.STABLE and state.rejoin is None and not self.listener.busy
 
 

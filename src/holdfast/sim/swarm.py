@@ -42,7 +42,7 @@ MIXES: tuple[tuple[tuple[str, ...], ...], ...] = (
 
 MEMBER_FAULTS = (
     "crash", "crash", "bounce", "bounce", "restart", "restart", "hang", "hang", "freeze", "freeze", "leave", "drain",
-    "cut", "mute", "deafen", "subscribe", "enforce", "slow", "twin",
+    "cut", "mute", "deafen", "subscribe", "unsubscribe", "enforce", "slow", "twin",
 )  # fmt: skip
 WORLD_FAULTS = ("join", "join", "grow", "create", "delete", "broker-crash", "broker-crash")
 
@@ -141,7 +141,7 @@ def _random_happenings(
 def _random_member_fault(random: Random, name: str, at: float) -> Happening:
     kind = random.choice(MEMBER_FAULTS)
     lasts = 0.0
-    if kind in ("hang", "freeze", "cut", "mute", "deafen", "restart", "bounce"):
+    if kind in ("hang", "freeze", "cut", "mute", "deafen", "restart", "bounce", "unsubscribe"):
         lasts = round(
             random.choice((random.uniform(10, 500), random.uniform(500, 5_000), random.uniform(5_000, 20_000)))
         )

@@ -99,7 +99,7 @@ class World:
             self.network.carry(source, peer.host, "poke", target.run, target.poked, token)
 
     def ended(self, member: SimMember, error: HoldfastError | None) -> None:
-        self.last_disturbance_at = max(self.last_disturbance_at, self.clock.now)
+        self._disturb(0.0)
         fenced = error is not None and error.code == "FENCED_INSTANCE_ID"
         if error is not None and self.supervised and not fenced and self.members.get(member.name) is member:
             self._start_later(member, FAILED_RESTART_MS)
@@ -211,8 +211,12 @@ class World:
         return member
 
     def _start_later(self, member: SimMember, delay_ms: float) -> None:
-        self.last_disturbance_at = max(self.last_disturbance_at, self.clock.now + delay_ms)
+        self._disturb(delay_ms)
         self.clock.after(delay_ms, self._start_again, member)
+
+    def _disturb(self, delay_ms: float) -> None:
+        """All is not quiet before this has happened."""
+        self.last_disturbance_at = max(self.last_disturbance_at, self.clock.now + delay_ms)
 
     def _start_again(self, member: SimMember) -> None:
         if self.members.get(member.name) is member:
@@ -254,6 +258,11 @@ class World:
         elif kind == "subscribe":
             topics = [name for name, _ in self.config.topics][: amount or None]
             member.run(member.subscribe, topics)
+        elif kind == "unsubscribe":
+            topics = sorted(member.state.topics or member.plan.topics)
+            member.run(member.unsubscribe)
+            self._disturb(lasts or PROCESS_RESTART_MS)
+            self.clock.after(lasts or PROCESS_RESTART_MS, member.run, member.subscribe, topics)
         elif kind == "enforce":
             member.run(member.feed, Enforce("asked by its user"))
         elif kind == "slow":
