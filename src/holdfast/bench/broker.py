@@ -3,7 +3,8 @@
 Measured one after the other on the same machine, never at the same time: the start of the process until it answers;
 records in and out in MB a second through confluent-kafka, in batches, with acks=all; the time in which 3 and 100
 members that join at once become a settled group; and the memory that is resident when all that is done. Every figure is
-the median of its repetitions. The load of the machine is told with the figures: above the number of cores they say
+the median of its repetitions. With small records the client is what limits both, so the CPU time that the broker itself
+takes is told too. The load of the machine is told with the figures: above the number of cores they say
 little.
 """
 
@@ -20,6 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from holdfast.bench.broker_client import WARM_UP
 
 if TYPE_CHECKING:
     from holdfast.bench.broker_systems import System
@@ -67,6 +70,10 @@ METRICS = (
     Metric("produce_1024_mb_s", "produce, 1-KiB records", "MB/s", True, 0.5),
     Metric("fetch_100_mb_s", "fetch, 100-byte records", "MB/s", True, 0.5),
     Metric("fetch_1024_mb_s", "fetch, 1-KiB records", "MB/s", True, 0.5),
+    Metric("produce_100_cpu_s_gb", "broker's CPU, produce, 100-byte", "s/GB", False, None),
+    Metric("produce_1024_cpu_s_gb", "broker's CPU, produce, 1-KiB", "s/GB", False, None),
+    Metric("fetch_100_cpu_s_gb", "broker's CPU, fetch, 100-byte", "s/GB", False, None),
+    Metric("fetch_1024_cpu_s_gb", "broker's CPU, fetch, 1-KiB", "s/GB", False, None),
     Metric("join_3_s", "3 members settled", "s", False, None),
     Metric("join_100_s", "100 members settled", "s", False, 1.0),
     Metric("resident_mb", "memory after the load", "MB", False, 5.0),
@@ -105,9 +112,10 @@ def measure(system: System, volume: Volume, say: Callable[[str], None]) -> dict[
         load = {"topic": f"records-{size}", "partitions": PARTITIONS, "size": size, "records": records}
         load |= {"bootstrap": system.bootstrap, "repeats": volume.repeats}
         _client("create", load)
-        for work in ("produce", "fetch"):
-            name = f"{work}_{size}_mb_s"
+        for work, rounds in (("produce", volume.repeats + WARM_UP), ("fetch", volume.repeats + 1)):
+            name, used = f"{work}_{size}_mb_s", system.cpu_seconds()
             found[name] = [size * records / 1e6 / seconds for seconds in _client(work, load)]
+            found[f"{work}_{size}_cpu_s_gb"] = [(system.cpu_seconds() - used) / (rounds * size * records / 1e9)]
             say(f"{work} {size} bytes {_median(found[name]):.1f} MB/s")
     group = {"topic": "joined", "partitions": MEMBER_PARTITIONS, "bootstrap": system.bootstrap}
     _client("create", group)

@@ -44,6 +44,10 @@ class System(Protocol):
 
     def resident_bytes(self) -> int: ...
 
+    def cpu_seconds(self) -> float:
+        """What the process has used of all cores since it started."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -71,6 +75,9 @@ class KafkaSystem:
 
     def resident_bytes(self) -> int:
         return self._kafka.resident_bytes()
+
+    def cpu_seconds(self) -> float:
+        return _cpu_seconds(self._kafka.nodes[0].pid)
 
     def close(self) -> None:
         self._kafka.close()
@@ -121,6 +128,10 @@ class EmbeddedSystem:
         pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def cpu_seconds(self) -> float:
+        assert self._process is not None, "the broker is not running"
+        return _cpu_seconds(self._process.pid)
+
     def close(self) -> None:
         self.stop()
         self._folder.cleanup()
@@ -137,3 +148,9 @@ class Running:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._system.close()
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time, from the fields behind the program's name, which may hold anything."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
