@@ -64,7 +64,7 @@ class Source(Protocol):
 
 
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Which; in a group, ^… is a pattern.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Which; in a group, ^… is a pattern.")],
     group: Annotated[str | None, typer.Option(help="Be a member of this group.")] = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Start at the first record; in a group, where it has no offset.")

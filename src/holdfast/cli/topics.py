@@ -95,7 +95,7 @@ def list_topics(
 
 @app.command()
 def describe(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Which; all if none is named.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Which; all if none is named.")] = None,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
     output: OutputForm = Output.TABLE,
@@ -125,7 +125,7 @@ def describe(
 
 @app.command()
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="NAME…", help="Which.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Which.")],
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is fine.")] = False,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
