@@ -92,8 +92,8 @@ def test_a_position_of_a_partition_that_somebody_claims_is_not_handed_on() -> No
 
 
 def test_positions_from_before_the_last_round_are_not_handed_on() -> None:
-    """The danger of world 3134 (a committed offset that goes back, I3), seen from the leader: the answer to a join with
-    positions is lost, the round goes ahead, another member takes the partition, goes on and dies. The join is sent
+    """Positions out of date rewind the group (I3), and a leader could spread them: the answer to a join that carries
+    them is lost, the round goes ahead, another member takes the partition, goes on and dies. The join is sent
     again with the same positions: they must not reach the next owner. Only the round right after the revoke counts.
     """
     handed = MemberNote(positions={TopicPartition("orders", 0): 70})
@@ -158,7 +158,7 @@ def test_every_topic_that_somebody_wants_is_looked_up_before_planning() -> None:
 
 
 def test_a_plan_says_what_it_was_made_for_topics_that_do_not_exist_yet_included() -> None:
-    """World 4291. Symptom: a topic created after the last round was never processed. Cause: the leader, not subscribed
+    """Symptom: a topic created after the last round was never processed. Cause: the leader, not subscribed
     to it itself, watched only topics that it had seen; the members that waited for it were not heard. Invariant I4.
     """
     subscription = Subscription(topics=("late", "orders"))

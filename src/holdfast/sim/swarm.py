@@ -128,7 +128,7 @@ def _random_happenings(
 ) -> Iterator[Happening]:
     """Clustered, because faults that meet are the ones that hurt."""
     centre = random.uniform(2_000, duration)
-    for _ in range(random.randint(0, 9)):
+    for _ in range(random.choice((random.randint(0, 4), random.randint(4, 9), random.randint(9, 20)))):
         if random.random() < 0.4:
             centre = random.uniform(1_000, duration)
         at = round(min(duration - 1.0, max(500.0, random.gauss(centre, 1_000))), 1)

@@ -16,7 +16,7 @@ def beat(member: Driven) -> Driven:
 
 
 def test_a_close_while_the_listener_gives_up_partitions_does_not_revoke_them_twice() -> None:
-    """World 107. Symptom: the listener was told "revoked" twice for one partition. Cause: a close that came while the
+    """Symptom: the listener was told "revoked" twice for one partition. Cause: a close that came while the
     revoke before a join was still with the listener asked for a revoke of its own, of everything still on the books.
     Invariant I6: assigned, then exactly one of revoked or lost.
     """
@@ -48,7 +48,7 @@ def test_a_close_while_the_listener_takes_up_partitions_revokes_them_afterwards(
 
 
 def test_a_fatal_error_while_the_listener_gives_up_partitions_does_not_lose_them_too() -> None:
-    """World 246. Symptom: partitions were revoked and then lost. Cause: the commit in a revoke was answered
+    """Symptom: partitions were revoked and then lost. Cause: the commit in a revoke was answered
     FENCED_INSTANCE_ID; the member failed and declared lost what it was revoking. Invariant I6.
     """
     member = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0")
@@ -69,7 +69,7 @@ def test_a_fatal_error_while_the_listener_takes_up_partitions_loses_those_too() 
 
 
 def test_a_static_member_that_returns_does_not_trust_positions_from_before_its_restart() -> None:
-    """World 133. Symptom: a committed offset went back from 2352 to 460. Cause: a static member that restarts gets the
+    """Symptom: a committed offset went back from 2352 to 460. Cause: a static member that restarts gets the
     assignment of the last round once more, however old, and with it the position that had been handed over in that
     round; it started there and committed it at once. Invariant I3: committed offsets go back only by a reset.
     """
@@ -96,7 +96,7 @@ def returning_leader(note: LeaderNote | None) -> Driven:
 
 
 def test_a_returning_leader_notices_that_a_topic_grew_while_it_was_away() -> None:
-    """World 708. Symptom: new partitions were never processed. Cause: a static leader that restarts is told to skip
+    """Symptom: new partitions were never processed. Cause: a static leader that restarts is told to skip
     planning (KIP-814); it took the topics as it found them for those the plan was made for, so the growth during its
     absence went unnoticed. Invariant I4. Its plan now carries a note to itself.
     """
@@ -114,7 +114,7 @@ def test_a_returning_leader_disturbs_nobody_when_nothing_changed() -> None:
 
 
 def test_a_member_that_lost_its_membership_meanwhile_hands_no_positions_over() -> None:
-    """World 3134. Symptom: a committed offset went back from 1233 to 1203. Cause: the application hung in a revoke, the
+    """Symptom: a committed offset went back from 1233 to 1203. Cause: the application hung in a revoke, the
     group went on without it, and the join that followed the revoke still carried the positions of before. Invariant I3.
     """
     member = Driven(RebalanceProtocol.EAGER).stable_with("orders-0")
@@ -148,7 +148,7 @@ def test_a_member_that_evicts_itself_pokes_the_others() -> None:
 
 
 def test_a_static_member_that_missed_a_round_gives_up_what_it_had_before_it_goes_on() -> None:
-    """World 4258. Symptom: two members in good standing processed one partition. Cause: a static member was cut off
+    """Symptom: two members in good standing processed one partition. Cause: a static member was cut off
     while a round completed without it; static members are not expelled, so its next join was let in, and it went on
     with partitions that others had been given meanwhile, and would have committed them with its new generation.
     Invariants I1 and I3.
