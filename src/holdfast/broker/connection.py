@@ -73,7 +73,6 @@ class Connection(asyncio.BufferedProtocol):
         self.login: object | None = None
         """The SASL exchange under way; belongs to `apis.sasl_authenticate`."""
         self.login_required = login_required
-        self.software = ""
         self.began = server.now()
         self.last_activity = self.began
         self.frame_began: float | None = None

@@ -38,6 +38,3 @@ class Limits:
     """Every topic costs a folder and an entry in each client's metadata."""
     max_partitions: int = 20_000
     """In all. Each costs a few files and some memory; Kafka recommends 4,000 for a broker of its own."""
-    max_partitions_per_topic: int = 10_000
-    max_acls: int = 10_000
-    """Rules are searched for every request of a user who is not an administrator."""
