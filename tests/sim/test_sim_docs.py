@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from holdfast.cli.sim import EVENT_HELP
 from holdfast.sim.checkers import CHECKERS
 from holdfast.sim.happenings import KINDS
 from holdfast.sim.mutations import MUTATIONS
@@ -18,6 +19,7 @@ def test_the_simulators_page_lists_every_event_mutation_and_invariant() -> None:
     page = (DOCS / "simulator.md").read_text()
     for kind in KINDS:
         assert re.search(rf"`{kind}[:@]", page), kind
+        assert re.search(rf"\b{kind}[,.]", EVENT_HELP), kind
     for mutation in MUTATIONS:
         assert f"`{mutation.name}`" in page, mutation.name
     for checker in CHECKERS:

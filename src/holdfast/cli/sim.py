@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 ASSIGNORS = {"cooperative": "cooperative-sticky", "eager": "sticky"}
 """What each protocol is played with. Eager with the assignor that moves least, so that the protocol alone differs."""
 
+EVENT_HELP = (
+    "What happens: kind[:who][=n]@time[+duration], separated by commas. Kinds: join, leave, drain, crash, restart, "
+    "bounce, hang, freeze, twin, cut, mute, deafen, subscribe, unsubscribe, enforce, slow, grow, create, delete, "
+    "broker-crash."
+)
+
 MAX_MEMBERS, MAX_PARTITIONS = 50, 1_000
 """More would not fit a screen, and virtual time would not feel quick any more."""
 
@@ -30,9 +36,7 @@ def sim(
     partitions: Annotated[int, typer.Option(help="Partitions of the topic `orders`.")] = 6,
     protocol: Annotated[str, typer.Option(help="cooperative or eager.")] = "cooperative",
     seed: Annotated[int, typer.Option(help="The same seed gives the same history, byte by byte.")] = 7,
-    event: Annotated[
-        str, typer.Option(help="What happens: kind[:who][=n]@time[+duration], separated by commas.", metavar="EVENTS")
-    ] = "",
+    event: Annotated[str, typer.Option(help=EVENT_HELP, metavar="EVENTS")] = "",
     duration: Annotated[str, typer.Option(help="How long to play, in virtual time.")] = "60s",
     static: Annotated[bool, typer.Option("--static", help="Members have a group.instance.id.")] = False,
     heartbeat: Annotated[str, typer.Option(help="heartbeat.interval.ms of every member.")] = "3s",
@@ -54,7 +58,7 @@ def sim(
     ] = False,
     seeds: Annotated[int, typer.Option(help="With --swarm: how many worlds.")] = 100,
     seed_start: Annotated[int, typer.Option(help="With --swarm: the first world's seed.")] = 0,
-    jobs: Annotated[int, typer.Option(help="With --swarm: processes at work.")] = 0,
+    jobs: Annotated[int, typer.Option(help="With --swarm: processes at work; 0 is one per core.")] = 0,
     world: Annotated[int | None, typer.Option(help="Replay one random world of the swarm by its seed.")] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="table, json or jsonl (the trace).")] = "table",
 ) -> None:

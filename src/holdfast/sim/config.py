@@ -96,16 +96,22 @@ class WorldConfig:
 
     def describe(self) -> list[str]:
         """The configuration as lines for people."""
-        net = self.network
         lines = [
             f"seed {self.seed}: {len(self.members)} members, "
             + ", ".join(f"{name} with {count} partitions" for name, count in self.topics)
             + f", {self.duration_ms / 1000:g} s"
-            + (", then healed" if self.heals else ""),
-            f"network: {net.delay_ms:g} ms + {net.jitter_ms:g} ms jitter, loss {net.loss:.1%}, "
-            f"duplicates {net.duplicate:.1%}; broker: initial delay {self.initial_delay_ms:g} ms, "
-            f"append {self.append_ms:g} ms, dies on append {self.crash_on_append:.1%}",
+            + (", then healed" if self.heals else "")
         ]
+        net = self.network
+        if self.heals:
+            lines.append(
+                f"network: {net.delay_ms:g} ms + {net.jitter_ms:g} ms jitter, loss {net.loss:.1%}, duplicates "
+                f"{net.duplicate:.1%}, requests time out after {self.request_timeout_ms:g} ms"
+            )
+            lines.append(
+                f"broker: initial delay {self.initial_delay_ms:g} ms, append {self.append_ms:g} ms, "
+                f"dies on append {self.crash_on_append:.1%}; topics are looked at every {self.metadata_ms:g} ms"
+            )
         lines += [f"  {_member_line(member)}" for member in self.members]
         lines += [f"  {happening}" for happening in sorted(self.happenings, key=lambda h: (h.at_ms, str(h)))]
         return lines

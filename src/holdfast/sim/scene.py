@@ -100,8 +100,9 @@ def axis(label: int, slices: int, end_ms: float, happenings: Sequence[TraceRecor
         marks[min(slices - 1, int(record.at / end_ms * slices))] = "▲"
     ruler = [" "] * (slices + 8)
     every = max(1, round(slices / 8))
+    digits = 0 if end_ms * every / slices >= 2_000 else 1
     for column in range(0, slices, every):
-        for offset, char in enumerate(f"{column * end_ms / slices / 1000:.0f}s"):
+        for offset, char in enumerate(f"{column * end_ms / slices / 1000:.{digits}f}s"):
             ruler[column + offset] = char
     words = "   ".join(str(record.data.get("what", "")) for record in happenings)
     text = Text(" " * (label + 1) + "".join(marks) + "\n", style="yellow")
@@ -148,7 +149,7 @@ def duration(ms: float) -> str:
 
 def print_summary(console: Console, result: WorldResult, summary: Summary) -> None:
     console.print(
-        f"{summary.rounds} rounds; paused by rebalances: {duration(summary.rebalanced_ms)} in all, longest "
+        f"{summary.rounds} round{'' if summary.rounds == 1 else 's'}; paused by rebalances: {duration(summary.rebalanced_ms)} in all, longest "
         f"{duration(summary.rebalanced_longest_ms)}, {summary.paused_partitions} partitions, {summary.needless} times "
         f"taken and given back; without processing for any reason: {duration(summary.dark_ms)}"
     )
