@@ -148,8 +148,9 @@ def duration(ms: float) -> str:
 
 
 def print_summary(console: Console, result: WorldResult, summary: Summary) -> None:
+    rounds = "1 round" if summary.rounds == 1 else f"{summary.rounds} rounds"
     console.print(
-        f"{summary.rounds} round{'' if summary.rounds == 1 else 's'}; paused by rebalances: {duration(summary.rebalanced_ms)} in all, longest "
+        f"{rounds}; paused by rebalances: {duration(summary.rebalanced_ms)} in all, longest "
         f"{duration(summary.rebalanced_longest_ms)}, {summary.paused_partitions} partitions, {summary.needless} times "
         f"taken and given back; without processing for any reason: {duration(summary.dark_ms)}"
     )
