@@ -6,6 +6,8 @@ import threading
 import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from raw_client import RawClient, batch
@@ -106,15 +108,75 @@ def test_what_can_t_be_stored_is_refused_and_nothing_is_stored(
 
 
 def test_a_disk_that_does_not_sync_acknowledges_nothing(tmp_path: Path) -> None:
-    def refuse() -> None:
+    def refuse(taken: object) -> None:
         raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "The disk refused.", "Look at it.")
 
     with Broker(data=tmp_path / "data", flush="always") as broker, RawClient(broker) as client:
         broker.topics.create("orders", 1)
         assert produced(client.produce("orders", [b"a"])).error == 0
-        broker.call(lambda state: setattr(state.store, "commit", refuse))
+        broker.call(lambda state: setattr(state.store, "finish_sync", refuse))
 
         assert produced(client.produce("orders", [b"b"])).error == ErrorCode.KAFKA_STORAGE_ERROR
+        client.produce("orders", [b"c"], acks=0)
+        assert client.ask(Api.API_VERSIONS, version=0).error_code == 0, "acks=0 is not answered, whatever happens"
+
+
+def test_appends_that_come_during_a_sync_share_the_next(tmp_path: Path) -> None:
+    """Group commit: while the first sync is held up, three producers append; one more sync serves them all."""
+    rounds: list[object] = []
+    gate = threading.Event()
+    with Broker(data=tmp_path / "data", flush="always") as broker:
+        broker.topics.create("orders", 4)
+        broker.call(lambda state: _watch_syncs(state, rounds, gate))
+        clients = [RawClient(broker) for _ in range(4)]
+        threads = [
+            threading.Thread(target=client.produce, args=("orders", [b"x"]), kwargs={"partition": number})
+            for number, client in enumerate(clients)
+        ]
+        threads[0].start()
+        _wait_for(lambda: len(rounds) == 1)
+        for thread in threads[1:]:
+            thread.start()
+        _wait_for(lambda: broker.topics.count("orders") == 4)
+        assert clients[0].socket is not None and all(thread.is_alive() for thread in threads), "nobody is answered yet"
+        gate.set()
+        for thread in threads:
+            thread.join(20)
+        for client in clients:
+            client.socket.close()
+
+    assert len(rounds) == 2
+
+
+def _watch_syncs(state: Any, rounds: list[object], gate: threading.Event) -> None:
+    take = state.store.take_sync
+
+    def taken() -> Any:
+        found = take()
+        if found is not None:
+            rounds.append(found)
+            run = found.run
+            found = SimpleNamespace(run=lambda: (gate.wait(20), run())[1])
+        return found
+
+    state.store.take_sync = taken
+
+
+def test_records_synced_after_their_producer_left_still_wake_a_fetch(tmp_path: Path) -> None:
+    rounds: list[object] = []
+    gate = threading.Event()
+    with Broker(data=tmp_path / "data", flush="always") as broker, RawClient(broker) as reader:
+        broker.topics.create("orders", 2)
+        reader.send_fetch(fetch_request(0, max_wait_ms=LONG_WAIT_MS))
+        _wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
+        broker.call(lambda state: _watch_syncs(state, rounds, gate))
+        with RawClient(broker) as producer:
+            producer.produce("orders", [b"x"], acks=0)
+            _wait_for(lambda: len(rounds) == 1)
+        _wait_for(lambda: broker.connections() == 1)
+        gate.set()
+
+        assert len(reader.receive()) > 61
 
 
 def test_a_retry_of_an_idempotent_producer_is_stored_once(broker: Broker) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from holdfast.broker.clock import Clock
 from holdfast.broker.exchange import Exchange
+from holdfast.broker.flusher import Flusher
 from holdfast.broker.groups import Groups
 from holdfast.broker.limits import Limits
 from holdfast.broker.security.rules import Operation, Resource, Rules
@@ -59,6 +60,7 @@ class State:
         self.rules: Rules = users.rules
         self.unsent_bytes = unsent_bytes
         self.waiting = Waiting()
+        self.flusher = Flusher(store)
         self.nodes: tuple[Node, ...] = ()
         """Set once the listeners know their ports."""
         self.cluster_id = base64.urlsafe_b64encode(store.cluster_id.bytes).decode().rstrip("=")

@@ -8,7 +8,9 @@ Not implemented: transactions.
 
 from __future__ import annotations
 
-from holdfast.broker.exchange import SILENT, Body, Exchange, Parts, Result
+from dataclasses import replace
+
+from holdfast.broker.exchange import PARKED, SILENT, Body, Exchange, Parts, Result
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
@@ -40,12 +42,39 @@ def handle(exchange: Exchange, state: State) -> Result:
     if request.transactional_id is not None:
         return refuse(exchange, ErrorCode.INVALID_REQUEST)
     topics = tuple(_topic(exchange, state, topic) for topic in request.topics)
-    try:
-        state.store.commit()
-    except StorageError as error:
-        return refuse(exchange, error.error)
-    _wake(state, request, topics)
-    return SILENT if request.acks == 0 else _encoded(exchange, ProduceResponse(topics=topics))
+    if not state.flusher.needed:
+        _wake(state, request, topics)
+        return _answer(exchange, topics)
+
+    def synced(error: StorageError | None) -> None:
+        if error is None:
+            _wake(state, request, topics)
+            exchange.resume(lambda: _answer(exchange, topics))
+        else:
+            exchange.resume(lambda: _answer(exchange, _not_synced(topics, error)))
+
+    state.flusher.after_sync(synced)
+    return PARKED
+
+
+def _answer(exchange: Exchange, topics: tuple[ProducedTopic, ...]) -> Result:
+    return SILENT if exchange.body.acks == 0 else _encoded(exchange, ProduceResponse(topics=topics))
+
+
+def _not_synced(topics: tuple[ProducedTopic, ...], error: StorageError) -> tuple[ProducedTopic, ...]:
+    """What was refused before keeps its reason; what was appended is not acknowledged."""
+    return tuple(
+        replace(
+            topic,
+            partitions=tuple(
+                each
+                if each.error
+                else ProducedPartition(partition=each.partition, error=error.error, error_message=error.what)
+                for each in topic.partitions
+            ),
+        )
+        for topic in topics
+    )
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
