@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from holdfast.assign.kernels import Kernel
 from holdfast.assign.order import hash_map_order
 from holdfast.assign.racks import RackColumns
-from holdfast.assign.spread import keep_spread
+from holdfast.assign.spread import beyond
 
 Ints = NDArray[np.int64]
 Owners = NDArray[np.int32]
@@ -39,9 +39,9 @@ def plan_equal(
     if racks is not None:
         held = np.flatnonzero(target >= 0)
         target[held[racks.far[racks.kind[held], target[held]] > 0]] = -1
-    counts = np.bincount(target[target >= 0], minlength=len(members))
+    counts = np.bincount(target + 1, minlength=len(members) + 1)[1:]
     share, under, exact = _shares(members, counts, smaller, larger_count)
-    keep_spread(target, share, topic, partition)
+    target[beyond(target, counts, share, topic, partition)] = -1
     counts = np.minimum(counts, share)
     larger_left = larger_count - int(np.count_nonzero(counts > smaller))
     if racks is not None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 
 def utf16(text: str) -> bytes:
     """A key that sorts as Java's String.compareTo does. Lone surrogates are allowed: ids come from strangers."""
@@ -39,11 +41,16 @@ def hash_map_order(members: Sequence[str]) -> list[int]:
     capacity = 16
     while len(members) > capacity * 3 // 4:
         capacity *= 2
-    buckets = []
-    for member in members:
-        units = member.encode("utf-16-be", "surrogatepass")
-        value = 0
-        for at in range(0, len(units), 2):
-            value = (31 * value + (units[at] << 8) + units[at + 1]) & 0xFFFFFFFF
-        buckets.append((value ^ (value >> 16)) & (capacity - 1))
-    return sorted(range(len(members)), key=lambda position: (buckets[position], position))
+    buckets = np.zeros(len(members), np.int64)
+    by_length: dict[int, list[int]] = {}
+    encoded = [utf16(member) for member in members]
+    for position, text in enumerate(encoded):
+        by_length.setdefault(len(text), []).append(position)
+    for length, positions in by_length.items():
+        joined = b"".join(encoded[position] for position in positions)
+        units = np.frombuffer(joined, ">u2").reshape(len(positions), length // 2).astype(np.int64)
+        value = np.zeros(len(positions), np.int64)
+        for column in range(length // 2):
+            value = (31 * value + units[:, column]) & 0xFFFFFFFF
+        buckets[positions] = (value ^ (value >> 16)) & (capacity - 1)
+    return [int(position) for position in np.argsort(buckets, kind="stable")]

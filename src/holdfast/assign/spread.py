@@ -6,26 +6,27 @@ By (topic, partition) a shrinking member would lose whole topics, and each topic
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
 
-def keep_spread(target: NDArray[np.int32], share: Ints, topic: NDArray[np.int32], partition: Ints) -> None:
-    """Free (set to -1) what each member holds beyond its share."""
-    held = np.flatnonzero(target >= 0)
-    target[held[beyond(target[held].astype(np.int64), share, topic[held], partition[held])]] = -1
+def beyond(
+    holder: NDArray[np.integer[Any]], counts: Ints, share: Ints, topic: NDArray[np.int32], partition: Ints
+) -> Ints:
+    """Positions of what does not fit: per holder the first `share[holder]` in order of (partition, topic) stay.
 
-
-def beyond(holder: Ints, share: Ints, topic: NDArray[np.int32], partition: Ints) -> Ints:
-    """Positions of what does not fit: per holder the first `share[holder]` in order of (partition, topic) stay."""
-    counts = np.bincount(holder, minlength=len(share))
-    crowded = np.flatnonzero((counts > share)[holder])
+    `counts` is how much each holder has; a holder of -1 is nobody, and has nothing to give up.
+    """
+    crowded = np.flatnonzero(np.append(counts > share, False)[holder])
     if len(crowded) == 0:
         return crowded
     who = holder[crowded]
     order = np.lexsort((topic[crowded], partition[crowded], who))
     who = who[order]
     starts = np.searchsorted(who, who, side="left")
-    return crowded[order[np.arange(len(who)) - starts >= share[who]]]
+    gone: Ints = crowded[order[np.arange(len(who)) - starts >= share[who]]]
+    return gone

@@ -36,9 +36,10 @@ def plan_sticky(
     row, wants = may_have(columns, draining)
     topic = columns.topic_of()
     partition = np.arange(columns.size, dtype=np.int64) - columns.first[topic]
-    owner = np.where(columns.tied == 0, columns.owner, -1)
-    held = np.flatnonzero(owner >= 0)
-    owner[held[~wants[row[owner[held]], topic[held]]]] = -1
+    owner = np.where(columns.tied == 0, columns.owner, np.int32(-1))
+    if not wants.all():
+        held = np.flatnonzero(owner >= 0)
+        owner[held[~wants[row[owner[held]], topic[held]]]] = -1
     racks = rack_columns(cluster, columns.topics, columns.racks, prefer=prefer_racks)
     active = np.flatnonzero(np.any(wants, axis=1)[row])
     used = np.unique(row[active])
@@ -65,9 +66,10 @@ def _plan_equal(
     racks: RackColumns | None,
 ) -> Owners:
     """Java's plan for the members that want anything; with racks, only if it is as good as the best."""
-    position = np.full(len(members) + 1, -1, np.int32)  # the last entry keeps "nobody" nobody
-    position[active] = np.arange(len(active), dtype=np.int32)
-    owner = position[owner]
+    if len(active) < len(members):
+        position = np.full(len(members) + 1, -1, np.int32)  # the last entry keeps "nobody" nobody
+        position[active] = np.arange(len(active), dtype=np.int32)
+        owner = position[owner]
     if racks is not None:
         racks = RackColumns(racks.kind, racks.far[:, active], racks.near[:, active])
     target = plan_equal([members[m] for m in active], owner, topic, partition, racks)
@@ -76,7 +78,7 @@ def _plan_equal(
         best = _plan_differing(len(active), row, wants, owner, topic, partition, racks)
         if _cost(best, owner, racks) < _cost(target, owner, racks):
             target = best
-    return active.astype(np.int32)[target]
+    return target if len(active) == len(members) else active.astype(np.int32)[target]
 
 
 def _at_best(target: Owners, owner: Owners, racks: RackColumns) -> bool:
@@ -107,7 +109,7 @@ def _plan_differing(
     target = owner.copy()
     held = np.flatnonzero(owner >= 0)
     edge = _edges(network, group[held], owner[held])
-    gone = held[beyond(edge, x, topic[held], partition[held])]
+    gone = held[beyond(edge, network.own, x, topic[held], partition[held])]
     target[gone] = -1
     free = np.flatnonzero(target < 0)
     free = free[np.argsort(group[free], kind="stable")]
