@@ -109,7 +109,7 @@ def _committed(port: int) -> int:
     consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{port}", "group.id": GROUP})
     found = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)[0].offset
     consumer.close()
-    return int(found)
+    return max(int(found), -1)  # librdkafka says -1001 for none
 
 
 def _stored(port: int) -> dict[bytes, list[tuple[int, int]]]:

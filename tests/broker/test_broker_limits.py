@@ -152,15 +152,14 @@ def test_requests_in_flight_are_bounded_and_whoever_waits_is_served_when_there_i
     with Broker(limits=limits) as broker:
         broker.topics.create("orders", 1, configs={"max.message.bytes": str(3 * MIB)})
         with RawClient(broker) as first, RawClient(broker) as second:
-            big = b"x" * (2 * MIB - 200_000)
-            first.send(struct.pack(">i", 2 * MIB) + big)
+            unfinished = struct.pack(">i", 2 * MIB) + b"x" * (2 * MIB - 200_000)
+            first.send(unfinished)
             wait_for(lambda: _in_flight(broker) > 1 * MIB)
-            second.socket.setblocking(False)
-            _fill(second.socket, struct.pack(">i", 2 * MIB) + big)
+            sent = _fill(second.socket, unfinished)
             assert _in_flight(broker) <= limits.max_bytes_in_flight
             first.socket.close()
             wait_for(lambda: broker.connections() == 1)
-            _fill(second.socket, big)
+            second.send(unfinished[sent:])
             wait_for(lambda: _in_flight(broker) >= 2 * MIB)
 
 
@@ -169,8 +168,9 @@ def _in_flight(broker: Broker) -> int:
     return broker.call(lambda state: running.server.bytes_in_flight)
 
 
-def _fill(into: socket.socket, data: bytes) -> None:
-    """Send what the other side takes; stop when it takes no more."""
+def _fill(into: socket.socket, data: bytes) -> int:
+    """Send what the other side takes; stop when it takes no more. Returns how much that was."""
+    into.setblocking(False)
     sent = 0
     quiet_since = time.monotonic()
     while sent < len(data) and time.monotonic() - quiet_since < 0.3:
@@ -179,6 +179,8 @@ def _fill(into: socket.socket, data: bytes) -> None:
             quiet_since = time.monotonic()
         except BlockingIOError:
             time.sleep(0.005)
+    into.settimeout(20)
+    return sent
 
 
 def test_a_large_buffer_is_given_back_when_its_connection_falls_silent() -> None:
