@@ -19,15 +19,15 @@ run: setup ## play the scene: eager beside cooperative
 	@$(BIN)/holdfast sim --compare --members 4 --partitions 6 --seed 7 --event join@10s,crash:c0@20s,hang:c1@35s
 
 # Two at a time where tests are alone with themselves; one by one where they start a Kafka, a JVM or Spark.
-ALONE := not java and not kafka and not spark and not browser and not nightly
+OTHERS := java or kafka or spark or browser or slow
 
 test: fast kafka-jars ## everything CI runs
-	@echo "[test] with Java, Apache Kafka and Spark"
-	@$(BIN)/python -m pytest -m "(java or kafka or spark or browser) and not nightly"
+	@echo "[test] with Java, Apache Kafka and other real clients"
+	@$(BIN)/python -m pytest -m "($(OTHERS)) and not nightly"
 
 fast: setup lint types contracts ## what needs no Java, Kafka or Spark: about a minute and a half
 	@echo "[test] without Java, Kafka or Spark"
-	@$(BIN)/python -m pytest -n 2 -m "$(ALONE)"
+	@$(BIN)/python -m pytest -n 2 -m "not ($(OTHERS) or nightly)"
 
 nightly: setup kafka-jars ## the long forms of the tests: fuzzing, kill -9 rounds, large swarms
 	@$(BIN)/python -m pytest -m nightly
