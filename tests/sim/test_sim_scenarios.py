@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from holdfast.model import TopicPartition, TraceRecord
-from holdfast.sim.config import WorldConfig
+from holdfast.sim.config import Happening, WorldConfig
 from holdfast.sim.scenarios import half_migrated, hung_consumer, one_change, rolling_deploy, scene_config
 from holdfast.sim.timeline import Gap, Timeline, summarise, timeline
 from holdfast.sim.world import World, WorldResult
@@ -144,6 +145,25 @@ def test_a_handover_loses_and_repeats_nothing() -> None:
     for partition in (9, 10, 11):
         before, after = line.stretches[TopicPartition("orders", partition)]
         assert before.end == after.first, "the next owner starts where the last one stopped"
+
+
+# An application that hangs while others hand over
+
+
+def joined_beside_a_hung_one(responsive_ms: float | None) -> list[Gap]:
+    config = one_change("join", responsive_ms=responsive_ms)
+    hung = Happening(at_ms=10_000.0, kind="hang", target="c1", lasts_ms=50_000.0)
+    _, line = play(replace(config, happenings=(hung, *config.happenings), duration_ms=70_000.0))
+    return [gap for gap in line.gaps() if gap.cause == "revoked"]
+
+
+def test_a_hung_application_does_not_keep_the_partitions_of_others_dark() -> None:
+    """Symptom: one member joined while another's application hung; two partitions of healthy members stood still for
+    47 s, as long as the hang. Cause: the hung one's member took part in the first half of the round by itself, so that
+    the others revoked; the second half waited for its listener. Now it takes part when its application polls.
+    """
+    assert {gap.ms for gap in joined_beside_a_hung_one(1_000.0)} == {21.0}
+    assert max(gap.ms for gap in joined_beside_a_hung_one(None)) > 45_000, "what it costs to join in any case"
 
 
 # Groups in the middle of a migration

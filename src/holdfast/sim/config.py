@@ -43,6 +43,8 @@ class MemberPlan:
     instant_rejoin: bool = True
     hand_over_offsets: bool = True
     hot_heartbeats: bool = True
+    responsive_ms: float | None = 1_000.0
+    """How lately its application must have polled for it to take part in a round; None joins at once."""
     pokes: bool = False
     """Whether members poke each other: a datagram that makes them ask the coordinator at once."""
 

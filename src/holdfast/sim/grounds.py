@@ -31,8 +31,13 @@ PROVING_GROUND = WorldConfig(
 )
 """Joins, a zombie, a broker that dies, a hung application, a leave, a crash."""
 
-WAITING_GROUND = replace(PROVING_GROUND, members=_members(3, instant_rejoin=False, hot_heartbeats=False))
-"""The same without instant rejoins: whoever revoked has to start the next round."""
+WAITING_GROUND = replace(
+    PROVING_GROUND,
+    members=_members(3, instant_rejoin=False, hot_heartbeats=False),
+    happenings=parse_happenings("join@3s,join@6s"),
+    duration_ms=12_000,
+)
+"""Without instant rejoins: whoever revoked has to start the next round."""
 
 STATIC_GROUND = WorldConfig(
     members=_members(3, instance_id="yes", commit_interval_ms=500.0),

@@ -394,5 +394,6 @@ def _member_config(plan: MemberPlan, incarnation: int) -> MemberConfig:
         instant_rejoin=ours and plan.instant_rejoin,
         hand_over_offsets=ours and plan.hand_over_offsets,
         hot_heartbeats=ours and plan.hot_heartbeats,
+        responsive_ms=plan.responsive_ms,
     )
     return replace(config, endpoint=Endpoint(plan.name, POKE_PORT + incarnation)) if ours and plan.pokes else config

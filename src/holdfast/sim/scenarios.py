@@ -95,7 +95,7 @@ def rolling_deploy(*, static: bool, assignor: str = "cooperative-sticky") -> Wor
     )
 
 
-def one_change(event: str, **options: bool | float | tuple[str, ...]) -> WorldConfig:
+def one_change(event: str, **options: bool | float | tuple[str, ...] | None) -> WorldConfig:
     """Three members with Kafka's default heartbeat on twelve partitions; one thing happens, 1 s after a tick."""
     common = MemberPlan(name="", session_timeout_ms=45_000, max_poll_interval_ms=300_000)
     plans = tuple(replace(common, name=f"c{number}", **options) for number in range(3))  # type: ignore[arg-type]  # options of a MemberPlan

@@ -108,6 +108,7 @@ def _random_member(
         foreign=random.random() < foreign,
         instant_rejoin=random.random() < 0.9,
         hand_over_offsets=random.random() < 0.9,
+        responsive_ms=random.choice((None, max_poll / 2.0)),
         pokes=random.random() < 0.3,
     )
 

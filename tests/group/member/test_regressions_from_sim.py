@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from driven import Driven, Lost, Revoked, tps
 
-from holdfast.group.member import Assigned, Close, CommitAnswered, JoinAnswered, MetadataChanged, Phase, Poke, Tick
+from holdfast.group.member import (
+    Assigned,
+    Close,
+    CommitAnswered,
+    JoinAnswered,
+    MetadataChanged,
+    Phase,
+    Poke,
+    Polled,
+    Tick,
+)
 from holdfast.group.messages import JoinAnswer, LeaveRequest
 from holdfast.group.user_data import Endpoint, LeaderNote, MemberNote, read_member_note
 from holdfast.model import ClusterView, ErrorCode, Membership, RebalanceProtocol, TopicPartition, TopicView
@@ -171,3 +181,34 @@ def test_a_static_member_that_missed_nothing_keeps_what_it_has() -> None:
     member.answer_join(generation=4)
     assert member.phase is Phase.SYNCING
     assert member.calls() == []
+
+
+def test_a_member_whose_application_does_not_poll_waits_with_its_join() -> None:
+    """Symptom: healthy members' partitions stood still for as long as another one's application hung. Cause: its member
+    took part in the first half of a round, for which others revoked, and could not finish the second without its
+    listener. With `responsive_ms` it joins when the application polls; until then nobody has revoked anything.
+    """
+    member = Driven(settings={"responsive_ms": 1_000.0, "max_poll_interval_ms": 30_000}).stable_with("orders-0")
+    beat(member).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert member.phase is Phase.STABLE and member.joins() == []
+    assert member.deadline == member.now, "the driver is asked for news of polls at once"
+    member.feed(Tick())
+    assert member.joins() == [] and member.deadline == member.now + 50.0
+    member.feed(Polled(), after_ms=20.0)
+    assert member.deadline == member.now
+    member.feed(Tick())
+    assert len(member.joins()) == 1
+
+
+def test_a_member_that_waits_for_a_poll_is_still_evicted_in_time() -> None:
+    member = Driven(settings={"responsive_ms": 1_000.0, "max_poll_interval_ms": 30_000}).stable_with("orders-0")
+    beat(member).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    member.feed(Tick(), after_ms=27_000.0)
+    assert member.phase is Phase.EVICTED
+
+
+def test_a_member_whose_application_polls_joins_at_once() -> None:
+    member = Driven(settings={"responsive_ms": 1_000.0}).stable_with("orders-0")
+    member.feed(Polled(), after_ms=2_500.0)
+    member.feed(Tick(), after_ms=500.0).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert len(member.joins()) == 1

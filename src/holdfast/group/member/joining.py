@@ -104,7 +104,7 @@ def lose_membership(turn: Turn, error: ErrorCode) -> None:
 def prepare(turn: Turn, reason: str) -> None:
     """The step before a join: give up what must be given up, then join. Runs also in mid-round (KAFKA-12983)."""
     state = turn.state
-    turn.set(join_reason=reason, rejoin=None, leave_at=None)
+    turn.set(join_reason=reason, rejoin=None, leave_at=None, look_at=None)
     turn.trace("rejoin", cause=reason, owned=as_value(state.owned))
     calls = _before_joining(state)
     if not calls:

@@ -36,7 +36,7 @@ def _leave(turn: Turn) -> None:
     state = turn.state
     listening = state.pending is not None and state.phase in LISTENING
     pending = state.pending if listening else None
-    turn.set(phase=Phase.LEAVING, rejoin=None, leave_at=None, retry_at=None, pending=pending)
+    turn.set(phase=Phase.LEAVING, rejoin=None, leave_at=None, look_at=None, retry_at=None, pending=pending)
     if listening:  # first the calls under way; what is owned after them goes then, and only then (let_go)
         return
     if not state.owned:
@@ -167,6 +167,7 @@ def evict(turn: Turn) -> None:
         next_heartbeat_at=None,
         next_hot_at=None,
         retry_at=None,
+        look_at=None,
         leader=False,
     )
 

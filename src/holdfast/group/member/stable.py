@@ -26,6 +26,9 @@ BUSY = frozenset({Phase.PREPARING, Phase.JOINING, Phase.PLANNING, Phase.SYNCING,
 HEARTBEATING = frozenset({Phase.PREPARING, Phase.PLANNING, Phase.SYNCING, Phase.APPLYING, Phase.STABLE, Phase.LEAVING})
 MUST_POLL = BUSY | {Phase.STABLE}
 
+LOOK_MS = 50.0
+"""How often we look for a poll while a round waits for it: what it adds to a round's first half, which stops nobody."""
+
 POKE_SPACING_MS = 10.0
 """Pokes make us ask the coordinator at most this often, whoever sends them."""
 
@@ -41,8 +44,8 @@ def next_deadline(state: MemberState) -> float | None:
         times += [t for t in (state.next_heartbeat_at, state.next_hot_at) if t is not None]
     if state.phase in MUST_POLL:
         times.append(state.last_polled_at + state.config.max_poll_interval_ms)
-    if state.phase is Phase.STABLE and state.leave_at is not None:
-        times.append(state.leave_at)
+    if state.phase is Phase.STABLE:
+        times += [t for t in (state.leave_at, state.look_at) if t is not None]
     return min(times, default=None)
 
 
@@ -52,6 +55,8 @@ def tick(turn: Turn, _event: object) -> None:
         evict(turn)
     elif state.phase is Phase.STABLE and state.leave_at is not None and turn.now >= state.leave_at:
         leave_aligned(turn)
+    elif state.phase is Phase.STABLE and state.look_at is not None and turn.now >= state.look_at:
+        _join_when_polled(turn, state.rejoin or "")
     elif state.phase is Phase.JOINING and state.retry_at is not None and turn.now >= state.retry_at:
         retry_join(turn)
     elif state.phase in HEARTBEATING and state.membership.joined:
@@ -84,7 +89,7 @@ def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
     elif error is ErrorCode.REBALANCE_IN_PROGRESS:  # 1c
         turn.set(last_heard_at=turn.now)
         if state.phase is Phase.STABLE:
-            prepare(turn, state.rejoin or "the group is rebalancing")
+            _join_when_polled(turn, state.rejoin or "the group is rebalancing", now=True)
         elif state.phase is Phase.APPLYING and state.rejoin is None:
             turn.set(rejoin="the group is rebalancing")
     elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):  # 1d
@@ -96,6 +101,22 @@ def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
         turn.set(next_heartbeat_at=turn.now + state.config.retry_backoff_ms)
     else:
         turn.fail(fatal_error(error))
+
+
+def _join_when_polled(turn: Turn, reason: str, *, now: bool = False) -> None:
+    """Take part in the round, if the application is there to give up what it costs; else look again, and again.
+
+    The first look is at once: a driver tells of polls when it ticks.
+    """
+    state = turn.state
+    limit = state.config.responsive_ms
+    if limit is None or turn.now - state.last_polled_at <= limit:
+        turn.set(look_at=None)
+        prepare(turn, reason)
+        return
+    if state.rejoin is None:
+        turn.trace("waiting-for-poll", cause=f"no poll for {turn.now - state.last_polled_at:.0f} ms")
+    turn.set(rejoin=reason, look_at=turn.now if now and state.look_at is None else turn.now + LOOK_MS)
 
 
 def _membership_refused(turn: Turn, error: ErrorCode) -> None:
@@ -156,6 +177,8 @@ def group_sized(turn: Turn, event: GroupSized) -> None:
 
 def polled(turn: Turn, _event: object) -> None:
     turn.set(last_polled_at=turn.now)
+    if turn.state.phase is Phase.STABLE and turn.state.look_at is not None:
+        turn.set(look_at=turn.now)
 
 
 def subscribe_first(turn: Turn, event: Subscribe) -> None:
@@ -200,6 +223,6 @@ def enforce(turn: Turn, event: Enforce) -> None:
 
 def _want_round(turn: Turn, reason: str) -> None:
     if turn.state.phase is Phase.STABLE:
-        prepare(turn, reason)
+        _join_when_polled(turn, reason, now=True)
     elif turn.state.phase in BUSY:
         turn.set(rejoin=reason)

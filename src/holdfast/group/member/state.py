@@ -116,6 +116,12 @@ class MemberConfig:
     """Heartbeat quickly for a while after a round under a leader that can't mark."""
     endpoint: Endpoint | None = None
     """Where a poke reaches us."""
+    responsive_ms: float | None = None
+    """Take part in a round only while the application has polled within this time; wait for its poll otherwise.
+
+    A round has two halves: what is revoked in the first stands still until the second, which needs everybody's listener
+    to return. An application that hangs would keep others' partitions dark for as long as it hangs. None joins at once.
+    """
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -151,6 +157,8 @@ class MemberState:
     """Serial of the heartbeat under way."""
     retry_at: float | None = None
     """When a join that failed is sent again."""
+    look_at: float | None = None
+    """When to look again whether the application polls, so that a round can be joined that is owed."""
     next_phase_owned: frozenset[TopicPartition] = frozenset()
     """What will be owned once the listener has returned."""
 
