@@ -22,43 +22,38 @@ Ints = NDArray[np.int64]
 
 def encode_all(
     assigned: NDArray[np.int32], members: int, topics: Sequence[str], first: Ints, topic_of: NDArray[np.int32]
-) -> list[bytes]:
+) -> list[memoryview]:
     """Per member the bytes up to its user data. `assigned` is -1 where a partition goes to nobody this round."""
     encoded = [topic.encode(errors="surrogatepass") for topic in topics]
     names = b"".join(struct.pack(">H", len(name)) + name for name in encoded)
     name_starts = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([2 + len(name) for name in encoded], out=name_starts[1:])
-    counts = np.zeros(members + 1, np.int64)
-    sizes, entries, last = (np.zeros(members, np.int64) for _ in range(3))
-    measure(assigned, topic_of, name_starts, counts, sizes, entries, last, work=4 * len(assigned) + members)
+    sizes, entries, last, counted, spots = (np.zeros(members, np.int64) for _ in range(5))
+    measure(assigned, topic_of, name_starts, sizes, entries, last, work=4 * len(assigned) + members)
     ends = np.cumsum(sizes)
-    buffer = bytearray(int(sizes.sum()))
-    order = np.empty(int(counts[-1]), np.int64)
+    buffer = np.empty(int(sizes.sum()), np.uint8)  # numpy asks for huge pages, which saves page faults
     write(
-        assigned, topic_of, first, names, name_starts, counts, ends - sizes, entries, order, buffer,
+        assigned, topic_of, first, names, name_starts, ends - sizes, entries, last, counted, spots, buffer,
         ASSIGNMENT_VERSION, work=len(buffer) + 8 * len(assigned),
     )  # fmt: skip
-    view = memoryview(buffer)
-    return [bytes(view[end - size : end]) for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
+    view = buffer.data
+    return [view[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
 
 
-def _measure(assigned: Any, topic_of: Any, name_starts: Any, counts: Any, sizes: Any, entries: Any, last: Any) -> None:
-    """How many partitions, topics and bytes each member gets. Afterwards `counts[m]` is where m's partitions start."""
+def _measure(assigned: Any, topic_of: Any, name_starts: Any, sizes: Any, entries: Any, last: Any) -> None:
+    """How many topics and bytes each member gets."""
     for m in range(len(sizes)):
         sizes[m] = 6
         last[m] = -1
     for pid in range(len(assigned)):
         m = assigned[pid]
         if m >= 0:
-            counts[m + 1] += 1
             sizes[m] += 4
             topic = topic_of[pid]
             if last[m] != topic:
                 last[m] = topic
                 entries[m] += 1
                 sizes[m] += 4 + name_starts[topic + 1] - name_starts[topic]
-    for m in range(len(sizes)):
-        counts[m + 1] += counts[m]
 
 
 def _write(
@@ -67,55 +62,56 @@ def _write(
     first: Any,
     names: Any,
     name_starts: Any,
-    starts: Any,
-    offsets: Any,
+    at: Any,
     entries: Any,
-    order: Any,
+    last: Any,
+    counted: Any,
+    spots: Any,
     out: Any,
     version: Any,
 ) -> None:
-    """Sort the partitions by member, keeping their order, and write each member's bytes in one sweep."""
+    """Every partition behind what its member has so far: `at` says where. Partitions come sorted, so each topic is
+    opened once for each member; `spots` says where its count stands and `counted` what it is."""
+    for m in range(len(at)):
+        head = at[m]
+        count = entries[m]
+        out[head] = version >> 8
+        out[head + 1] = version & 255
+        out[head + 2] = count >> 24
+        out[head + 3] = (count >> 16) & 255
+        out[head + 4] = (count >> 8) & 255
+        out[head + 5] = count & 255
+        at[m] = head + 6
+        last[m] = -1
     for pid in range(len(assigned)):
         m = assigned[pid]
-        if m >= 0:
-            order[starts[m]] = pid
-            starts[m] += 1
-    begin = 0
-    for m in range(len(offsets)):
-        at = offsets[m]
-        count = entries[m]
-        out[at] = version >> 8
-        out[at + 1] = version & 255
-        out[at + 2] = count >> 24
-        out[at + 3] = (count >> 16) & 255
-        out[at + 4] = (count >> 8) & 255
-        out[at + 5] = count & 255
-        at += 6
-        spot = begin
-        begin = starts[m]
-        while spot < begin:
-            topic = topic_of[order[spot]]
-            length = name_starts[topic + 1] - name_starts[topic]
-            out[at : at + length] = names[name_starts[topic] : name_starts[topic + 1]]
-            at += length
-            count_at = at
-            at += 4
-            zero = first[topic]
-            stop = first[topic + 1]
-            count = 0
-            while spot < begin and order[spot] < stop:
-                partition = order[spot] - zero
-                out[at] = partition >> 24
-                out[at + 1] = (partition >> 16) & 255
-                out[at + 2] = (partition >> 8) & 255
-                out[at + 3] = partition & 255
-                at += 4
-                count += 1
-                spot += 1
-            out[count_at] = count >> 24
-            out[count_at + 1] = (count >> 16) & 255
-            out[count_at + 2] = (count >> 8) & 255
-            out[count_at + 3] = count & 255
+        if m < 0:
+            continue
+        spot = at[m]
+        topic = topic_of[pid]
+        if last[m] != topic:
+            last[m] = topic
+            source = name_starts[topic]
+            length = name_starts[topic + 1] - source
+            for k in range(length):  # byte by byte: for a few bytes numba's slices cost more than the bytes
+                out[spot + k] = names[source + k]
+            spot += length
+            spots[m] = spot
+            counted[m] = 0
+            spot += 4
+        count = counted[m] + 1
+        counted[m] = count
+        place = spots[m]
+        out[place] = count >> 24
+        out[place + 1] = (count >> 16) & 255
+        out[place + 2] = (count >> 8) & 255
+        out[place + 3] = count & 255
+        partition = pid - first[topic]
+        out[spot] = partition >> 24
+        out[spot + 1] = (partition >> 16) & 255
+        out[spot + 2] = (partition >> 8) & 255
+        out[spot + 3] = partition & 255
+        at[m] = spot + 4
 
 
 measure = Kernel(_measure)

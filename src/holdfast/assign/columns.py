@@ -143,9 +143,12 @@ def _rows(raw: bytes, starts: Ints, topics_end: Ints, version: Ints) -> tuple[In
     rows = np.zeros(len(starts), np.int64)
     names: list[frozenset[str]] = []
     unreadable: set[int] = set()
-    for m, (start, stop) in enumerate(zip(starts.tolist(), topics_end.tolist(), strict=True)):
-        listed = raw[start + 2 : stop] if version[m] >= 0 else b""
-        row = seen.get(listed)
+    row, last = None, b"none so far"
+    spans = zip(starts.tolist(), topics_end.tolist(), version.tolist(), strict=True)
+    for m, (start, stop, number) in enumerate(spans):
+        listed = raw[start + 2 : stop] if number >= 0 else b""
+        if listed != last:  # comparing with the last is cheaper than hashing, and mostly true
+            row, last = seen.get(listed), listed
         if row is None:
             row = seen[listed] = len(names)
             found = _topic_names(listed)
@@ -192,23 +195,25 @@ def _tails(
     """Generation and rack, which follow the owned partitions. Marks members whose bytes stop inside a field."""
     generation = np.full(len(ends), NO_GENERATION, np.int64)
     racks: list[str | None] = [None] * len(ends)
-    spans = zip(ends.tolist(), owned_at.tolist(), stops.tolist(), version.tolist(), strict=True)
-    for m, (end, owned, at, number) in enumerate(spans):
+    columns = (ends, owned_at, stops, version, user_data_at)
+    for m, (end, owned, at, number, told_at) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        held = NO_GENERATION
         if number >= 1 and owned < end and at < 0:
             version[m] = -1
         elif number >= 2 and 0 <= at < end:
             if end - at < 4:
                 version[m] = -1
                 continue
-            generation[m] = struct.unpack_from(">i", raw, at)[0]
+            held = struct.unpack_from(">i", raw, at)[0]
             if number >= 3 and at + 4 < end:
                 length = struct.unpack_from(">h", raw, at + 4)[0] if end - at >= 6 else -2
                 if length < -1 or length > end - at - 6:
                     version[m] = -1
                 elif length > 0:
                     racks[m] = raw[at + 6 : at + 6 + length].decode(errors="replace")
-        if generation[m] < 0 and version[m] >= 0:
-            generation[m] = _generation_in_user_data(raw, int(user_data_at[m]))
+        if held < 0 and version[m] >= 0:
+            held = _generation_in_user_data(raw, told_at)
+        generation[m] = held
     return generation, racks
 
 

@@ -17,6 +17,9 @@ from holdfast.model import TopicPartition
 from holdfast.model.consumer_protocol import encode_assignment
 from holdfast.model.subscription import Assignment
 
+NO_USER_DATA = b"\xff\xff\xff\xff"
+"""An int32 length of -1: null."""
+
 
 class Handover(NamedTuple):
     """One partition's way from the member that holds it to the one it settles with."""
@@ -138,7 +141,7 @@ class RoundPlan:
             if member in extra:
                 encoded[member] = encode_assignment(Assignment(partitions=self.assignment[member], user_data=said))
             elif said is None:
-                encoded[member] = body + b"\xff\xff\xff\xff"
+                encoded[member] = b"".join((body, NO_USER_DATA))
             else:
                 encoded[member] = b"".join((body, struct.pack(">i", len(said)), said))
         return encoded
