@@ -14,6 +14,9 @@ from cli_world import Commands, end, fresh
 
 from holdfast.testing import Broker
 
+pytestmark = pytest.mark.slow
+"""Each starts the command as its own process, which takes a second or two."""
+
 RECORDS = 12
 
 

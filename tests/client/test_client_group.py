@@ -27,7 +27,13 @@ class Member:
         self.seen: list[tuple[int, int]] = []
         self.topic = topic
         self.consumer = holdfast.Consumer(
-            {"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest", **settings}
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "heartbeat.interval.ms": 200,  # a first round waits for it; the second one never does
+                **settings,
+            }
         )
         self.consumer.subscribe(
             [topic], on_assign=self._hear("assigned"), on_revoke=self._hear("revoked"), on_lost=self._hear("lost")
@@ -113,6 +119,7 @@ def test_a_drained_member_works_until_it_is_out(group: Callable[..., Member]) ->
     assert "revoked" in {what for what, _ in second.heard}
 
 
+@pytest.mark.slow
 def test_a_member_that_does_not_poll_is_out_and_comes_back_having_lost_everything(
     group: Callable[..., Member], tmp_path: Path
 ) -> None:

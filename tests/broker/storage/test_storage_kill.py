@@ -97,6 +97,7 @@ def rounds(folder: Path, count: int) -> None:
         witness.check(folder)
 
 
+@pytest.mark.slow
 def test_a_killed_writer_loses_nothing_acknowledged_in_15_rounds(tmp_path: Path) -> None:
     rounds(tmp_path, 15)
 

@@ -15,6 +15,8 @@ class MemoryFile:
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         data = self.data
+        if not any(buffers):  # as with a file: writing nothing makes no hole
+            return
         if position > len(data):
             data.extend(bytes(position - len(data)))
         for buffer in buffers:
