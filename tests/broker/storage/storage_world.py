@@ -46,7 +46,7 @@ def resize(data: bytearray, size: int) -> None:
 
 
 def put(data: bytearray, position: int, piece: bytes) -> None:
-    if position > len(data):
+    if piece and position > len(data):
         resize(data, position)
     data[position : position + len(piece)] = piece
 
