@@ -18,12 +18,12 @@ $(VENV)/.ready: requirements.lock pyproject.toml tools/setup.sh
 run: setup ## play the scene: eager beside cooperative
 	@$(BIN)/holdfast sim --compare --members 4 --partitions 6 --seed 7 --event join@10s,crash:c0@20s,hang:c1@35s
 
-# Two at a time where tests are alone with themselves; one by one where they start a Kafka, a JVM or Spark.
+# Two at a time where tests compute; three where they mostly wait for a Kafka, a JVM or another client.
 OTHERS := java or kafka or spark or browser or slow
 
 test: fast kafka-jars ## everything CI runs
 	@echo "[test] with Java, Apache Kafka and other real clients"
-	@$(BIN)/python -m pytest -m "($(OTHERS)) and not nightly"
+	@$(BIN)/python -m pytest -n 3 -m "($(OTHERS)) and not nightly"
 
 fast: setup lint types contracts ## what needs no Java, Kafka or Spark: about a minute and a half
 	@echo "[test] without Java, Kafka or Spark"
