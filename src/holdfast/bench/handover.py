@@ -99,6 +99,10 @@ class Group:
         self.members.remove(member)
         self.gone.append(member)
 
+    def living(self) -> list[Any]:
+        """Logs of those in the group now: a killed member's log does not say that it owns nothing any more."""
+        return [member.log() for member in self.members]
+
     def logs(self) -> list[Any]:
         return [member.log() for member in [*self.gone, *self.members]]
 
@@ -124,13 +128,13 @@ def measure(group: Group, event: Callable[[], None], *, members: int, limit_s: f
     steady_from = time.time() * 1_000
     time.sleep(STEADY_WINDOW_MS / 1_000)
     begin = time.time() * 1_000
-    before = groupcheck.owners_at(group.logs(), begin)
+    before = groupcheck.owners_at(group.living(), begin)
     event()
     group.settle(members, limit_s)
     end = time.time() * 1_000
     time.sleep(0.2)
     logs = group.logs()
-    after = groupcheck.owners_at([log for log in logs if log.name in {m.name for m in group.members}], end)
+    after = groupcheck.owners_at(group.living(), end)
     moved, unmoved = groupcheck.moved(before, after)
     gaps = groupcheck.longest_gaps(logs, range(PARTITIONS), begin, end)
     steady = groupcheck.longest_gaps(logs, range(PARTITIONS), steady_from, begin)
