@@ -258,7 +258,9 @@ def _reached(row: dict[str, Any]) -> bool:
         return False
     if worst_goal is not None and row["moved_worst_ms"] > worst_goal:
         return False
-    return bool(row["lost"] == 0 and row["doubled"] == row["doubled_after_kills"])
+    if row["unmoved_median_ms"] - row["steady_median_ms"] > UNMOVED_ABOVE_STEADY_MS:
+        return False
+    return bool(row["lost"] == 0 and row["doubled"] == 0)
 
 
 def _say(text: str) -> None:
