@@ -18,7 +18,7 @@ if [ ! -x "$venv/bin/uv" ]; then
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
 fi
 say "installing the locked dependencies (about 600 MB the first time, most of it Spark)"
-"$venv/bin/uv" pip install --python "$venv/bin/python" --require-hashes -r requirements.lock
+"$venv/bin/uv" pip install --python "$venv/bin/python" --compile-bytecode --require-hashes -r requirements.lock
 say "installing holdfast"
 "$venv/bin/uv" pip install --python "$venv/bin/python" --quiet --no-deps --editable .
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 from assign_cases import Member, joined
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.assign import STRATEGIES, kernels, plan_round
@@ -45,6 +45,7 @@ def as_one_reads(data: bytes) -> Subscription | None:
         st.tuples(SUBSCRIPTIONS, st.integers(0, 3), st.integers(0, 60), st.binary(max_size=3)), min_size=1, max_size=5
     )
 )
+@example(messages=[(Subscription(topics=(), rack="a"), 3, 41, b"\x80")])  # a rack that is not UTF-8
 def test_all_members_at_once_read_as_one_by_one(messages: list[tuple[Subscription, int, int, bytes]]) -> None:
     """Also when messages are cut anywhere or have a tail."""
     datas = [encode_subscription(one, version) for one, version, _, _ in messages]

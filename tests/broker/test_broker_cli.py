@@ -7,18 +7,33 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from broker_process import PROGRAM, BrokerProcess
+from broker_process import BrokerProcess
+from typer.testing import CliRunner
 
 from holdfast.broker.security.users import load_users
+from holdfast.cli.broker import app
+from holdfast.model import HoldfastError
 
 
-def run(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *args], input=stdin, capture_output=True, text=True, timeout=60, check=False
-    )
+@dataclass(frozen=True)
+class Ended:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*args: str, stdin: str = "") -> Ended:
+    """A command that ends by itself, in this process: starting one takes ten times as long as what it does."""
+    result = CliRunner().invoke(app, list(args), input=stdin, prog_name="holdfast broker")
+    if isinstance(result.exception, HoldfastError):
+        return Ended(1, result.stdout, f"{result.stderr}holdfast: {result.exception}")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Ended(result.exit_code, result.stdout, result.stderr)
 
 
 def test_the_ready_line_says_where_and_who_and_sigterm_ends_it_in_order(tmp_path: Path) -> None:
@@ -48,7 +63,7 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
         refused = run("--memory", "--listen", f"127.0.0.1:{broker.port}")
 
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "CANNOT_LISTEN" in refused.stderr and "Traceback" not in refused.stderr
+    assert "CANNOT_LISTEN" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -68,7 +83,7 @@ def test_wrong_use_ends_with_2_and_says_why(args: list[str]) -> None:
     refused = run(*args)
 
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr and "Traceback" not in refused.stderr
+    assert ("Error" in refused.stderr) or refused.stderr.startswith("holdfast: ")
 
 
 def test_an_exposed_broker_is_refused_unless_one_insists() -> None:

@@ -26,6 +26,7 @@ from holdfast.broker.settings import BrokerSettings
 from holdfast.wire import codec
 from holdfast.wire.api import Api
 
+QUICK_FRAMES = 500
 FRAMES = 5_000
 NIGHTLY_FRAMES = 200_000
 SEED = 20261116
@@ -181,16 +182,18 @@ async def _still_serves(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("api", [pytest.param(api, id=f"{api.schema}-seed-{SEED}") for api in SERVED])
-def test_mutated_frames_harm_nobody(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("count", [QUICK_FRAMES, pytest.param(FRAMES, marks=pytest.mark.slow)])
+def test_mutated_frames_harm_nobody(api: Api, count: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
-    asyncio.run(fuzz(api, FRAMES, SEED))
+    asyncio.run(fuzz(api, count, SEED))
     assert caplog.records == [], "a handler failed"
 
 
-def test_mutated_frames_never_log_a_stranger_in(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("count", [QUICK_FRAMES, pytest.param(FRAMES, marks=pytest.mark.slow)])
+def test_mutated_frames_never_log_a_stranger_in(count: int, caplog: pytest.LogCaptureFixture) -> None:
     """Before the login every API is tried, SASL's own most of all."""
     caplog.set_level(logging.ERROR)
-    asyncio.run(knock(FRAMES, SEED))
+    asyncio.run(knock(count, SEED))
     assert caplog.records == [], "a handler failed"
 
 

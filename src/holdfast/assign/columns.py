@@ -210,7 +210,10 @@ def _tails(
                 if length < -1 or length > end - at - 6:
                     version[m] = -1
                 elif length > 0:
-                    racks[m] = raw[at + 6 : at + 6 + length].decode(errors="replace")
+                    try:
+                        racks[m] = raw[at + 6 : at + 6 + length].decode()
+                    except UnicodeDecodeError:
+                        version[m] = -1
         if held < 0 and version[m] >= 0:
             held = _generation_in_user_data(raw, told_at)
         generation[m] = held
