@@ -25,11 +25,11 @@ OTHERS := java or kafka or spark or browser or slow
 
 test: fast kafka-jars ## everything CI runs
 	@echo "[test] with Java, Apache Kafka and other real clients"
-	@$(BIN)/python -m pytest -n 3 -m "($(OTHERS)) and not nightly"
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "($(OTHERS)) and not nightly"
 
 fast: setup lint types contracts ## what needs no Java, Kafka or Spark: about a minute and a half
 	@echo "[test] without Java, Kafka or Spark"
-	@$(BIN)/python -m pytest -n 2 -m "not ($(OTHERS) or nightly)"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(OTHERS) or nightly)"
 
 nightly: setup kafka-jars ## the long forms of the tests: fuzzing, kill -9 rounds, large swarms
 	@$(BIN)/python -m pytest -m nightly

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,6 +19,7 @@ CLAIM = re.compile(r"\bedge ((?:[ABC]\d+(?:, | and )?)+)")
 ROW = re.compile(r"^\| ([ABC]\d+) \|([^|]*)\|([^|]*)\|([^|]*)\|$")
 
 
+@cache
 def claims() -> dict[str, list[str]]:
     """Edge id -> names of the tests and mutations that stand for it, sorted."""
     found: dict[str, set[str]] = {}
