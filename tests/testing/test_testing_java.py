@@ -34,7 +34,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("bare")
 def test_no_java_is_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(HoldfastError, match=r"java_missing.*make setup"):
+    with pytest.raises(HoldfastError, match=r"JAVA_MISSING.*make setup"):
         find_java()
 
 
@@ -110,7 +110,7 @@ def test_a_changed_source_is_compiled_anew_and_a_faulty_one_says_where(
     assert compile_java([source]) != first
 
     source.write_text(HELLO.replace("println", "prinln"))
-    with pytest.raises(HoldfastError, match=r"(?s)java_compile_failed.*prinln"):
+    with pytest.raises(HoldfastError, match=r"(?s)JAVA_COMPILE_FAILED.*prinln"):
         compile_java([source])
     assert not list((tmp_path / "cache" / "holdfast" / "java").glob(".compiling-*")), "scratch folders are removed"
 

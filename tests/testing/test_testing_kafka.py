@@ -69,7 +69,7 @@ def test_the_tools_create_a_topic_fill_it_read_it_and_describe_the_group(kafka: 
 
 
 def test_a_tool_that_fails_says_why(kafka: RealKafka) -> None:
-    with pytest.raises(HoldfastError, match=r"kafka_tool_failed.*nowhere"):
+    with pytest.raises(HoldfastError, match=r"KAFKA_TOOL_FAILED.*nowhere"):
         run_tool(TOPICS, ["--describe", "--topic", "nowhere"], kafka.bootstrap)
 
 
@@ -102,7 +102,7 @@ def test_a_restart_and_a_crash_keep_ports_and_data() -> None:
 
 def test_a_start_that_fails_shows_the_end_of_the_log() -> None:
     with (
-        pytest.raises(HoldfastError, match=r"(?s)kafka_start_failed.*num\.io\.threads"),
+        pytest.raises(HoldfastError, match=r"(?s)KAFKA_START_FAILED.*num\.io\.threads"),
         RealKafka(settings={"num.io.threads": "many"}),
     ):
         pytest.fail("it started")

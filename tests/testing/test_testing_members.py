@@ -195,5 +195,5 @@ def test_a_member_told_to_wait_joins_when_it_hears_the_word(group: Group) -> Non
 def test_a_member_that_ends_early_fails_the_wait_with_its_output(group: Group) -> None:
     member = group.add("confluent", assignors=("sticky",))
 
-    with pytest.raises(HoldfastError, match=r"(?s)member_failed.*librdkafka has no assignor sticky"):
+    with pytest.raises(HoldfastError, match=r"(?s)MEMBER_FAILED.*librdkafka has no assignor sticky"):
         member.wait_assigned()

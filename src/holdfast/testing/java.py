@@ -46,7 +46,7 @@ def find_java() -> Path:
         seen.append(f"{candidate} ({'does not run' if major is None else f'version {major}'})")
     looked = f"Looked at: {', '.join(seen)}." if seen else "None is on PATH and JAVA_HOME is not set."
     raise HoldfastError(
-        "java_missing",
+        "JAVA_MISSING",
         f"Java {MINIMUM_JAVA} or later is needed and was not found. {looked}",
         "Run `make setup`, which brings one, or install a JDK and set JAVA_HOME to it.",
     )
@@ -58,7 +58,7 @@ def kafka_jars() -> Path:
     folder = Path(named) if named else Path(__file__).resolve().parents[3] / "tests" / "kafka" / "jars"
     if not any(folder.glob("kafka-clients-*.jar")):
         raise HoldfastError(
-            "kafka_jars_missing",
+            "KAFKA_JARS_MISSING",
             f"Apache Kafka's jars were looked for in {folder} and are not there.",
             "Run `make kafka-jars` in the checkout, or set HOLDFAST_KAFKA_JARS to a folder that has them.",
         )
@@ -153,7 +153,7 @@ def _compiler() -> list[str]:
     found = sorted(kafka_jars().glob("ecj-*.jar"))
     if not found:
         raise HoldfastError(
-            "java_compiler_missing",
+            "JAVA_COMPILER_MISSING",
             f"{java} comes without javac, and the Eclipse compiler is not among Kafka's jars.",
             "Run `make kafka-jars`, which fetches it, or install a full JDK.",
         )
@@ -164,7 +164,7 @@ def _run_compiler(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
     if done.returncode != 0:
         raise HoldfastError(
-            "java_compile_failed",
+            "JAVA_COMPILE_FAILED",
             f"The compiler {command[0]} answered {done.returncode}: {(done.stderr or done.stdout).strip()}",
             "Mend the source named above.",
         )

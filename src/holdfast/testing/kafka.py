@@ -68,7 +68,7 @@ class RealKafka:
         """
         if racks and len(racks) != brokers:
             raise HoldfastError(
-                "kafka_racks_mismatch",
+                "KAFKA_RACKS_MISMATCH",
                 f"{len(racks)} racks were named for {brokers} brokers.",
                 "Name one rack per broker, or none.",
             )
@@ -239,7 +239,7 @@ class RealKafka:
                     raise
             if time.monotonic() > deadline:
                 raise HoldfastError(
-                    "kafka_not_ready",
+                    "KAFKA_NOT_READY",
                     f"Waited {METADATA_LIMIT_S:.0f} s for {what}.\n{self.log_tail()}",
                     "Read the broker's log above.",
                 )

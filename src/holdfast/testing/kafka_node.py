@@ -165,7 +165,7 @@ class KafkaNode:
 
     def _failed(self, how: str) -> HoldfastError:
         return HoldfastError(
-            "kafka_start_failed",
+            "KAFKA_START_FAILED",
             f"Kafka broker {self.spec.number} {how}. The end of its log:\n{self.log_tail(40)}",
             "Read the log above; a port that is taken or a setting it does not know are the usual causes.",
         )
@@ -219,7 +219,7 @@ def free_port() -> int:
                 continue
             return port
     raise HoldfastError(
-        "no_free_port",
+        "NO_FREE_PORT",
         f"200 loopback ports between {PORTS.start} and {PORTS.stop} were tried and all are taken.",
         "End what listens there.",
     )

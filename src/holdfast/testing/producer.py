@@ -64,7 +64,7 @@ class SteadyProducer:
         left = self._producer.flush(FLUSH_LIMIT_S)
         if left or self._failed:
             raise HoldfastError(
-                "produce_failed",
+                "PRODUCE_FAILED",
                 f"{left} records are still on their way after {FLUSH_LIMIT_S:.0f} s and {len(self._failed)} failed: "
                 f"{', '.join(sorted(set(self._failed)))}.",
                 "See whether the broker is up.",

@@ -57,7 +57,7 @@ def run_tool(
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=limit_s, check=False)
     if check and done.returncode != 0:
         raise HoldfastError(
-            "kafka_tool_failed",
+            "KAFKA_TOOL_FAILED",
             f"{main} {' '.join(args)} ended with {done.returncode}: {done.stdout}{done.stderr}",
             "Read what it said above.",
         )

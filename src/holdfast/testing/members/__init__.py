@@ -62,7 +62,7 @@ class MemberProcess:
         """Logs go to `folder` (by default a temporary one), named after `name`. `jvm_args=()` is a JVM as it comes."""
         if kind not in KINDS or (members > 1 and kind != "java"):
             raise HoldfastError(
-                "member_kind_unknown",
+                "MEMBER_KIND_UNKNOWN",
                 f"There is no member program for {members} of kind {kind!r} in one process.",
                 f"Use one of {', '.join(KINDS)}; only java takes several.",
             )
@@ -212,7 +212,7 @@ class MemberProcess:
         events = "\n".join(f"  {event}" for log in self.logs for event in log.refresh().events[-10:])
         said = "\n".join(self.output().splitlines()[-30:])
         return HoldfastError(
-            "member_failed",
+            "MEMBER_FAILED",
             f"Member {self.name} ({self.kind}) {how}.\nIts last events:\n{events}\nIts output:\n{said}",
             "Read its output above.",
         )
