@@ -1,0 +1,70 @@
+"""What the handover bench makes of its figures. The figures themselves are its own business, and no test's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+
+from holdfast.bench.handover import VARIANTS, _chosen, judged, summary
+from holdfast.bench.handover_group import Result, Sample
+
+
+def row(group: str, event: str, moved: float, **more: Any) -> dict[str, Any]:
+    return {
+        "group": group,
+        "event": event,
+        "ours": group.startswith("holdfast"),
+        "moved_median_ms": moved,
+        "moved_worst_ms": moved,
+        "unmoved_median_ms": 20.0,
+        "steady_median_ms": 15.0,
+        "lost": 0,
+        "doubled": 0,
+    } | more
+
+
+def test_the_best_peer_is_what_we_are_compared_with() -> None:
+    rows = judged([row("holdfast", "join", 30.0), row("java", "join", 3_000.0), row("confluent", "join", 3_300.0)])
+
+    assert [one["times_better"] for one in rows] == [100.0, None, None]
+    assert [one["missed"] for one in rows] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("group", "event", "changed", "missed"),
+    [
+        ("holdfast", "join", {"moved_median_ms": 51.0}, "median above 50"),
+        ("holdfast", "drain", {"moved_worst_ms": 151.0}, "worst above 150"),
+        ("holdfast", "kill", {"moved_median_ms": 101.0}, "median above 100"),
+        ("holdfast-no-poke", "kill", {"moved_median_ms": 3_051.0}, "median above 3050"),
+        ("holdfast-under-java", "drain", {"moved_median_ms": 121.0}, "median above 120"),
+        ("holdfast", "leave", {"unmoved_median_ms": 46.0}, "unmoved 31 above steady"),
+        ("holdfast", "leave", {"lost": 1}, "lost or doubled"),
+        ("holdfast", "leave", {"doubled": 1}, "lost or doubled"),
+    ],
+)
+def test_a_goal_that_is_missed_is_named(group: str, event: str, changed: dict[str, Any], missed: str) -> None:
+    (seen,) = judged([row(group, event, 30.0) | changed])
+
+    assert seen["missed"] == [missed]
+
+
+def test_too_small_a_lead_over_the_peers_is_a_miss() -> None:
+    rows = judged([row("holdfast", "join", 49.0), row("java", "join", 2_000.0)])
+
+    assert rows[0]["missed"] == ["under 50 times better"]
+
+
+def test_a_row_tells_the_median_of_the_worst_and_the_worst() -> None:
+    samples = [Sample([10.0, 30.0], [5.0], [4.0]), Sample([20.0], [7.0], [6.0]), Sample([90.0, 1.0], [6.0], [5.0])]
+    (told,) = summary(Result(VARIANTS[0], {"join": samples}, lost=2))
+
+    assert (told["moved_median_ms"], told["moved_worst_ms"], told["unmoved_median_ms"]) == (30.0, 90.0, 6.0)
+    assert (told["steady_median_ms"], told["lost"], told["repetitions"]) == (5.0, 2, 3)
+
+
+def test_a_group_nobody_knows_is_wrong_use() -> None:
+    with pytest.raises(typer.BadParameter, match="nobody"):
+        _chosen("holdfast,nobody")
