@@ -88,8 +88,10 @@ class ArrowDecoder:
         max_rows: int = MAX_ROWS,
         max_bytes: int = MAX_BYTES,
         limits: Limits = LIMITS,
+        check_crcs: bool = True,
     ) -> None:
         self._include_headers = include_headers
+        self._check_crcs = check_crcs
         self._max_rows = max_rows
         self._max_bytes = min(max_bytes, MOST_BYTES)
         self._limits = limits
@@ -123,6 +125,10 @@ class ArrowDecoder:
         """Per partition the offset behind the last row handed out, and behind what was filtered after it."""
         return dict(sorted(self._positions.items()))
 
+    def position(self, partition: TopicPartition) -> int | None:
+        """The same for one partition; None while nothing is known of it."""
+        return self._positions.get(partition)
+
     def waits(self, topic: str, partition: int) -> bool:
         """Whether something fed for this partition has not been taken yet: then it need not be fetched."""
         return TopicPartition(topic, partition) in self._newest
@@ -155,7 +161,8 @@ class ArrowDecoder:
                     position = hi
                     self._advance(where, hi)
                     break
-                verify_crc(view, header)
+                if self._check_crcs:
+                    verify_crc(view, header)
                 filtered = is_filtered(view, header, dropped)
                 if header.next_offset <= lo:
                     continue
@@ -168,11 +175,16 @@ class ArrowDecoder:
             self._append(_Waiting(where, view, address, None, lo, hi, position, error))
         return position
 
-    def take(self, *, max_rows: int | None = None, max_bytes: int | None = None) -> pa.RecordBatch | None:
+    def take(
+        self, *, max_rows: int | None = None, max_bytes: int | None = None, include_headers: bool | None = None
+    ) -> pa.RecordBatch | None:
         """The next rows, at most so many; None when there are none left.
 
-        `max_bytes` counts keys, values and headers. At least one row comes, however large.
+        `max_bytes` counts keys, values and headers. At least one row comes, however large. `include_headers` is for
+        this batch and those after it.
         """
+        if include_headers is not None:
+            self._include_headers = include_headers
         max_rows = self._max_rows if max_rows is None else max_rows
         max_bytes = self._max_bytes if max_bytes is None else min(max_bytes, MOST_BYTES)
         cursor, columns = self._cursor, None

@@ -1,0 +1,102 @@
+"""The readers of `holdfast bench consume`: one process per measurement, so that each has its own memory.
+
+    python -m holdfast.bench.consume_client '{"kind": "arrow", "bootstrap": …}'
+
+writes one JSON line: records a second, how many came, and the largest resident memory. Every reader is given the same
+partitions by hand, from the beginning, and reads to the same end. The clock runs from the first part of the records on,
+so that starting and connecting are not measured.
+
+It knows nothing of goals.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+BATCH = 10_000
+"""What confluent-kafka's consumer is asked for at a time; ours gets the same where it returns messages."""
+
+WARM = 0.1
+"""The part of the records that comes before the clock runs."""
+
+LIMIT_S = 180.0
+"""For one reader; the slowest takes a minute on a loaded machine."""
+
+TUNED = {
+    "queued.min.messages": 10_000_000,
+    "queued.max.messages.kbytes": 2_097_151,
+    "fetch.message.max.bytes": 8 * 1024 * 1024,
+    "fetch.queue.backoff.ms": 5,
+}
+"""Queue settings with which confluent-kafka reads fastest here: it never stops fetching for want of room."""
+
+GROUPS = {"enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 2}
+
+
+def confluent(given: Mapping[str, Any]) -> Callable[[], int]:
+    import confluent_kafka as ck
+
+    return _messages(ck.Consumer(_config(given)), given)
+
+
+def holdfast(given: Mapping[str, Any]) -> Callable[[], int]:
+    from holdfast import Consumer
+
+    return _messages(Consumer(_config(given)), given)
+
+
+def arrow(given: Mapping[str, Any]) -> Callable[[], int]:
+    from holdfast import Consumer
+
+    consumer = Consumer(_config(given))
+    consumer.assign(_partitions(given))
+    return lambda: consumer.consume_arrow(timeout=1.0).num_rows
+
+
+def _messages(consumer: Any, given: Mapping[str, Any]) -> Callable[[], int]:
+    consumer.assign(_partitions(given))
+    return lambda: len(consumer.consume(BATCH, 1.0))
+
+
+def _config(given: Mapping[str, Any]) -> dict[str, Any]:
+    tuned = TUNED if given.get("tuned") else {}
+    return {"bootstrap.servers": given["bootstrap"], "group.id": "bench-consume", **GROUPS, **tuned}
+
+
+def _partitions(given: Mapping[str, Any]) -> list[Any]:
+    import confluent_kafka as ck
+
+    return [ck.TopicPartition(given["topic"], number, 0) for number in range(given["partitions"])]
+
+
+def measure(read: Callable[[], int], records: int) -> dict[str, float]:
+    """Read so many, and how fast."""
+    deadline = time.monotonic() + LIMIT_S
+    count = before = 0
+    began = 0.0
+    while count < records:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{count} of {records} records came within {LIMIT_S:.0f} s")
+        count += read()
+        if not began and count >= records * WARM:
+            began, before = time.monotonic(), count
+    took = time.monotonic() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    return {"records_s": (count - before) / took, "records": count, "peak_mb": peak}
+
+
+READERS = {"confluent": confluent, "holdfast": holdfast, "arrow": arrow}
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    print(json.dumps(measure(READERS[given["kind"]](given), given["records"])), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""The fast side of the data plane: our own fetcher, and records straight into Arrow, without an object per record.
+
+    plane = open_arrow(config, wake=...)
+    plane.add({TopicPartition("orders", 0): 42})
+    batch = plane.take(10_000)                       # None: nothing is there yet
+
+Rules
+- One thread reads; what it dropped, paused or sought is gone from here before the call returns.
+- A partition's position is one past the last row that was handed out, and past what was filtered after it. Fetching
+  runs ahead of it and is nobody's business.
+- A batch that can't be read raises in its place, and the position stays in front of it: the same error comes again
+  until somebody seeks past it.
+
+It must not know the group; `data` decides which side reads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.client import engine as engines
+from holdfast.client.config import ConsumerConfig
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.net.config import ClientConfig, client_config
+from holdfast.net.fetching import Fetcher
+from holdfast.net.flows import BEGINNING, END, KIB, NOWHERE, Fetched, FetchSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_RECORDS = 65_536
+"""Rows of a batch unless asked otherwise: 8 MB of 100-byte records, which hides the fixed cost of a batch."""
+
+MOST_RECORDS = 10_000_000
+"""More rows than fit into one batch of Arrow's: its columns hold a gigabyte."""
+
+CLOSE_S = 5.0
+"""How long closing connections may take."""
+
+
+class ArrowPlane:
+    """Partitions read by our own fetcher."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        settings: FetchSettings,
+        *,
+        check_crcs: bool = True,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
+        """`wake` is called from another thread when there is something to read; without it `wait` waits for that."""
+        from holdfast.records.arrow import ArrowDecoder  # numpy and pyarrow load with the first use
+
+        self._came = threading.Event()
+        self._engine = engines.acquire()
+        self._settings = settings
+        self._decoder = ArrowDecoder(check_crcs=check_crcs)
+        self._positions: dict[TopicPartition, int] = {}
+        """Of partitions of which the decoder knows nothing yet, and of which something was read before."""
+        self._fed: dict[TopicPartition, deque[Fetched]] = {}
+        self._fed_rows = 0
+        self._starts: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._fetcher = self._engine.call(self._open(config, wake or self._came.set))
+        self._flows = self._fetcher.flows
+
+    async def _open(self, config: ClientConfig, wake: Callable[[], None]) -> Fetcher:
+        self._cluster = self._engine.cluster(config)
+        return Fetcher(self._cluster, self._settings, wake=wake)
+
+    def close(self) -> None:
+        engine = self._engine
+        self._starts, self._fed = {}, {}
+
+        async def shut() -> None:
+            await self._fetcher.close()
+            await engine.let_go(self._cluster)
+
+        engine.call(shut(), CLOSE_S)
+        engines.release(engine)
+
+    # -- what is read
+
+    @property
+    def assigned(self) -> set[TopicPartition]:
+        return set(self._starts)
+
+    @property
+    def paused(self) -> set[TopicPartition]:
+        return set(self._paused)
+
+    def add(
+        self,
+        starts: Mapping[TopicPartition, int],
+        *,
+        read: Mapping[TopicPartition, int] | None = None,
+        paused: Iterable[TopicPartition] = (),
+    ) -> None:
+        """Read these from an offset, or from a place to be looked up. `read`: positions reached before, elsewhere."""
+        self._starts.update(starts)
+        self._positions.update(read or {})
+        self._paused |= set(paused) & starts.keys()
+        self._flows.add(dict(sorted(starts.items())), paused=self._paused)
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        gone = sorted(set(partitions) & self._starts.keys())
+        self._flows.drop(gone)
+        for partition in gone:
+            self._forget(partition)
+            del self._starts[partition]
+            self._paused.discard(partition)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._forget(partition)
+        self._starts[partition] = offset
+        self._flows.seek(partition, offset)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in sorted(set(partitions) & self._starts.keys() - self._paused):
+            self._paused.add(partition)
+            position = self._decoder.position(partition)
+            self._decoder.discard(partition.topic, partition.partition)
+            if position is not None and position > self._starts[partition]:
+                self._positions[partition] = position
+            self._flows.pause(partition, self._fed.pop(partition, ()))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in sorted(set(partitions) & self._paused):
+            self._paused.discard(partition)
+            self._flows.resume(partition)
+
+    def _forget(self, partition: TopicPartition) -> None:
+        self._decoder.discard(partition.topic, partition.partition)
+        self._fed.pop(partition, None)
+        self._positions.pop(partition, None)
+
+    # -- where it stands
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """One past what was read; None while nothing was."""
+        found = self._decoder.position(partition)
+        if found is not None and found > self._starts.get(partition, 0):
+            return found
+        return self._positions.get(partition)
+
+    def goes_on(self, partition: TopicPartition) -> int:
+        """Where somebody else has to read on: the position, or where it was to start."""
+        position = self.position(partition)
+        if position is not None:
+            return position
+        if partition in self._fed:
+            return self._starts[partition]
+        placed = self._flows.unread_from(partition)
+        return self._starts[partition] if placed is None else placed
+
+    def watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
+        return self._flows.watermarks(partition)
+
+    # -- records
+
+    def take(self, max_rows: int, *, include_headers: bool = False) -> pa.RecordBatch | None:
+        """The next rows, at most so many; None when none are there yet. Does not wait."""
+        self._came.clear()
+        while True:
+            error = self._flows.error()
+            if error is not None:
+                raise error
+            more = self._feed(max_rows)
+            try:
+                batch = self._decoder.take(max_rows=max_rows, include_headers=include_headers)
+            except HoldfastError:
+                self._step_back()
+                raise
+            self._let_go()
+            if batch is not None or not more:
+                return batch
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something came, or the time is up."""
+        self._came.wait(timeout_s)
+
+    def _feed(self, max_rows: int) -> bool:
+        """Hand the decoder enough for a batch, one answer of each partition in turn. False when there was nothing."""
+        fed = False
+        while self._fed_rows < max_rows:
+            found = self._flows.next_answer()
+            if found is None:
+                break
+            flow, answer = found
+            where = flow.partition
+            if self._starts[where] < 0:
+                self._starts[where] = answer.start  # a place that has been looked up
+            self._decoder.feed(
+                answer.records,
+                topic=where.topic,
+                partition=where.partition,
+                lo=max(answer.start, self._positions.get(where, answer.start)),
+                aborted=answer.aborted,
+            )
+            self._fed.setdefault(where, deque()).append(answer)
+            self._fed_rows += answer.rows
+            fed = True
+        return fed
+
+    def _let_go(self) -> None:
+        """Forget answers of which every row was handed out: then there is room for more."""
+        for partition, answers in list(self._fed.items()):
+            waits = self._decoder.waits(partition.topic, partition.partition)
+            position = self._decoder.position(partition)
+            while answers and (not waits or (position is not None and answers[0].next_offset <= position)):
+                self._flows.read(partition, answers.popleft().size)
+            if not answers:
+                del self._fed[partition]
+        self._fed_rows = sum(answer.rows for answers in self._fed.values() for answer in answers)
+
+    def _step_back(self) -> None:
+        """A batch could not be read: its partition is fetched again from there, after a pause."""
+        later = time.monotonic() + self._settings.error_backoff_s
+        for partition, answers in list(self._fed.items()):
+            position = self._decoder.position(partition)
+            unread = position is None or position < answers[-1].next_offset
+            if unread and not self._decoder.waits(partition.topic, partition.partition):
+                start = self._starts[partition] if position is None else position
+                del self._fed[partition]
+                self._flows.seek(partition, start, not_before=later)
+        self._let_go()
+
+
+RESETS = {"earliest": BEGINNING, "latest": END, "error": NOWHERE}
+
+
+def fetch_settings(config: ConsumerConfig) -> FetchSettings:
+    """librdkafka's keys, with its defaults, for our own fetcher."""
+    raw, default = config.raw, FetchSettings()
+
+    def number(default_value: int, *keys: str) -> int:
+        return next((int(raw[key]) for key in keys if raw.get(key) is not None), default_value)
+
+    return FetchSettings(
+        wait_ms=number(default.wait_ms, "fetch.wait.max.ms"),
+        min_bytes=number(default.min_bytes, "fetch.min.bytes"),
+        max_bytes=number(default.max_bytes, "fetch.max.bytes"),
+        partition_bytes=number(default.partition_bytes, "max.partition.fetch.bytes", "fetch.message.max.bytes"),
+        queued_bytes=KIB * number(default.queued_bytes // KIB, "queued.max.messages.kbytes"),
+        read_committed=str(raw.get("isolation.level", "read_committed")).lower() == "read_committed",
+        rack=config.rack or "",
+        reset=RESETS[config.auto_offset_reset],
+        backoff_s=config.retry_backoff_ms / 1_000.0,
+        error_backoff_s=number(int(default.error_backoff_s * 1_000), "fetch.error.backoff.ms") / 1_000.0,
+        replica_age_s=config.metadata_max_age_ms / 1_000.0,
+    )
+
+
+def open_arrow(config: ConsumerConfig, *, wake: Callable[[], None] | None = None) -> ArrowPlane:
+    """The fast side for a consumer with this configuration. Checksums are verified unless check.crcs=false says so."""
+    check_crcs = str(config.raw.get("check.crcs", True)).lower() not in ("false", "0", "f", "no")
+    return ArrowPlane(client_config(config.raw), fetch_settings(config), check_crcs=check_crcs, wake=wake)
+
+
+def no_records(*, include_headers: bool) -> pa.RecordBatch:
+    """A batch without rows."""
+    from holdfast.records.arrow import empty_batch
+
+    return empty_batch(include_headers=include_headers)

@@ -1,0 +1,107 @@
+"""One loop on one thread for the background work of many consumers: fetching, and the control planes of asyncio ones.
+
+Two hundred members in a process would otherwise be two hundred threads. Consumers with the same way to a cluster share
+what is known of it and one connection for questions; what may be held back by a broker (joins, fetches) has connections
+of its own, per consumer. The thread ends with its last user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from holdfast.net.cluster import Cluster
+from holdfast.net.config import ClientConfig
+
+T = TypeVar("T")
+
+STOP_S = 10.0
+"""How long the thread may take to end; it needs milliseconds."""
+
+Broken = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]
+
+
+class Engine:
+    """A loop on a daemon thread. Use `acquire` and `release`."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(self._broken)
+        self.users = 0
+        self.pid = os.getpid()
+        self._listeners: list[Broken] = []
+        self._clusters: dict[ClientConfig, tuple[Cluster, int]] = {}
+        self._thread = threading.Thread(target=self.loop.run_forever, name="holdfast-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        return self.submit(work).result(timeout_s)
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(STOP_S)
+        if not self._thread.is_alive():
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+
+    # -- on the loop
+
+    def cluster(self, config: ClientConfig) -> Cluster:
+        """The one for this configuration; `let_go` when done with it."""
+        found, users = self._clusters.get(config, (None, 0))
+        cluster = Cluster(config) if found is None else found
+        self._clusters[config] = (cluster, users + 1)
+        return cluster
+
+    async def let_go(self, cluster: Cluster) -> None:
+        held, users = self._clusters[cluster.config]
+        if users > 1:
+            self._clusters[cluster.config] = (held, users - 1)
+            return
+        del self._clusters[cluster.config]
+        await held.close()
+
+    def listen(self, broken: Broken) -> None:
+        """Hear of exceptions that nobody caught: a defect in what is shared concerns everybody."""
+        self._listeners.append(broken)
+
+    def unlisten(self, broken: Broken) -> None:
+        if broken in self._listeners:
+            self._listeners.remove(broken)
+
+    def _broken(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not self._listeners:
+            loop.default_exception_handler(context)
+        for listener in list(self._listeners):
+            listener(loop, context)
+
+
+_LOCK = threading.Lock()
+_current: list[Engine] = []
+
+
+def acquire() -> Engine:
+    """This process's engine. A forked child has no thread of its parent's, so it gets one of its own."""
+    with _LOCK:
+        if not _current or _current[0].pid != os.getpid():
+            _current[:] = [Engine()]
+        engine = _current[0]
+        engine.users += 1
+        return engine
+
+
+def release(engine: Engine) -> None:
+    with _LOCK:
+        engine.users -= 1
+        if engine.users > 0 or engine.pid != os.getpid():
+            return
+        if _current and _current[0] is engine:
+            _current.clear()
+    engine.stop()

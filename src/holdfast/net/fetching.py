@@ -1,0 +1,399 @@
+"""Fetches ahead of a reader: requests over all partitions of a broker, leaders and followers, errors, start offsets.
+
+Rules
+- A broker answers one request of a connection after the other, and holds one back while there is nothing new. So each
+  broker has two lanes, and a partition that becomes due goes with whichever is free.
+- Every answer's error is looked at. What passes by itself (a leader that moved, a broker that restarts) is tried again
+  after a pause and told to nobody; what does not is told once and tried less often.
+- The next offset is read from the batches' headers. Nothing behind them is touched here: that is the reader's work.
+
+Everything runs on one loop; the shelf between it and the reader is `flows`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.net.admin import EARLIEST, LATEST, Admin
+from holdfast.net.cluster import Cluster
+from holdfast.net.connection import Connection
+from holdfast.net.errors import BrokerError, NetError
+from holdfast.net.flows import BEGINNING, TAIL, Fetched, FetchSettings, Flow, Flows
+from holdfast.net.reading import OutOfRange
+from holdfast.records.batch import iter_headers
+from holdfast.wire.codec import error_code
+from holdfast.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, FetchTopic
+
+LANES = 2
+"""Connections to one broker. One may be held back by the broker for want of records; the other is there meanwhile."""
+
+TELL_UNKNOWN_AFTER_S = 3.0
+"""A topic just created, or deleted and created again, takes a moment to be known everywhere."""
+
+RETRY_TOLD_S = 1.0
+"""How soon an error is tried again that the application was told of: permissions and topics change rarely."""
+
+LARGEST_BATCH_BYTES = 128 * 1024 * 1024
+"""Asked for at most when a batch does not fit: more than any broker takes in."""
+
+MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+"""After these the leader is looked up again."""
+
+UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+_NUMBERS = count()
+
+
+class Fetcher:
+    """Keeps a reader's partitions fetched. Made and closed on its loop; `pump` is the way in from other threads."""
+
+    def __init__(self, cluster: Cluster, settings: FetchSettings, *, wake: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._loop = asyncio.get_running_loop()
+        self.flows = Flows(settings, wake=wake, changed=self.pump)
+        self._settings = settings
+        self._number = next(_NUMBERS)
+        self._busy: set[tuple[int, int]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looking_up: set[str] = set()
+        self._forgotten: set[str] = set()
+        """Topics whose leaders we have are not to be trusted."""
+        self._turns = count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._scheduled = False
+        self._closed = False
+
+    def pump(self) -> None:
+        """There may be something to fetch. From any thread; many calls in a row are one."""
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self._pump)
+            except RuntimeError:  # the loop is closed: nobody fetches any more
+                self._closed = True
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._cluster.close_slots(frozenset(self._slot(lane) for lane in range(LANES)))
+
+    # -- who is asked for what
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        if self._closed:
+            return
+        now = self._loop.time()
+        to_look_up: set[str] = set()
+        to_place: dict[str, list[Flow]] = {}
+        by_node: dict[int, list[Flow]] = {}
+        with self.flows.lock:
+            for flow in self.flows.flows.values():
+                if not self.flows.wants(flow, now):
+                    continue
+                topic = flow.partition.topic
+                node = self._node(flow, now)
+                if node is None:
+                    to_look_up.add(topic)
+                elif flow.at < 0:
+                    to_place.setdefault(topic, []).append(flow)
+                else:
+                    by_node.setdefault(node, []).append(flow)
+            for node, due in sorted(by_node.items()):
+                self._ask(node, due)
+            for due in to_place.values():
+                for flow in due:
+                    flow.under_way = True
+        for _, placed in sorted(to_place.items()):
+            self._spawn(self._place([(flow, flow.version) for flow in placed]))
+        fresh = to_look_up - self._looking_up
+        if fresh:
+            self._looking_up |= fresh
+            self._spawn(self._look_up(fresh))
+        self._rearm(now)
+
+    def _node(self, flow: Flow, now: float) -> int | None:
+        """The replica to read from: the follower that the leader named, else the leader. None while there is none."""
+        if flow.partition.topic in self._forgotten:
+            return None
+        if flow.replica is not None and now < flow.replica_until and flow.replica in self._cluster.info.brokers:
+            return flow.replica
+        flow.replica = None
+        leader = self._cluster.info.leader_of(flow.partition)
+        return None if leader is None else leader.node_id
+
+    def _ask(self, node: int, due: list[Flow]) -> None:
+        """Send what there is room for on a lane that is free. With the lock held."""
+        lane = next((lane for lane in range(LANES) if (node, lane) not in self._busy), None)
+        if lane is None:
+            return
+        due.sort(key=lambda flow: (flow.turn, flow.partition))
+        room = min(self.flows.room(), self._settings.max_bytes)
+        nothing_there = self.flows.queued_bytes == 0 and self.flows.reserved_bytes == 0
+        asked: list[tuple[Flow, int, int]] = []
+        size = 0
+        for flow in due:
+            wanted = flow.partition_bytes or self._settings.partition_bytes
+            if size + wanted > room and not (nothing_there and not asked):
+                break
+            size += wanted
+            flow.turn, flow.under_way = next(self._turns), True
+            asked.append((flow, flow.version, flow.at))
+        if asked:
+            self._busy.add((node, lane))
+            self.flows.reserved_bytes += size
+            self._spawn(self._fetch(node, lane, asked, size))
+
+    def _rearm(self, now: float) -> None:
+        """One timer, for the first partition that waits for its next try."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        with self.flows.lock:
+            waits = [f.ready_at for f in self.flows.flows.values() if f.ready_at > now and not f.paused]
+        if waits:
+            self._timer = self._loop.call_at(min(waits), self._pump)
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._loop.call_exception_handler({"message": "a fetch", "exception": error, "task": task})
+        self._pump()
+
+    def _slot(self, lane: int) -> str:
+        return f"fetch/{self._number}/{lane}"
+
+    # -- fetching
+
+    async def _fetch(self, node: int, lane: int, asked: list[tuple[Flow, int, int]], size: int) -> None:
+        failed: NetError | None = None
+        answer = FetchResponse()
+        connection: Connection | None = None
+        try:
+            connection = await self._cluster.broker_for(node, self._slot(lane))
+            answer = await connection.fetch(self._request(asked), timeout_s=self._cluster.config.request_timeout_s)
+            if answer.error:
+                failed = BrokerError(error_code(answer.error), "A Fetch was refused.")
+        except NetError as error:
+            failed = error
+            if connection is not None and error.code == "REQUEST_TIMED_OUT":
+                self._cluster.discard(connection)  # its late answer would be in front of the next one's
+        finally:
+            self._busy.discard((node, lane))
+            with self.flows.lock:
+                self.flows.reserved_bytes -= size
+                for flow, version, _ in asked:
+                    if flow.version == version:
+                        flow.under_way = False
+        if failed is not None:
+            self._not_answered(asked, failed)
+        else:
+            self._answered(asked, answer)
+        self.flows.wake()
+
+    def _request(self, asked: Iterable[tuple[Flow, int, int]]) -> FetchRequest:
+        by_topic: dict[str, list[FetchPartition]] = {}
+        for flow, _, offset in asked:
+            by_topic.setdefault(flow.partition.topic, []).append(
+                FetchPartition(
+                    partition=flow.partition.partition,
+                    offset=offset,
+                    max_bytes=flow.partition_bytes or self._settings.partition_bytes,
+                )
+            )
+        known = self._cluster.info.topics
+        return FetchRequest(
+            max_wait_ms=self._settings.wait_ms,
+            min_bytes=self._settings.min_bytes,
+            max_bytes=self._settings.max_bytes,
+            read_committed=self._settings.read_committed,
+            rack=self._settings.rack,
+            topics=tuple(
+                FetchTopic(
+                    topic=topic,
+                    topic_id=known[topic].topic_id if topic in known else None,
+                    partitions=tuple(partitions),
+                )
+                for topic, partitions in by_topic.items()
+            ),
+        )
+
+    def _answered(self, asked: list[tuple[Flow, int, int]], answer: FetchResponse) -> None:
+        names = {info.topic_id: name for name, info in self._cluster.info.topics.items() if info.topic_id is not None}
+        found: dict[TopicPartition, FetchedPartition] = {}
+        for topic in answer.topics:
+            name = topic.topic or names.get(topic.topic_id, "")
+            found.update({TopicPartition(name, one.partition): one for one in topic.partitions})
+        now = self._loop.time()
+        for flow, version, offset in asked:
+            one = found.get(flow.partition)
+            fetched = None if one is None or one.error else _fetched(one, offset)
+            with self.flows.lock:
+                if flow.version == version:
+                    self._take(flow, offset, one, fetched, now)
+
+    def _take(
+        self, flow: Flow, offset: int, one: FetchedPartition | None, fetched: Fetched | HoldfastError | None, now: float
+    ) -> None:
+        """One partition's part of an answer. With the lock held."""
+        if one is None:
+            flow.ready_at = now + self._settings.backoff_s
+            return
+        code = error_code(one.error)
+        if code is not ErrorCode.NONE:
+            self._refused(flow, code, offset, now)
+            return
+        flow.told, flow.unknown_since = "", None
+        flow.high_watermark, flow.log_start = one.high_watermark, max(flow.log_start, one.log_start_offset)
+        if isinstance(fetched, Fetched) and fetched.next_offset > offset:
+            flow.partition_bytes = 0
+            self.flows.arrived(flow, fetched)
+        elif isinstance(fetched, Fetched):
+            # A batch larger than what was asked for, and not the first of the answer: more is asked for it.
+            usual = flow.partition_bytes or self._settings.partition_bytes
+            flow.partition_bytes, flow.turn = min(2 * usual, LARGEST_BATCH_BYTES), 0
+        elif isinstance(fetched, HoldfastError):
+            flow.ready_at = now + RETRY_TOLD_S
+            self.flows.fail(flow, fetched)
+        elif one.preferred_read_replica >= 0 and flow.replica != one.preferred_read_replica:
+            flow.replica, flow.replica_until = one.preferred_read_replica, now + self._settings.replica_age_s
+            if flow.replica not in self._cluster.info.brokers:
+                self._forgotten.add(flow.partition.topic)
+        elif one.high_watermark > offset:
+            flow.turn = 0  # the answer was full before its turn came: next time it comes first
+
+    def _refused(self, flow: Flow, code: ErrorCode, offset: int, now: float) -> None:
+        """With the lock held."""
+        follower, flow.replica = flow.replica is not None, None
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if not follower:  # a follower may be behind: only the leader knows
+                self.flows.reset(flow, OutOfRange(flow.partition, offset))
+            return
+        flow.ready_at = now + self._settings.backoff_s
+        error = BrokerError(code, f"{flow.partition} can't be read.")
+        if code in MOVED and not follower:
+            self._forgotten.add(flow.partition.topic)
+        if code in UNKNOWN:
+            self._unknown(flow, error, now)
+        elif not error.retriable:
+            flow.ready_at = now + RETRY_TOLD_S
+            self.flows.fail(flow, error)
+
+    def _unknown(self, flow: Flow, error: HoldfastError, now: float) -> None:
+        flow.unknown_since = now if flow.unknown_since is None else flow.unknown_since
+        if now - flow.unknown_since >= TELL_UNKNOWN_AFTER_S:
+            flow.ready_at = now + RETRY_TOLD_S
+            self.flows.fail(flow, error)
+
+    def _not_answered(self, asked: list[tuple[Flow, int, int]], error: NetError) -> None:
+        """The broker is gone or slow: perhaps somebody else leads by now."""
+        now = self._loop.time()
+        with self.flows.lock:
+            for flow, version, _ in asked:
+                if flow.version != version:
+                    continue
+                flow.replica = None
+                flow.ready_at = now + self._settings.backoff_s
+                self._forgotten.add(flow.partition.topic)
+                if not error.retriable:
+                    flow.ready_at = now + RETRY_TOLD_S
+                    self.flows.fail(flow, error)
+
+    # -- leaders and places
+
+    async def _look_up(self, topics: set[str]) -> None:
+        """Ask who leads. Whoever still has no leader is tried again after a pause."""
+        failed: NetError | None = None
+        try:
+            await self._cluster.refresh(topics)
+        except NetError as error:
+            failed = error
+        finally:
+            self._looking_up -= topics
+        self._forgotten -= topics
+        now = self._loop.time()
+        info = self._cluster.info
+        with self.flows.lock:
+            for flow in self.flows.flows.values():
+                if flow.partition.topic not in topics or (failed is None and info.leader_of(flow.partition)):
+                    continue
+                flow.ready_at = max(flow.ready_at, now + self._settings.backoff_s)
+                known = info.topics.get(flow.partition.topic)
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error
+                error = failed or BrokerError(code, f"{flow.partition} can't be read.")
+                if failed is None and code in UNKNOWN:
+                    self._unknown(flow, error, now)
+                elif not error.retriable and code is not ErrorCode.NONE:
+                    self.flows.fail(flow, error)
+        self.flows.wake()
+
+    async def _place(self, flows: list[tuple[Flow, int]]) -> None:
+        """Turn "the beginning", "the end" and "so many before the end" into offsets."""
+        wanted = {flow.partition: EARLIEST if flow.at == BEGINNING else LATEST for flow, _ in flows}
+        failed: NetError | None = None
+        found: dict[TopicPartition, int] = {}
+        try:
+            admin = Admin(self._cluster)
+            answered = await admin.list_offsets(wanted, read_committed=self._settings.read_committed)
+            found = {partition: at.offset for partition, at in answered.items()}
+        except NetError as error:
+            failed = error
+        now = self._loop.time()
+        with self.flows.lock:
+            for flow, version in flows:
+                if flow.version != version:
+                    continue
+                flow.under_way = False
+                if failed is not None:
+                    flow.ready_at = now + RETRY_TOLD_S
+                    self.flows.fail(flow, failed)
+                elif flow.partition in found:
+                    before_end = TAIL - flow.at if flow.at <= TAIL else 0
+                    flow.at, flow.told = max(0, found[flow.partition] - before_end), ""
+        self.flows.wake()
+
+
+def _fetched(one: FetchedPartition, offset: int) -> Fetched | HoldfastError | None:
+    """What came, with the offset to go on from; or what is wrong with it. None when nothing came."""
+    if not one.records:
+        return None
+    (records,) = one.records
+    assert isinstance(records, memoryview | bytes)
+    next_offset, rows = offset, 0
+    try:
+        for header in iter_headers(records):
+            next_offset = max(next_offset, header.next_offset)
+            rows += header.record_count
+    except HoldfastError as error:
+        if next_offset == offset:
+            return error
+    return Fetched(records, offset, next_offset, rows, one.aborted)

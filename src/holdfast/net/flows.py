@@ -1,0 +1,274 @@
+"""What is fetched ahead of a reader, partition by partition: the shelf between the loop that fetches and who reads.
+
+Rules
+- One lock, held for moments. Nothing here waits, and nothing is called while it is held.
+- Every change of where a partition is read (seek, drop, reset) gives its flow a new version: the answer to a request
+  that was made before finds the version changed, and is dropped.
+- Bounded: `room()` says how much may still be asked for, with what is under way counted as if it had come.
+- Partitions take turns, one answer each: none starves behind another.
+
+It must not know sockets, requests, groups or what records hold.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.model import HoldfastError, TopicPartition
+
+BEGINNING = -2
+END = -1
+"""Places that have to be looked up; the numbers are those of ListOffsets and of confluent-kafka."""
+
+TAIL = -2_000
+"""`TAIL - n` is n records before the end, as in confluent-kafka."""
+
+NOWHERE = -1_001
+"""No offset is known and none may be chosen (auto.offset.reset=error)."""
+
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings:
+    """How much is fetched and how long a broker may wait. Defaults are librdkafka's, but for the wait."""
+
+    wait_ms: int = 50
+    """fetch.wait.max.ms. librdkafka's half second would be most of a moved partition's gap."""
+    min_bytes: int = 1
+    max_bytes: int = 50 * KIB * KIB
+    """fetch.max.bytes: of one answer."""
+    partition_bytes: int = KIB * KIB
+    """max.partition.fetch.bytes: of one partition in it."""
+    queued_bytes: int = 64 * KIB * KIB
+    """queued.max.messages.kbytes: fetched and not read, over all partitions."""
+    read_committed: bool = True
+    rack: str = ""
+    reset: int = END
+    """Where to go when an offset is out of range or none is known: BEGINNING, END or NOWHERE."""
+    backoff_s: float = 0.1
+    error_backoff_s: float = 0.5
+    """fetch.error.backoff.ms: before a partition is tried again that could not be read."""
+    replica_age_s: float = 300.0
+    """How long a follower is read before the leader is asked again which replica is best (metadata.max.age.ms)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The records of one partition in one answer."""
+
+    records: memoryview | bytes
+    start: int
+    next_offset: int
+    rows: int
+    """As the batches' headers claim; filtered ones count too."""
+    aborted: tuple[tuple[int, int], ...] | None
+
+    @property
+    def size(self) -> int:
+        return len(self.records)
+
+    def kept(self) -> Fetched:
+        """The same with bytes of its own: a small part must not hold a large answer in memory for long."""
+        return Fetched(bytes(self.records), self.start, self.next_offset, self.rows, self.aborted)
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """One partition being read."""
+
+    partition: TopicPartition
+    at: int
+    """The next offset to fetch, or a place to be looked up."""
+    version: int = 0
+    paused: bool = False
+    under_way: bool = False
+    stopped: bool = False
+    """An error stands that only a seek can answer."""
+    ready_at: float = 0.0
+    """Not to be tried before."""
+    turn: int = 0
+    """When it was last asked for; whoever waits longest comes first."""
+    queued_bytes: int = 0
+    replica: int | None = None
+    replica_until: float = 0.0
+    partition_bytes: int = 0
+    """More than usual once a batch did not fit; 0: the usual."""
+    high_watermark: int = -1
+    log_start: int = -1
+    unknown_since: float | None = None
+    told: str = ""
+    """The error that the application has heard of, once until it is over."""
+    listed: bool = False
+    answers: deque[Fetched] = field(default_factory=deque)
+
+
+class Flows:
+    """The partitions of one reader. Its own methods are for the reader's thread, those of `Fetcher` for the loop's."""
+
+    def __init__(self, settings: FetchSettings, *, wake: Callable[[], None], changed: Callable[[], None]) -> None:
+        """`wake` is called when there is something to read or an error, `changed` when there is something to fetch."""
+        self.settings = settings
+        self.lock = threading.Lock()
+        self.flows: dict[TopicPartition, Flow] = {}
+        self.wake = wake
+        self._changed = changed
+        self._full: deque[Flow] = deque()
+        self._errors: deque[HoldfastError] = deque()
+        self.queued_bytes = 0
+        self.reserved_bytes = 0
+        """Asked for and not yet answered."""
+
+    # -- what the reader wants
+
+    def add(self, starts: Mapping[TopicPartition, int], *, paused: Iterable[TopicPartition] = ()) -> None:
+        """Read these from here: an offset, or a place to be looked up."""
+        still = set(paused)
+        with self.lock:
+            for partition, at in starts.items():
+                self._forget(partition)
+                flow = Flow(partition, at, paused=partition in still)
+                self.flows[partition] = flow
+                if at == NOWHERE:
+                    self._fail(flow, no_place_to_start(partition))
+        self._changed()
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget these, with everything that was fetched of them."""
+        with self.lock:
+            for partition in partitions:
+                self._forget(partition)
+        self._changed()
+
+    def seek(self, partition: TopicPartition, at: int, *, not_before: float = 0.0) -> None:
+        """Read on from here."""
+        with self.lock:
+            flow = self.flows.get(partition)
+            if flow is None:
+                return
+            self._empty(flow)
+            flow.at, flow.ready_at, flow.stopped, flow.told = at, not_before, False, ""
+            flow.high_watermark = -1
+        self._changed()
+
+    def pause(self, partition: TopicPartition, unread: Iterable[Fetched] = ()) -> None:
+        """Hold it. What was taken from it and not read comes back to its head, and is there when it is resumed."""
+        with self.lock:
+            flow = self.flows.get(partition)
+            if flow is None:
+                return
+            flow.paused = True
+            flow.answers.extendleft(one.kept() for one in reversed(list(unread)))
+
+    def resume(self, partition: TopicPartition) -> None:
+        with self.lock:
+            flow = self.flows.get(partition)
+            if flow is None or not flow.paused:
+                return
+            flow.paused = False
+            self._list(flow)
+        self._changed()
+
+    def next_answer(self) -> tuple[Flow, Fetched] | None:
+        """The next of what was fetched; its bytes count as queued until they are `read`."""
+        with self.lock:
+            while self._full:
+                flow = self._full.popleft()
+                flow.listed = False
+                if flow.answers and not flow.paused:
+                    answer = flow.answers.popleft()
+                    self._list(flow)
+                    return flow, answer
+        return None
+
+    def read(self, partition: TopicPartition, size: int) -> None:
+        """So many bytes of it have been read: there is room for more."""
+        with self.lock:
+            flow = self.flows.get(partition)
+            if flow is None:
+                return
+            flow.queued_bytes -= size
+            self.queued_bytes -= size
+        self._changed()
+
+    def error(self) -> HoldfastError | None:
+        """What went wrong since, oldest first; each is told once."""
+        with self.lock:
+            return self._errors.popleft() if self._errors else None
+
+    def unread_from(self, partition: TopicPartition) -> int | None:
+        """Where the next unread answer begins, or will: an offset, or a place that was not looked up yet."""
+        with self.lock:
+            flow = self.flows.get(partition)
+            return None if flow is None else flow.answers[0].start if flow.answers else flow.at
+
+    def watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
+        """Where the partition begins and ends, as the last answer told."""
+        with self.lock:
+            flow = self.flows.get(partition)
+            return None if flow is None or flow.high_watermark < 0 else (flow.log_start, flow.high_watermark)
+
+    # -- what the loop does, with the lock held
+
+    def room(self) -> int:
+        return self.settings.queued_bytes - self.queued_bytes - self.reserved_bytes
+
+    def wants(self, flow: Flow, now: float) -> bool:
+        """Whether there is something to ask for it: one answer is being read, and one more waits."""
+        if flow.paused or flow.under_way or flow.stopped or now < flow.ready_at:
+            return False
+        return flow.queued_bytes < self.settings.partition_bytes
+
+    def arrived(self, flow: Flow, answer: Fetched) -> None:
+        flow.at = answer.next_offset
+        flow.answers.append(answer.kept() if flow.paused else answer)
+        flow.queued_bytes += answer.size
+        self.queued_bytes += answer.size
+        self._list(flow)
+
+    def fail(self, flow: Flow, error: HoldfastError) -> None:
+        """Tell the application, once until it is over."""
+        if flow.told != error.code:
+            flow.told = error.code
+            self._errors.append(error)
+
+    def reset(self, flow: Flow, error: HoldfastError) -> None:
+        """The offset is not in the log: go where the settings say, or stop."""
+        if self.settings.reset == NOWHERE:
+            self._fail(flow, HoldfastError("AUTO_OFFSET_RESET", error.what, error.do))
+        else:
+            flow.at = self.settings.reset
+
+    # -- inside
+
+    def _fail(self, flow: Flow, error: HoldfastError) -> None:
+        flow.stopped = True
+        self.fail(flow, error)
+
+    def _list(self, flow: Flow) -> None:
+        if flow.answers and not flow.listed and not flow.paused:
+            flow.listed = True
+            self._full.append(flow)
+
+    def _empty(self, flow: Flow) -> None:
+        flow.version += 1
+        flow.under_way = False  # whoever still has it under way finds another version
+        self.queued_bytes -= flow.queued_bytes
+        flow.queued_bytes = 0
+        flow.answers.clear()
+
+    def _forget(self, partition: TopicPartition) -> None:
+        flow = self.flows.pop(partition, None)
+        if flow is not None:
+            self._empty(flow)
+
+
+def no_place_to_start(partition: TopicPartition) -> HoldfastError:
+    return HoldfastError(
+        "AUTO_OFFSET_RESET",
+        f"the group has no offset for {partition}, and auto.offset.reset is error.",
+        "Seek, commit an offset for the group, or set auto.offset.reset to earliest or latest.",
+    )
