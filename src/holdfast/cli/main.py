@@ -32,6 +32,8 @@ COMMANDS: Mapping[str, Lazy] = {
     "produce": Lazy("holdfast.cli.produce", "Send lines, or generated orders, to a topic."),
     "consume": Lazy("holdfast.cli.consume", "Print records, as a member of a group or without one."),
     "assign": Lazy("holdfast.cli.assign", "Plan who gets which partition, from a description of a group."),
+    "preflight": Lazy("holdfast.cli.preflight", "Whether a live group may take its next step to another assignor."),
+    "run": Lazy("holdfast.cli.run", "Run a process that uses holdfast: drained before it is stopped."),
     "sim": Lazy("holdfast.cli.sim", "Play a group in virtual time: timelines, gaps, random worlds."),
 }
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.assign import by_name
+from holdfast.client.pitfalls import check_static
+from holdfast.client.rack import resolve
+from holdfast.client.warned import PitfallWarning
 from holdfast.group.member import select_protocol
 from holdfast.model import Assignor, HoldfastError, RebalanceProtocol
 
@@ -29,12 +32,6 @@ JAVA_NAMES = {
 }
 
 SECRET = re.compile(r"password|secret|oauthbearer|\.pem$|sasl\.username|jaas", re.IGNORECASE)
-
-POSSIBLE_SESSION_MS = (1, 2**31 - 1)
-
-
-class PitfallWarning(UserWarning):
-    """Something in the configuration or the way the consumer is used that will hurt later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +57,7 @@ class ConsumerConfig:
     client_id: str = "holdfast"
     instance_id: str | None = None
     rack: str | None = None
-    rack_callback: Callable[[], str | None] | None = None
+    """Resolved: `auto` and `rack_cb` have been asked."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
@@ -139,7 +136,8 @@ def parse(raw: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> C
     instance = raw.get("group.instance.id") or env.get("KAFKA_GROUP_INSTANCE_ID") or None
     assignors = _assignors(raw.get("partition.assignment.strategy", DEFAULT_STRATEGY))
     session, heartbeat, max_poll = _timeouts(raw)
-    rack = raw.get("client.rack") or env.get("KAFKA_CLIENT_RACK") or None
+    inventions = _inventions(raw, static=instance is not None)
+    check_static(instance, session, watchdog=inventions.watchdog)
     return ConsumerConfig(
         group=group,
         bootstrap=bootstrap,
@@ -147,8 +145,7 @@ def parse(raw: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> C
         protocol=select_protocol(assignors),
         client_id=str(raw.get("client.id", "holdfast")),
         instance_id=instance,
-        rack=rack,
-        rack_callback=raw.get("rack_cb"),
+        rack=resolve(raw, env),
         session_timeout_ms=session,
         heartbeat_interval_ms=heartbeat,
         max_poll_interval_ms=max_poll,
@@ -159,7 +156,7 @@ def parse(raw: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> C
         auto_offset_reset=_reset(raw),
         retry_backoff_ms=_number(raw, "retry.backoff.ms", 100, low=1),
         metadata_max_age_ms=_number(raw, "metadata.max.age.ms", 300_000, low=1),
-        inventions=_inventions(raw, static=instance is not None),
+        inventions=inventions,
         trace_file=raw.get("holdfast.trace.file") or env.get("HOLDFAST_TRACE_FILE"),
         on_commit=raw.get("on_commit"),
         raw=dict(raw) | {"bootstrap.servers": bootstrap},

@@ -12,12 +12,22 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from holdfast.client.watchdog_child import LENGTH, MAX_SLOTS, NO_POSITION, SEQUENCE, SLOT, SLOTS_AT
+from holdfast.client.watchdog_child import (
+    GOODBYE,
+    LENGTH,
+    MAX_SLOTS,
+    NO_POSITION,
+    SEQUENCE,
+    SLOT,
+    SLOTS_AT,
+    TOKEN,
+)
 from holdfast.group.member import MemberState
 from holdfast.model import TopicPartition
 from holdfast.net.security import Secret, Security
@@ -29,13 +39,14 @@ PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 class Watchdog:
     """One watchdog for one member."""
 
-    def __init__(self, security: Security, *, oauth_token: str | None = None) -> None:
+    def __init__(self, security: Security) -> None:
         memory_fd = os.memfd_create("holdfast-watchdog")
         os.ftruncate(memory_fd, SLOTS_AT + 8 * MAX_SLOTS)
         self._memory = mmap.mmap(memory_fd, SLOTS_AT + 8 * MAX_SLOTS)
         self._slots: dict[TopicPartition, int] = {}
         self._free = list(range(MAX_SLOTS - 1, -1, -1))
         self._sequence = 0
+        self._pipe = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(CHILD)],
             stdin=subprocess.PIPE,
@@ -50,7 +61,7 @@ class Watchdog:
                 "memory": memory_fd,
                 "package": str(PACKAGE_ROOT),
                 "tls": _tls(security),
-                "sasl": _sasl(security, oauth_token),
+                "sasl": _sasl(security),
             }
         ).encode()
         assert self._process.stdin is not None
@@ -119,14 +130,22 @@ class Watchdog:
         for partition, offset in offsets.items():
             self.position(partition, offset)
 
+    def token(self, text: str) -> None:
+        """The login it would use from now on. From any thread."""
+        data = text.encode()
+        self._say(TOKEN + LENGTH.pack(len(data)) + data)
+
+    def _say(self, words: bytes) -> None:
+        with self._pipe, contextlib.suppress(OSError, ValueError):  # it may be gone already
+            assert self._process.stdin is not None
+            self._process.stdin.write(words)
+            self._process.stdin.flush()
+
     # -- the end
 
     def dismiss(self) -> None:
         """A clean close: it does nothing and ends."""
-        with contextlib.suppress(OSError, ValueError):
-            assert self._process.stdin is not None
-            self._process.stdin.write(b"x")
-            self._process.stdin.flush()
+        self._say(GOODBYE)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
         for pipe in (self._process.stdin, self._process.stdout):
@@ -143,7 +162,7 @@ def _tls(security: Security) -> dict[str, Any] | None:
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in values.items()}
 
 
-def _sasl(security: Security, oauth_token: str | None) -> dict[str, str] | None:
+def _sasl(security: Security) -> dict[str, str] | None:
     sasl = security.sasl
     if sasl is None:
         return None
@@ -151,5 +170,5 @@ def _sasl(security: Security, oauth_token: str | None) -> dict[str, str] | None:
         "mechanism": sasl.mechanism,
         "user": sasl.user,
         "password": sasl.password.reveal(),
-        "token": oauth_token or "",
+        "token": "",  # the newest one is told as soon as there is one
     }

@@ -34,6 +34,9 @@ NO_POSITION = -1
 TIMEOUT_S = 5.0
 """For the whole farewell: later the session timeout would have done it as well."""
 
+GOODBYE, TOKEN = b"x", b"t"
+"""What comes through the pipe after the start: a clean close, or a login that replaces the one before."""
+
 SEQUENCE = struct.Struct("=Q")
 LENGTH = struct.Struct("=I")
 SLOT = struct.Struct("=q")
@@ -163,10 +166,39 @@ def watch(start: dict[str, Any]) -> bool:
         poll.register(os.pidfd_open(start["pid"]), select.POLLIN)
     while True:
         for descriptor, _ in poll.poll():
-            if descriptor != 0:
-                ready = select.select([0], [], [], 0)[0]
-                return not (ready and os.read(0, 1))
-            return not os.read(0, 1)
+            if descriptor == 0:
+                said = listen(start)
+                if said is not None:
+                    return said != GOODBYE
+                continue
+            while select.select([0], [], [], 0)[0]:  # it is gone, but what it said last counts
+                said = listen(start)
+                if said is not None:
+                    return said != GOODBYE
+            return True
+
+
+def listen(start: dict[str, Any]) -> bytes | None:
+    """One message: a goodbye, b"" for the end of the pipe, or None for a token, which is kept."""
+    said = os.read(0, 1)
+    if said != TOKEN:
+        return said
+    size = from_pipe(LENGTH.size)
+    token = from_pipe(LENGTH.unpack(size)[0]) if len(size) == LENGTH.size else b""
+    if token and start["sasl"] is not None:
+        start["sasl"]["token"] = token.decode()
+    return None
+
+
+def from_pipe(count: int) -> bytes:
+    """So many bytes; fewer if the member died in the middle of a word."""
+    data = b""
+    while len(data) < count:
+        part = os.read(0, count - len(data))
+        if not part:
+            break
+        data += part
+    return data
 
 
 def main() -> None:

@@ -1,0 +1,114 @@
+"""Closing from inside a callback: done when the callbacks under way have returned, without waiting for itself."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+
+import holdfast
+from holdfast.testing import Broker
+
+PATIENCE_S = 8.0
+"""Below the ten seconds that close() gives a coordinator, which is how long it used to wait for itself."""
+
+
+def make(broker: Broker, group: str, **settings: Any) -> holdfast.Consumer:
+    given = {"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    return holdfast.Consumer({**given, **settings})
+
+
+def poll_until_closed(consumer: holdfast.Consumer) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        while time.monotonic() < deadline:
+            consumer.poll(0.05)
+
+
+def test_a_close_in_on_assign_leaves_the_group_and_does_not_wait_for_itself(broker: Broker, topic: str) -> None:
+    """Symptom: close() inside a callback took 10 s. Cause: the machine waits for the callback to return before it
+    leaves, and the callback waited for the machine. Now it is done as soon as the callbacks have returned."""
+    consumer = make(broker, f"closing-{topic}")
+    heard: list[str] = []
+
+    def assign(_consumer: Any, _partitions: Any) -> None:
+        heard.append("assigned")
+        began = time.monotonic()
+        consumer.close()
+        consumer.close()
+        assert time.monotonic() - began < PATIENCE_S
+
+    consumer.subscribe([topic], on_assign=assign, on_revoke=lambda *_: heard.append("revoked"))
+    poll_until_closed(consumer)
+    assert heard == ["assigned", "revoked"]
+    assert broker.group(f"closing-{topic}").members == ()
+
+
+def test_a_close_in_the_revoke_of_a_close_is_the_same_close(broker: Broker, topic: str) -> None:
+    consumer = make(broker, f"closing-{topic}")
+    heard: list[str] = []
+
+    def revoke(_consumer: Any, _partitions: Any) -> None:
+        heard.append("revoked")
+        consumer.close()
+
+    consumer.subscribe([topic], on_revoke=revoke)
+    while not consumer.assignment():
+        consumer.poll(0.05)
+    began = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - began < PATIENCE_S
+    assert heard == ["revoked"]
+
+
+def test_a_close_in_on_commit_ends_the_poll_that_told_it(broker: Broker, topic: str) -> None:
+    def told(_error: Any, _partitions: Any) -> None:
+        consumer.close()
+
+    consumer = make(broker, f"closing-{topic}", on_commit=told, **{"enable.auto.commit": False})
+    consumer.subscribe([topic])
+    message = None
+    while message is None:
+        message = consumer.poll(0.05)
+    consumer.commit(message=message)
+    poll_until_closed(consumer)
+
+
+def test_what_close_could_not_say_inside_a_callback_comes_out_of_poll(broker: Broker, topic: str) -> None:
+    consumer = make(broker, f"closing-{topic}")
+
+    def revoke(_consumer: Any, _partitions: Any) -> None:
+        raise RuntimeError("from the last revoke")
+
+    consumer.subscribe([topic], on_assign=lambda *_: consumer.close(), on_revoke=revoke)
+    with pytest.raises(RuntimeError, match="from the last revoke"):
+        for _ in range(200):
+            consumer.poll(0.05)
+
+
+def test_consume_returns_what_it_has_when_a_callback_closes(broker: Broker, topic: str) -> None:
+    consumer = make(broker, f"closing-{topic}")
+    consumer.subscribe([topic], on_assign=lambda *_: consumer.close())
+    assert consumer.consume(10, timeout=PATIENCE_S) == []
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        consumer.consume(1, timeout=0)
+
+
+def test_an_older_process_with_the_same_instance_id_is_told_who_replaced_it(broker: Broker, topic: str) -> None:
+    settings = {"group.instance.id": "pod-0", "heartbeat.interval.ms": 200, "session.timeout.ms": 6_000}
+    older, newer = (make(broker, f"twins-{topic}", **settings) for _ in range(2))
+    older.subscribe([topic])
+    while not older.assignment():
+        older.poll(0.05)
+    newer.subscribe([topic])
+    with pytest.raises(ck.KafkaException) as refused:
+        for _ in range(2_000):
+            newer.poll(0.005)
+            older.poll(0.005)
+    error = refused.value.args[0]
+    assert error.code() == ck.KafkaError.FENCED_INSTANCE_ID
+    assert error.fatal() and "another process joined the group with the same group.instance.id" in error.str()
+    newer.close()
+    older.close()

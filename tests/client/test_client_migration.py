@@ -1,0 +1,301 @@
+"""From eager to cooperative and back, with live members; and what a member that skipped a step is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+
+import holdfast
+from holdfast.client.config import parse
+from holdfast.client.migration import Assessment, assess, missed_step
+from holdfast.group.user_data import MemberNote, append_note
+from holdfast.model import HoldfastError, RebalanceProtocol, Subscription, TopicPartition
+from holdfast.net.admin_groups import DescribedGroup, DescribedMember
+from holdfast.testing import Broker
+
+RANGE, BOTH, COOPERATIVE = ("range",), ("cooperative-sticky", "range"), ("cooperative-sticky",)
+Lists = tuple[str, ...] | None
+
+
+def member(number: int, lists: Lists, *, owns: bool = False) -> DescribedMember:
+    data = None if lists is None else append_note(None, MemberNote(assignors=lists), 3)
+    owned = frozenset({TopicPartition("orders", number)}) if owns else frozenset()
+    subscription = Subscription(topics=("orders",), owned=owned, user_data=data)
+    return DescribedMember(
+        member_id=f"m{number}", instance_id=None, client_id=f"c{number}", host="here", subscription=subscription
+    )
+
+
+def group(protocol: str, *lists: Lists, **more: Any) -> DescribedGroup:
+    return DescribedGroup(
+        group="billing",
+        state="Stable" if lists else "Empty",
+        protocol_type="consumer",
+        protocol=protocol,
+        coordinator=("here", 1),
+        members=tuple(member(number, one, **more) for number, one in enumerate(lists)),
+    )
+
+
+def judged(protocol: str, *lists: Lists, to: str = "cooperative-sticky", **more: Any) -> Assessment:
+    asked = more.pop("asked", {})
+    return assess(group(protocol, *lists), to, asked, **more)
+
+
+# -- where a group stands
+
+
+@pytest.mark.parametrize(
+    ("protocol", "lists", "stage", "bounce", "following", "safe"),
+    [
+        ("range", (RANGE, RANGE), "before-first", 0, 1, True),
+        ("range", (RANGE, BOTH), "in-first", 1, 2, False),
+        ("cooperative-sticky", (BOTH, BOTH), "after-first", 1, 2, True),
+        ("cooperative-sticky", (BOTH, COOPERATIVE), "in-second", 2, None, True),
+        ("cooperative-sticky", (COOPERATIVE, COOPERATIVE), "done", 2, None, True),
+        ("", (), "empty", 0, None, True),
+    ],
+)
+def test_the_way_up_step_by_step(
+    protocol: str, lists: tuple[Lists, ...], stage: str, bounce: int, following: int | None, safe: bool
+) -> None:
+    found = judged(protocol, *lists)
+    assert (found.stage, found.bounce, found.next_bounce, found.safe) == (stage, bounce, following, safe)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "lists", "stage", "safe"),
+    [
+        ("cooperative-sticky", (COOPERATIVE, COOPERATIVE), "before-first", True),
+        ("cooperative-sticky", (COOPERATIVE, BOTH), "in-first", False),
+        ("cooperative-sticky", (BOTH, BOTH), "after-first", True),
+        ("range", (BOTH, RANGE), "in-second", True),
+        ("range", (RANGE, RANGE), "done", True),
+    ],
+)
+def test_the_way_down_is_the_same_with_the_roles_exchanged(
+    protocol: str, lists: tuple[Lists, ...], stage: str, safe: bool
+) -> None:
+    found = judged(protocol, *lists, to="range")
+    assert (found.stage, found.safe) == (stage, safe)
+
+
+def test_in_the_first_bounce_the_members_that_block_are_named_and_what_to_do_with_them() -> None:
+    found = judged("range", RANGE, BOTH, RANGE)
+    assert [(one.member.member_id, one.why) for one in found.blocking] == [
+        ("m0", "lists range and not cooperative-sticky"),
+        ("m2", "lists range and not cooperative-sticky"),
+    ]
+    assert "partition.assignment.strategy=cooperative-sticky,range" in found.do
+
+
+def test_members_that_say_nothing_are_judged_by_what_the_coordinator_says_of_all() -> None:
+    not_all = judged("range", None, BOTH, asked={"cooperative-sticky": False})
+    assert (not_all.stage, not_all.safe) == ("in-first", False)
+    assert [one.member.member_id for one in not_all.blocking] == ["m0"], "the other one said that it lists both"
+    everybody = judged("range", None, BOTH, asked={"cooperative-sticky": True})
+    assert (everybody.stage, everybody.safe) == ("after-first", True)
+    unknown = judged("range", None, BOTH)
+    assert (unknown.stage, unknown.safe) == ("in-first", False), "what nobody can tell is not safe"
+    foreign = judged("range", None, None, asked={"cooperative-sticky": False})
+    assert (foreign.stage, foreign.safe, foreign.unsaid) == ("before-first", True, ("m0", "m1"))
+    assert "If it has begun already, it is not through" in foreign.do
+
+
+def test_a_question_about_one_bounce_is_answered_for_that_one() -> None:
+    assert not judged("range", RANGE, RANGE, bounce=2).safe
+    assert judged("range", RANGE, BOTH, bounce=1).safe
+
+
+def test_the_silent_danger_is_a_member_that_keeps_its_partitions_in_an_eager_group() -> None:
+    """KIP-429: an eager leader takes claimed partitions for free. Nothing fails; two members process one partition."""
+    described = group("range", RANGE, RANGE, owns=True)
+    found = assess(described, "cooperative-sticky", {})
+    assert not found.safe
+    assert {one.member.member_id for one in found.blocking} == {"m0", "m1"}
+    assert "two members may process one partition" in found.blocking[0].why
+    assert assess(group("cooperative-sticky", COOPERATIVE, owns=True), "range", {}).blocking == ()
+
+
+# -- what a refused member is told
+
+REFUSED = HoldfastError("INCONSISTENT_GROUP_PROTOCOL", "no.", "look.")
+
+
+def test_a_member_is_told_which_step_was_missed() -> None:
+    up = missed_step(REFUSED, group("range", None, None), COOPERATIVE)
+    assert "the group runs range (c0, c1), and this member lists only cooperative-sticky" in up.what
+    assert "first bounce of the migration was missed" in up.what
+    assert "cooperative-sticky,range" in up.do and "holdfast preflight billing --to cooperative-sticky" in up.do
+    down = missed_step(REFUSED, group("cooperative-sticky", None), RANGE)
+    assert "from before the migration, or on the way back the first bounce was missed" in down.what
+    assert "--to range" in down.do
+    across = missed_step(REFUSED, group("roundrobin", None), RANGE)
+    assert "in which everybody lists both, was missed" in across.what
+
+
+def test_where_the_group_does_not_show_why_the_refusal_stays_as_it_was() -> None:
+    assert missed_step(REFUSED, group(""), COOPERATIVE) is REFUSED
+    assert missed_step(REFUSED, group("cooperative-sticky", None), COOPERATIVE) is REFUSED
+
+
+def test_a_list_with_an_eager_assignor_in_it_speaks_eager() -> None:
+    def protocol(strategy: str) -> RebalanceProtocol:
+        given = {"group.id": "g", "bootstrap.servers": "h:1", "partition.assignment.strategy": strategy}
+        return parse(given, {}).protocol
+
+    assert protocol("cooperative-sticky,range") is protocol("range") is RebalanceProtocol.EAGER
+    assert protocol("cooperative-sticky") is RebalanceProtocol.COOPERATIVE
+
+
+# -- live members
+
+
+class Worker:
+    """A consumer on a thread, that can be bounced with another list."""
+
+    def __init__(self, broker: Broker, group_id: str, topic: str, seen: list[tuple[int, int]]) -> None:
+        self._settings = {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group_id,
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 100,
+        }
+        self._topic = topic
+        self._seen = seen
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.error: BaseException | None = None
+        self.owned: set[int] = set()
+
+    def start(self, strategy: str, kind: Callable[[dict[str, Any]], Any] = holdfast.Consumer) -> None:
+        self._stop.clear()
+        consumer = kind({**self._settings, "partition.assignment.strategy": strategy})
+        self._thread = threading.Thread(target=self._work, args=(consumer,))
+        self._thread.start()
+
+    def _work(self, consumer: Any) -> None:
+        try:
+            consumer.subscribe([self._topic])
+            while not self._stop.is_set():
+                message = consumer.poll(0.02)
+                if message is not None and message.error() is None:
+                    self._seen.append((message.partition(), message.offset()))
+                self.owned = {p.partition for p in consumer.assignment()}
+        except BaseException as error:
+            self.error = error
+        finally:
+            consumer.close()
+            self.owned = set()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(30)
+            assert not self._thread.is_alive()
+
+
+class Feed:
+    """A producer that never stops, so that a record lost on the way shows."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self._producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1})
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.sent = 0
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.004):
+            self._producer.produce(self._topic, b"x", partition=self.sent % 6)
+            self.sent += 1
+
+    def __enter__(self) -> Feed:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(30) == 0
+
+
+def until(holds: Callable[[], bool], workers: list[Worker], limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        failed = [worker.error for worker in workers if worker.error is not None]
+        assert not failed, failed
+        assert time.monotonic() < deadline, [worker.owned for worker in workers]
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def live(broker: Broker, topic: str) -> Iterator[tuple[str, str, list[Worker], list[tuple[int, int]]]]:
+    name, seen = f"moving-{topic}", list[tuple[int, int]]()
+    six = f"six-{topic}"
+    broker.topics.create(six, 6)
+    workers = [Worker(broker, name, six, seen) for _ in range(3)]
+    yield name, six, workers, seen
+    for worker in workers:
+        worker.stop()
+
+
+@pytest.mark.slow
+def test_two_bounces_up_and_two_down_lose_no_record(
+    broker: Broker, live: tuple[str, str, list[Worker], list[tuple[int, int]]]
+) -> None:
+    """A live group of librdkafka members on range becomes one of cooperative holdfast members, and goes back."""
+    name, topic, workers, seen = live
+
+    def shared() -> bool:
+        return sum(len(worker.owned) for worker in workers) == 6 and all(worker.owned for worker in workers)
+
+    def bounce(strategy: str, kind: Callable[[dict[str, Any]], Any] = holdfast.Consumer) -> str:
+        for worker in workers:
+            worker.stop()
+            worker.start(strategy, kind)
+            until(shared, workers)
+        return broker.group(name).protocol
+
+    with Feed(broker, topic) as feed:
+        for worker in workers:
+            worker.start("range", ck.Consumer)
+        until(shared, workers)
+        assert bounce("cooperative-sticky,range") == "cooperative-sticky", "everybody lists it, and prefers it"
+        assert bounce("cooperative-sticky") == "cooperative-sticky"
+        assert bounce("cooperative-sticky,range") == "cooperative-sticky"
+        assert bounce("range", ck.Consumer) == "range"
+        sent = feed.sent
+        until(lambda: len(set(seen)) >= sent, workers)
+    ends = {partition.partition: end for partition, (_, end) in broker.topics.offsets(topic).items()}
+    until(lambda: len(set(seen)) == sum(ends.values()), workers)
+    assert set(seen) == {(partition, offset) for partition, end in ends.items() for offset in range(end)}
+    doubled = [one for one, times in Counter(seen).items() if times > 1]
+    assert doubled == [], "every handover was clean, so nothing was done twice either"
+
+
+def test_whoever_skips_the_first_bounce_is_refused_and_told_so(
+    broker: Broker, live: tuple[str, str, list[Worker], list[tuple[int, int]]]
+) -> None:
+    name, _, workers, _ = live
+    workers[0].start("range", ck.Consumer)
+    until(lambda: len(workers[0].owned) == 6, workers[:1])
+    workers[1].start("cooperative-sticky")
+    deadline = time.monotonic() + 30
+    while workers[1].error is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert isinstance(workers[1].error, ck.KafkaException)
+    error = workers[1].error.args[0]
+    assert error.code() == ck.KafkaError.INCONSISTENT_GROUP_PROTOCOL
+    assert "the group runs range (rdkafka)" in error.str()
+    assert "first bounce of the migration was missed" in error.str()
+    assert f"holdfast preflight {name} --to cooperative-sticky" in error.str()
+    workers[1].error = None
+    assert len(workers[0].owned) == 6, "and nobody was disturbed"
