@@ -1,0 +1,280 @@
+"""Exactly once into a database: the offsets and the output in one transaction, in `foreachBatch`.
+
+    def add(rows, connection, batch_id):
+        totals = rows.groupBy("customer").sum("amount").collect()
+        connection.cursor().executemany("insert into totals … on conflict … do update …", totals)
+
+    orders.writeStream.foreachBatch(exactly_once(lambda: psycopg.connect(dsn), add, sink="totals")).start()
+
+A table in the same database holds, by sink and partition, the next offset. Each batch first moves it from where it
+stands to the batch's end, by compare-and-set; then `add` runs; then all of it is committed. Whoever finds the offset
+moved by somebody else (a zombie was faster, or the batch is replayed) starts again with the rows that are still new,
+or drops the batch. The rule is the file sink's: rows before the next offset are in, rows from it on are not.
+
+The driver does the writing. `add` may collect a small result, or fill a staging table from the executors by Spark's
+JDBC sink and move it inside the transaction. Any DB-API driver will do; tested with psycopg 3 and sqlite3.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.model import HoldfastError, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+Write = Callable[["DataFrame", Any, int], None]
+
+MAX_ATTEMPTS = 10
+"""Each lost race means that another application wrote the same partitions meanwhile, which the group allows only while
+partitions move: a few times, never many."""
+
+_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+_PLACEHOLDERS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
+
+
+def exactly_once(
+    connect: Callable[[], Any],
+    write: Write,
+    *,
+    sink: str,
+    table: str = "holdfast_ledger",
+    by: Literal["rows", "batch"] = "rows",
+    topic_column: str = "topic",
+    partition_column: str = "partition",
+    offset_column: str = "offset",
+) -> Callable[[DataFrame, int], None]:
+    """A function for `foreachBatch` that calls `write(rows, connection, batch_id)` and commits.
+
+    `connect` opens a connection that is not in autocommit mode; it is closed after the batch. `sink` names the output:
+    two outputs in one database have a ledger each. `by="rows"` goes by the rows' own topic, partition and offset and
+    passes on only rows that are new. `by="batch"` is for rows that have lost them, such as the result of a streaming
+    aggregation: the batch's ranges are applied or dropped as a whole.
+    """
+    if not sink:
+        raise HoldfastError("SINK_NAME_MISSING", "The sink has no name.", "Give sink= a name of its own.")
+    if not _TABLE.fullmatch(table):
+        raise HoldfastError("TABLE_NAME_INVALID", f"{table!r} is no name of a table.", "Give table= a plain name.")
+    if by not in ("rows", "batch"):
+        raise HoldfastError("INVALID_OPTION", f"by is {by!r}.", 'Choose "rows" or "batch".')
+    names = (topic_column, partition_column, offset_column)
+
+    def process(batch: DataFrame, batch_id: int) -> None:
+        if by == "batch":
+            from holdfast.spark.batch_ranges import batch_ranges
+
+            ranges = batch_ranges(batch)
+            if ranges:
+                _apply(connect, sink, table, ranges, lambda c, new: _whole(batch, c, batch_id, write, ranges, new))
+            return
+        rows = batch.persist()  # it is looked at twice: for the ranges, and to be written
+        try:
+            ranges = ranges_of_rows(rows, names)
+            if ranges:
+                _apply(connect, sink, table, ranges, lambda c, new: write(_only(rows, names, ranges, new), c, batch_id))
+        finally:
+            rows.unpersist()
+
+    return process
+
+
+# -- the ledger table
+
+
+def _apply(
+    connect: Callable[[], Any],
+    sink: str,
+    table: str,
+    ranges: Ranges,
+    work: Callable[[Any, Mapping[TopicPartition, New]], None],
+) -> None:
+    """Move the ledger over the ranges and do the work in one transaction, or find that there is nothing new."""
+    connection = connect()
+    try:
+        ledger = LedgerTable(connection, table, sink)
+        ledger.create()
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            new = still_new(ranges, ledger.positions(ranges))
+            if not new:
+                connection.rollback()
+                return
+            if ledger.advance(new, patient=attempt < MAX_ATTEMPTS):
+                work(connection, new)
+                connection.commit()
+                return
+            connection.rollback()
+        raise HoldfastError(
+            "LEDGER_BUSY",
+            f"{MAX_ATTEMPTS} times in a row somebody else wrote the same partitions of {sink!r}.",
+            "See which applications write into this sink, and whether they are members of one group.",
+        )
+    except BaseException:
+        connection.rollback()
+        raise
+    finally:
+        connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """What of a range is new, and where the ledger stood when that was decided (None: it had no row)."""
+
+    start: int
+    end: int
+    stood_at: int | None
+
+
+def still_new(ranges: Ranges, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, New]:
+    """The part of each range behind the ledger's position; ranges that are in already are left out."""
+    found: dict[TopicPartition, New] = {}
+    for partition, (start, end) in sorted(ranges.items()):
+        stood_at = positions.get(partition)
+        if stood_at is None or stood_at < end:
+            found[partition] = New(start if stood_at is None else max(start, stood_at), end, stood_at)
+    return found
+
+
+class LedgerTable:
+    """The next offset by sink and partition, in the user's own database."""
+
+    def __init__(self, connection: Any, table: str, sink: str) -> None:
+        self._connection = connection
+        self._table = table
+        self._sink = sink
+        self._mark = _placeholder(connection)
+        if _commits_by_itself(connection):
+            raise HoldfastError(
+                "CONNECTION_AUTOCOMMITS",
+                "The connection commits every statement by itself, so offsets and output would not be one transaction.",
+                "Open it with autocommit off (sqlite3: leave isolation_level alone).",
+            )
+
+    def create(self) -> None:
+        """Two applications may both try; the one that comes second finds it there."""
+        if self._is_there():
+            return
+        try:
+            self._connection.cursor().execute(
+                f"create table if not exists {self._table} (sink varchar(200) not null, topic varchar(249) not null, "
+                "partition_id integer not null, next_offset bigint not null, primary key (sink, topic, partition_id))"
+            )
+            self._connection.commit()
+        except Exception:
+            # PostgreSQL may refuse one of two creations at the same moment, even with "if not exists".
+            self._connection.rollback()
+            if not self._is_there():
+                raise
+
+    def _is_there(self) -> bool:
+        try:
+            self._connection.cursor().execute(f"select 1 from {self._table} where 1 = 0")  # noqa: S608 - name is checked
+        except Exception:  # noqa: BLE001 - drivers have exceptions of their own, and any means: not usable as it is
+            return False
+        finally:
+            self._connection.rollback()
+        return True
+
+    def positions(self, partitions: Sequence[TopicPartition] | Ranges) -> dict[TopicPartition, int]:
+        cursor = self._connection.cursor()
+        cursor.execute(
+            f"select topic, partition_id, next_offset from {self._table} where sink = {self._mark}",  # noqa: S608 - checked
+            (self._sink,),
+        )
+        found = {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in cursor.fetchall()}
+        return {partition: found[partition] for partition in sorted(partitions) if partition in found}
+
+    def advance(self, new: Mapping[TopicPartition, New], *, patient: bool) -> bool:
+        """Compare and set every partition, in order, so that two writers never wait for each other in a circle."""
+        try:
+            return all(self._advance_one(partition, part) for partition, part in sorted(new.items()))
+        except Exception:
+            # A row that somebody else inserted, or a serialisation failure: the race is lost and is run again.
+            if not patient:
+                raise
+            return False
+
+    def _advance_one(self, partition: TopicPartition, part: New) -> bool:
+        cursor, mark = self._connection.cursor(), self._mark
+        if part.stood_at is None:
+            cursor.execute(
+                f"insert into {self._table} (sink, topic, partition_id, next_offset) "  # noqa: S608 - name is checked
+                f"values ({mark}, {mark}, {mark}, {mark})",
+                (self._sink, partition.topic, partition.partition, part.end),
+            )
+            return True
+        cursor.execute(
+            f"update {self._table} set next_offset = {mark} where sink = {mark} and topic = {mark} "  # noqa: S608 - checked
+            f"and partition_id = {mark} and next_offset = {mark}",
+            (part.end, self._sink, partition.topic, partition.partition, part.stood_at),
+        )
+        return bool(cursor.rowcount == 1)
+
+
+def _placeholder(connection: Any) -> str:
+    module = sys.modules.get(type(connection).__module__.split(".")[0])
+    style = getattr(module, "paramstyle", None)
+    if style not in _PLACEHOLDERS:
+        raise HoldfastError(
+            "DRIVER_UNKNOWN",
+            f"{type(connection).__module__} writes its parameters as {style!r}.",
+            f"Use a DB-API driver with paramstyle {', '.join(sorted(_PLACEHOLDERS))}.",
+        )
+    return _PLACEHOLDERS[str(style)]
+
+
+def _commits_by_itself(connection: Any) -> bool:
+    if type(connection).__module__ == "sqlite3" and getattr(connection, "autocommit", -1) == -1:
+        return connection.isolation_level is None  # how sqlite3 said it before it had `autocommit`
+    return getattr(connection, "autocommit", False) is True
+
+
+# -- ranges and rows
+
+
+def ranges_of_rows(rows: DataFrame, names: tuple[str, str, str]) -> dict[TopicPartition, tuple[int, int]]:
+    """From the first to behind the last offset of each partition in the batch."""
+    from pyspark.sql import functions as f
+
+    from holdfast.spark.files.columns import Columns, check_columns
+
+    topic, partition, offset = names
+    types = {field.name: field.dataType.typeName() for field in rows.schema.fields}
+    check_columns(Columns(topic=topic, partition=partition, offset=offset), types)
+    found = rows.groupBy(topic, partition).agg(f.min(offset), f.max(offset)).collect()
+    return {TopicPartition(name, number): (first, last + 1) for name, number, first, last in sorted(found)}
+
+
+def _only(rows: DataFrame, names: tuple[str, str, str], ranges: Ranges, new: Mapping[TopicPartition, New]) -> DataFrame:
+    """The rows behind the ledger. All of them, as nearly always, need no filter."""
+    from functools import reduce
+
+    from pyspark.sql import functions as f
+
+    if all(partition in new and new[partition].start == start for partition, (start, _) in ranges.items()):
+        return rows
+    topic, partition, offset = names
+    kept = [
+        (f.col(topic) == p.topic) & (f.col(partition) == p.partition) & (f.col(offset) >= part.start)
+        for p, part in sorted(new.items())
+    ]
+    return rows.where(reduce(lambda left, right: left | right, kept))
+
+
+def _whole(
+    batch: DataFrame, connection: Any, batch_id: int, write: Write, ranges: Ranges, new: Mapping[TopicPartition, New]
+) -> None:
+    """A result that can't be taken apart: all of its ranges are new, or it can't be written."""
+    taken = sorted(p for p, (start, _) in ranges.items() if p not in new or new[p].start != start)
+    if taken:
+        raise HoldfastError(
+            "BATCH_PARTLY_WRITTEN",
+            f"Another application has written {', '.join(map(str, taken))} of this batch meanwhile.",
+            "Restart the query: it does the batch again with the partitions that are still its own.",
+        )
+    write(batch, connection, batch_id)

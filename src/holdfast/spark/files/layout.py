@@ -1,0 +1,45 @@
+"""Where things are under a sink's path. Topics and partitions are folders; nothing here reads or writes.
+
+_holdfast/sink.json                                   what the sink was made with
+_holdfast/schemas/4be1….json                          every schema it was ever written with
+_holdfast/ledger/orders/3/entries/000000000017.json   the chain of orders-3
+_holdfast/ledger/orders/3/snapshots/000000000002.json
+data/orders/3/5d0c….parquet                           rows of orders-3; they count when the ledger names them
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from holdfast.model import HoldfastError, TopicPartition
+
+SINK = "_holdfast/sink.json"
+SCHEMAS = "_holdfast/schemas"
+LEDGER = "_holdfast/ledger"
+DATA = "data"
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""Kafka's own rule; with it a topic's name is a safe name of a folder."""
+
+
+def checked_topic(topic: object) -> str:
+    if isinstance(topic, str) and _TOPIC.fullmatch(topic) and topic not in (".", ".."):
+        return topic
+    raise HoldfastError(
+        "NOT_A_TOPIC",
+        f"A row's topic is {topic!r}, which is no name of a Kafka topic.",
+        "Let the rows keep the columns topic, partition and offset as the source gives them.",
+    )
+
+
+def folder_of(partition: TopicPartition) -> str:
+    return f"{LEDGER}/{checked_topic(partition.topic)}/{partition.partition}"
+
+
+def data_folder_of(partition: TopicPartition) -> str:
+    return f"{DATA}/{checked_topic(partition.topic)}/{partition.partition}"
+
+
+def new_data_name(partition: TopicPartition) -> str:
+    return f"{data_folder_of(partition)}/{uuid.uuid4().hex}.parquet"

@@ -1,0 +1,294 @@
+"""The ledger of one partition: a chain of entries, each `from -> to, files`, that two writers can't both extend.
+
+    entries/1  [ 0, 50)  a.parquet
+    entries/2  [50, 80)  b.parquet, c.parquet
+    snapshots/1  through entry 2, up to offset 80: d.parquet          made by compaction; readers take this instead
+
+Entry n+1 is created exclusively under its number and starts where entry n ended. Whoever finds the number taken reads
+the chain anew and keeps only rows behind its new end, so a row gets in once, whatever groups and checkpoints did.
+That no row is left out rests on one promise of the callers: a batch is planned only when everything before it
+is in the ledger. The source keeps it by committing an offset only when the sink is done with the batch.
+
+A snapshot stands for all entries up to its number; those may be removed later. A writer that stood still meanwhile
+could then create an old number again. So whoever has created an entry looks for a newer snapshot: if one reaches its
+number, the entry may count or not, and the writer decides again from the chain's end, which is right in both cases.
+
+Pure: all effects go through a `Store`; no clock, no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.layout import folder_of
+from holdfast.spark.files.store import Store
+
+VERSION = 1
+
+MAX_ATTEMPTS = 1_000
+"""Each lost race means that somebody else got a batch in; so many in a row is a fault and not bad luck."""
+
+READERS = 8
+"""Entries read at once: enough to hide the latency of a network file system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRef:
+    """One committed data file."""
+
+    name: str
+    rows: int
+    bytes: int
+    first: int
+    """The lowest offset in it."""
+    last: int
+    schema: str
+    """Which of the sink's schemas it was written with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What one batch added: every row with an offset in [start, end) that the sink has seen is in its files."""
+
+    number: int
+    start: int
+    end: int
+    files: tuple[FileRef, ...]
+    writer: str = ""
+    """Who wrote it, for people: the batch and the application."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All entries up to `through`, as one list of files."""
+
+    number: int
+    through: int
+    start: int
+    end: int
+    files: tuple[FileRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """Where a chain ends: the last entry's number, and the offset behind its last row. Nothing yet is (0, None)."""
+
+    number: int
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What readers take."""
+
+    start: int | None
+    end: int | None
+    files: tuple[FileRef, ...]
+    entries: int
+    """Entries that no snapshot stands for yet."""
+    tip: int
+    snapshot: int
+    """The number of the snapshot, 0 if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What a writer wants to add to a chain that ends at a given offset."""
+
+    first: int
+    end: int
+    files: tuple[FileRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """How an append went."""
+
+    entry: Entry | None
+    """None if everything was in the ledger already."""
+    doubtful: bool
+    """Some entry of ours was overtaken by a snapshot and may count: none of our files may be deleted."""
+
+
+class Ledger:
+    """One partition's chain in a store."""
+
+    def __init__(self, store: Store, partition: TopicPartition) -> None:
+        self._store = store
+        self.partition = partition
+        folder = folder_of(partition)
+        self.entries_folder = f"{folder}/entries"
+        self.snapshots_folder = f"{folder}/snapshots"
+
+    # -- writing
+
+    def append(self, choose: Callable[[int | None], Addition | None], *, writer: str = "") -> Appended:
+        """Add what `choose` makes of the chain's end; it is asked again whenever somebody else was faster."""
+        doubtful = False
+        for _ in range(MAX_ATTEMPTS):
+            tip = self.tip()
+            wanted = choose(tip.end)
+            if wanted is None:
+                return Appended(None, doubtful)
+            start = wanted.first if tip.end is None else tip.end
+            if wanted.end <= start:
+                raise HoldfastError(
+                    "LEDGER_RANGE", f"An entry can't go from {start} to {wanted.end}.", "Report this: it is a fault."
+                )
+            entry = Entry(number=tip.number + 1, start=start, end=wanted.end, files=wanted.files, writer=writer)
+            if self._store.create(self.entry_name(entry.number), encode(entry)):
+                if self._reach() < entry.number:
+                    return Appended(entry, doubtful)
+                doubtful = True
+        raise HoldfastError(
+            "LEDGER_BUSY",
+            f"{MAX_ATTEMPTS} times in a row somebody else extended the ledger of {self.partition}.",
+            "See how many applications write into this sink.",
+        )
+
+    def add_snapshot(self, snapshot: Snapshot) -> bool:
+        """False if somebody else made one of this number."""
+        return self._store.create(self.snapshot_name(snapshot.number), encode(snapshot))
+
+    # -- reading
+
+    def tip(self) -> Tip:
+        """The end of the chain, in as many looks as its length has binary digits."""
+        while True:
+            snapshot = self.newest_snapshot()
+            low = 0 if snapshot is None else snapshot.through
+            number = self._last_entry(low)
+            if number == low:
+                return Tip(low, None if snapshot is None else snapshot.end)
+            entry = self.entry(number)
+            if entry is not None:  # else it was removed since, and a newer snapshot stands for it
+                return Tip(number, entry.end)
+
+    def load(self) -> Content:
+        """All committed files, in the order they were added."""
+        while True:
+            snapshot = self.newest_snapshot()
+            low = 0 if snapshot is None else snapshot.through
+            number = self._last_entry(low)
+            entries = list(self._read_entries(low, number))
+            if None in entries or self._reach() != low:
+                continue  # compaction went by
+            files = list(() if snapshot is None else snapshot.files)
+            start = None if snapshot is None else snapshot.start
+            end = None if snapshot is None else snapshot.end
+            for entry in entries:
+                assert entry is not None
+                start, end = entry.start if start is None else start, entry.end
+                files.extend(entry.files)
+            at = 0 if snapshot is None else snapshot.number
+            return Content(start, end, tuple(files), len(entries), number, at)
+
+    def newest_snapshot(self) -> Snapshot | None:
+        while True:
+            names = self._store.names(self.snapshots_folder)
+            if not names:
+                return None
+            snapshot = self.snapshot(int(names[-1].removesuffix(".json")))
+            if snapshot is not None:
+                return snapshot
+
+    def entry(self, number: int) -> Entry | None:
+        name = self.entry_name(number)
+        data = self._store.read(name)
+        return None if data is None else decode_entry(data, name)
+
+    def snapshot(self, number: int) -> Snapshot | None:
+        name = self.snapshot_name(number)
+        data = self._store.read(name)
+        return None if data is None else decode_snapshot(data, name)
+
+    def entry_name(self, number: int) -> str:
+        return f"{self.entries_folder}/{number:012d}.json"
+
+    def snapshot_name(self, number: int) -> str:
+        return f"{self.snapshots_folder}/{number:012d}.json"
+
+    def _reach(self) -> int:
+        """Up to which entry snapshots stand for the chain."""
+        snapshot = self.newest_snapshot()
+        return 0 if snapshot is None else snapshot.through
+
+    def _last_entry(self, low: int) -> int:
+        """Entries behind `low` have no holes: double the step until there is none, then halve it."""
+        step = 1
+        while self._store.exists(self.entry_name(low + step)):
+            step *= 2
+        there, missing = low + step // 2, low + step
+        while missing - there > 1:
+            middle = (there + missing) // 2
+            if self._store.exists(self.entry_name(middle)):
+                there = middle
+            else:
+                missing = middle
+        return there
+
+    def _read_entries(self, low: int, last: int) -> Iterator[Entry | None]:
+        numbers = range(low + 1, last + 1)
+        if len(numbers) <= READERS:
+            yield from map(self.entry, numbers)
+            return
+        with ThreadPoolExecutor(READERS) as pool:
+            yield from pool.map(self.entry, numbers)
+
+
+def encode(what: Entry | Snapshot) -> bytes:
+    return json.dumps({"v": VERSION, **asdict(what)}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode_entry(data: bytes, name: str) -> Entry:
+    with _reading(name):
+        found = _checked(data)
+        return Entry(
+            number=found["number"],
+            start=found["start"],
+            end=found["end"],
+            files=_files(found["files"]),
+            writer=found.get("writer", ""),
+        )
+
+
+def decode_snapshot(data: bytes, name: str) -> Snapshot:
+    with _reading(name):
+        found = _checked(data)
+        return Snapshot(
+            number=found["number"],
+            through=found["through"],
+            start=found["start"],
+            end=found["end"],
+            files=_files(found["files"]),
+        )
+
+
+def _files(found: list[Mapping[str, Any]]) -> tuple[FileRef, ...]:
+    return tuple(FileRef(**{key: file[key] for key in FileRef.__dataclass_fields__}) for file in found)
+
+
+def _checked(data: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(data)
+    if found["v"] != VERSION:
+        raise ValueError(f"version {found['v']} is not {VERSION}")
+    return found
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Whatever is wrong inside becomes one error that names the file."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise HoldfastError(
+            "LEDGER_UNREADABLE",
+            f"{name} is not a ledger file of version {VERSION} ({error}).",
+            "Restore it from a backup; the ledger never writes over a file.",
+        ) from error

@@ -1,0 +1,89 @@
+"""Reading a sink in Spark: committed files only, as they were at the moment of planning.
+
+A job's output may have changed over time: the sink's schema has the columns of all its files, in the order they came,
+and a column that a file lacks is null. One name with two types is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructField, StructType
+
+from holdfast.model import HoldfastError
+from holdfast.spark.files.ledger import FileRef
+from holdfast.spark.files.sink import contents, schemas, sink_columns
+from holdfast.spark.files.store import Store, open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BYTES_PER_TASK = 128 * 1024 * 1024
+"""As spark.sql.files.maxPartitionBytes."""
+FILE_COST_BYTES = 4 * 1024 * 1024
+"""As spark.sql.files.openCostInBytes: what opening a file costs, in bytes that could be read meanwhile."""
+
+BATCH_ROWS = 64 * 1024
+
+
+def planned_files(path: str) -> list[FileRef]:
+    store = open_store(path)
+    sink_columns(store)
+    return [file for _, content in contents(store) for file in content.files]
+
+
+def merged_schema(store: Store, files: Sequence[FileRef]) -> StructType:
+    """The columns of all files."""
+    names = list(dict.fromkeys(file.schema for file in files))
+    found = schemas(store, names)
+    fields: dict[str, StructField] = {}
+    for name in names:
+        for field in StructType.fromJson(json.loads(found[name])).fields:
+            known = fields.setdefault(field.name, field)
+            if known.dataType != field.dataType:
+                raise HoldfastError(
+                    "SCHEMA_CONFLICT",
+                    f"The column {field.name!r} was written as {known.dataType.simpleString()} and as "
+                    f"{field.dataType.simpleString()}.",
+                    "Read with a schema of your own, leaving the column out, or write the new form to another path.",
+                )
+    # A column that some file lacks, or may lack one day, is null there.
+    return StructType([StructField(field.name, field.dataType, True, field.metadata) for field in fields.values()])
+
+
+def shares(files: Sequence[FileRef]) -> list[list[FileRef]]:
+    """Files put together to tasks of about equal size, in order."""
+    found: list[list[FileRef]] = []
+    room = 0
+    for file in files:
+        cost = file.bytes + FILE_COST_BYTES
+        if not found or cost > room:
+            found.append([])
+            room = BYTES_PER_TASK
+        found[-1].append(file)
+        room -= cost
+    return found
+
+
+def read_files(path: str, names: Sequence[str], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of some files, with exactly the columns of `schema`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    store = open_store(path)
+    for name in names:
+        with store.open(name) as source:
+            parquet = pq.ParquetFile(source)
+            there = [field.name for field in wanted if field.name in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=there):
+                columns = [
+                    batch.column(field.name).cast(field.type)
+                    if field.name in there
+                    else pa.nulls(batch.num_rows, field.type)
+                    for field in wanted
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -1,0 +1,115 @@
+"""A sink as a whole: what it was made with, its schemas, its partitions, and where each of them ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.columns import Columns
+from holdfast.spark.files.layout import LEDGER, SCHEMAS, SINK
+from holdfast.spark.files.ledger import Content, Ledger
+from holdfast.spark.files.store import Store, open_store
+
+VERSION = 1
+
+READERS = 8
+"""Partitions looked at at once: a look waits for the disk or the network."""
+
+
+def positions(path: str, topic: str | None = None) -> dict[TopicPartition, int]:
+    """The next offset that the sink at `path` lacks, by partition; partitions it has never seen are left out.
+
+    This is where a source that feeds the sink may start, whatever the group's committed offsets say: rows before it
+    are in, and would be dropped. It never is too high, and may be too low only by rows that a job filters out.
+    """
+    store = open_store(path)
+    found = [p for p in partitions_of(store) if topic is None or p.topic == topic]
+    with ThreadPoolExecutor(READERS) as pool:
+        tips = pool.map(lambda partition: Ledger(store, partition).tip(), found)
+    return {partition: tip.end for partition, tip in zip(found, tips, strict=True) if tip.end is not None}
+
+
+def committed_files(path: str) -> list[str]:
+    """Full paths of the committed Parquet files, for readers that know no ledger: DuckDB, `spark.read.parquet`.
+
+    A list is whole as of the moment it was made; compaction leaves the files it replaces in place until `clean`.
+    """
+    store = open_store(path)
+    root = path.rstrip("/")
+    return [f"{root}/{file.name}" for _, content in contents(store) for file in content.files]
+
+
+def contents(store: Store) -> list[tuple[TopicPartition, Content]]:
+    """What every partition holds, in the order of the partitions."""
+    found = partitions_of(store)
+    with ThreadPoolExecutor(READERS) as pool:
+        return list(zip(found, pool.map(lambda p: Ledger(store, p).load(), found), strict=True))
+
+
+def partitions_of(store: Store) -> list[TopicPartition]:
+    return sorted(
+        TopicPartition(topic, int(number))
+        for topic in store.names(LEDGER)
+        for number in store.names(f"{LEDGER}/{topic}")
+        if number.isdigit()
+    )
+
+
+def open_sink(store: Store, columns: Columns) -> None:
+    """Make the sink if it is new; refuse to go on with other columns than it was made with."""
+    wanted = json.dumps({"v": VERSION, "columns": columns.options()}, sort_keys=True).encode()
+    if store.read(SINK) is None:
+        store.create(SINK, wanted)
+    made = sink_columns(store)
+    if made != columns:
+        raise HoldfastError(
+            "SINK_COLUMNS_DIFFER",
+            f"This sink goes by the columns {made.topic}, {made.partition} and {made.offset}.",
+            "Write with the same topicColumn, partitionColumn and offsetColumn, or into another path.",
+        )
+
+
+def sink_columns(store: Store) -> Columns:
+    data = store.read(SINK)
+    if data is None:
+        raise HoldfastError("NOT_A_SINK", "There is no holdfast sink at this path.", "See that the path is right.")
+    try:
+        found = json.loads(data)
+        if found["v"] != VERSION:
+            raise ValueError(f"version {found['v']}")
+        names = found["columns"]
+        return Columns(topic=names["topicColumn"], partition=names["partitionColumn"], offset=names["offsetColumn"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise HoldfastError(
+            "SINK_UNREADABLE", f"{SINK} is not of version {VERSION} ({error}).", "Use the holdfast that wrote it."
+        ) from error
+
+
+# -- schemas
+
+
+def schema_id(schema_json: str) -> str:
+    """A name for a schema, from its content: equal schemas of all writers have one file."""
+    return hashlib.sha256(schema_json.encode()).hexdigest()[:16]
+
+
+def keep_schema(store: Store, schema_json: str) -> str:
+    name = schema_id(schema_json)
+    if not store.exists(f"{SCHEMAS}/{name}.json"):
+        store.create(f"{SCHEMAS}/{name}.json", schema_json.encode())
+    return name
+
+
+def schemas(store: Store, names: Iterable[str]) -> dict[str, str]:
+    """Schemas by their names, as Spark's JSON."""
+    found = {}
+    for name in sorted(set(names)):
+        data = store.read(f"{SCHEMAS}/{name}.json")
+        if data is None:
+            what = f"The schema {name} is missing under {SCHEMAS}."
+            raise HoldfastError("SCHEMA_MISSING", what, "Restore it from a backup.")
+        found[name] = data.decode()
+    return found

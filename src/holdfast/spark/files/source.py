@@ -1,0 +1,202 @@
+"""`holdfast-files` as Spark sees it: a streaming sink, a batch sink, and a batch source."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from holdfast.model import HoldfastError
+from holdfast.spark.files.columns import Columns, check_columns, parse_columns
+from holdfast.spark.files.store import open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.spark.files.writing import Written
+
+
+@dataclass(slots=True)
+class TaskWrote(WriterCommitMessage):
+    """What one task tells the driver."""
+
+    written: list[Written]
+
+
+class Share(InputPartition):
+    """Some files for one task."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+
+class FilesSource(DataSource):
+    """Parquet files with a ledger."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "holdfast-files"
+
+    def schema(self) -> StructType:
+        from holdfast.spark.files.reading import merged_schema, planned_files
+
+        path = self._path()
+        files = planned_files(path)
+        if not files:
+            raise HoldfastError(
+                "SINK_EMPTY", f"Nothing is committed at {path} yet.", "Wait for the first batch, or give a schema."
+            )
+        return merged_schema(open_store(path), files)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return FilesReader(self._path(), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return StreamFilesWriter(self._write_plan(schema, overwrite))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return BatchFilesWriter(self._write_plan(schema, overwrite))
+
+    def _path(self) -> str:
+        path = self.options.get("path")
+        if not path:
+            raise HoldfastError("SINK_PATH_MISSING", "No path was given.", "Give one: .start(path) or .load(path).")
+        return str(path)
+
+    def _write_plan(self, schema: StructType, overwrite: bool) -> WritePlan:
+        from holdfast.spark.files.parquet import COMPRESSIONS
+
+        if overwrite:
+            raise HoldfastError(
+                "SINK_APPENDS_ONLY", "A ledger only grows; it can't be overwritten.", "Use append mode, or a new path."
+            )
+        columns = parse_columns(self.options)
+        check_columns(columns, {field.name: field.dataType.typeName() for field in schema.fields})
+        compression = str(self.options.get("compression", "snappy")).lower()
+        if compression not in COMPRESSIONS:
+            raise HoldfastError(
+                "INVALID_OPTION", f"option compression is {compression!r}.", f"Choose {', '.join(COMPRESSIONS)}."
+            )
+        path = self._path()
+        open_store(path)  # a path that no ledger can live at is refused before anything runs
+        return WritePlan(
+            path=path,
+            columns=columns,
+            schema_json=schema.json(),
+            compression=compression,
+            writer=str(self.options.get("writer", "")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan:
+    """All that tasks and the driver need; pickled to both."""
+
+    path: str
+    columns: Columns
+    schema_json: str
+    compression: str
+    writer: str
+    """What this application is called in the ledger, for people."""
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskWrote:
+        """On an executor."""
+        from holdfast.spark.files.sink import schema_id
+        from holdfast.spark.files.writing import write_rows
+
+        return TaskWrote(
+            write_rows(
+                open_store(self.path),
+                batches,
+                columns=self.columns,
+                schema_id=schema_id(self.schema_json),
+                compression=self.compression,
+            )
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+        """On the driver, when every task has written."""
+        from holdfast.spark.files.committing import commit_files
+        from holdfast.spark.files.sink import keep_schema, open_sink
+
+        store = open_store(self.path)
+        open_sink(store, self.columns)
+        keep_schema(store, self.schema_json)
+        what = f"{self.writer} {what}".strip()
+        done = commit_files(store, _written(messages), columns=self.columns, writer=what)
+        if done.dropped_rows:
+            print(  # noqa: T201 - a worker's standard error is Spark's log
+                f"holdfast-files: {what}: {done.dropped_rows} rows were in the ledger already and are not added again.",
+                file=sys.stderr,
+            )
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        from holdfast.spark.files.committing import drop_files
+
+        drop_files(open_store(self.path), _written(messages))
+
+
+class StreamFilesWriter(DataSourceStreamArrowWriter):
+    """One query's output."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return self._plan.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._plan.commit(messages, f"batch {batchId}")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._plan.abort(messages)
+
+
+class BatchFilesWriter(DataSourceArrowWriter):
+    """One batch job's output: the same ledger, so running a job twice adds nothing."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return self._plan.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._plan.commit(messages, "batch job")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._plan.abort(messages)
+
+
+class FilesReader(DataSourceReader):
+    """The committed files of the moment."""
+
+    def __init__(self, path: str, schema: StructType) -> None:
+        self._path = path
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from holdfast.spark.files.reading import planned_files, shares
+
+        return [Share([file.name for file in files]) for files in shares(planned_files(self._path))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from holdfast.spark.files.reading import read_files
+
+        assert isinstance(partition, Share)
+        return read_files(self._path, partition.names, self._schema)
+
+
+def _written(messages: Sequence[Any]) -> list[Written]:
+    return [one for message in messages if isinstance(message, TaskWrote) for one in message.written]

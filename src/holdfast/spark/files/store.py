@@ -1,0 +1,197 @@
+"""Where a sink's files live: the few things the ledger asks of a file system, and local files (or NFS) done right.
+
+The ledger needs one promise above all: `create` is atomic, exclusive and durable. Of two callers that create one name
+exactly one is told True, and a crash at any point leaves either no file or the whole one. Everything else is reading.
+
+Names are relative, with forward slashes. Names whose last part starts with a dot are the store's own and never listed.
+This module knows nothing of ledgers, Parquet or Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Protocol
+from urllib.parse import unquote, urlsplit
+
+from holdfast.model import HoldfastError
+
+TEMPORARY = ".new-"
+"""Files on their way. One that is older than any writer lives is left over from a crash."""
+
+
+class Store(Protocol):
+    """What a file system must offer to hold a sink."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Make the file with this content, durably; False, and nothing changed, if there is one of that name."""
+
+    def read(self, name: str) -> bytes | None:
+        """The whole content, or None if there is no such file."""
+
+    def exists(self, name: str) -> bool: ...
+
+    def names(self, folder: str) -> list[str]:
+        """What lies in a folder, sorted, without the folder's name; nothing if there is no such folder."""
+
+    def leftovers(self, folder: str) -> list[str]:
+        """Full names of the store's own unfinished files in a folder."""
+
+    def writing(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+        """A new file to write into; durable and visible under its name only when the block ends well."""
+
+    def open(self, name: str) -> IO[bytes]:
+        """An existing file, to read at any position."""
+
+    def modified(self, name: str) -> float | None:
+        """Seconds since 1970 of the last change, or None if there is no such file."""
+
+    def touch(self, name: str) -> bool:
+        """Renew `modified`; False if there is no such file."""
+
+    def size(self, name: str) -> int | None: ...
+
+    def remove(self, name: str) -> None:
+        """Nothing happens if there is no such file."""
+
+
+class LocalStore:
+    """Files under one folder of a local disk or an NFS mount.
+
+    A file is written under a temporary name, synced, then linked to its own: link(2) is atomic and refuses a taken name
+    on both. An NFS answer may be lost and the call repeated, so a refusal is doubted: two links to our temporary file
+    mean that the first call had done it.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self._temporary(name) as (temporary, file):
+            file.write(data)
+            _sync(file)
+            return self._link(temporary, self.root / name)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def exists(self, name: str) -> bool:
+        return (self.root / name).exists()
+
+    def names(self, folder: str) -> list[str]:
+        return sorted(name for name in self._listed(folder) if not name.startswith("."))
+
+    def leftovers(self, folder: str) -> list[str]:
+        return sorted(f"{folder}/{name}" for name in self._listed(folder) if name.startswith(TEMPORARY))
+
+    def _listed(self, folder: str) -> list[str]:
+        try:
+            return [path.name for path in (self.root / folder).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        with self._temporary(name) as (temporary, file):
+            yield file
+            _sync(file)
+            if not self._link(temporary, self.root / name):
+                raise HoldfastError("FILE_EXISTS", f"{name} is there already.", "Names of data files must be new.")
+
+    def open(self, name: str) -> IO[bytes]:
+        return (self.root / name).open("rb")
+
+    def modified(self, name: str) -> float | None:
+        try:
+            return (self.root / name).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def touch(self, name: str) -> bool:
+        try:
+            os.utime(self.root / name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def size(self, name: str) -> int | None:
+        try:
+            return (self.root / name).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def remove(self, name: str) -> None:
+        (self.root / name).unlink(missing_ok=True)
+
+    @contextmanager
+    def _temporary(self, name: str) -> Iterator[tuple[Path, IO[bytes]]]:
+        folder = (self.root / name).parent
+        _make_folder(folder)
+        temporary = folder / f"{TEMPORARY}{uuid.uuid4().hex}"
+        try:
+            with temporary.open("xb") as file:
+                yield temporary, file
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @staticmethod
+    def _link(temporary: Path, target: Path) -> bool:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            if temporary.stat().st_nlink < 2:
+                return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            raise HoldfastError(
+                "NO_HARD_LINKS",
+                f"The file system of {target.parent} can't link files, so two writers could both take one name.",
+                "Keep the sink on a local disk or an NFS mount.",
+            ) from error
+        _sync_folder(target.parent)
+        return True
+
+
+def open_store(path: str) -> Store:
+    """The store of a sink's path or URL."""
+    parts = urlsplit(path)
+    if parts.scheme in ("", "file") and parts.netloc in ("", "localhost"):
+        return LocalStore(unquote(parts.path) if parts.scheme else path)
+    raise HoldfastError(
+        "STORE_UNSUPPORTED",
+        f"A sink can't live at {path}: only local and NFS paths are known to create files exclusively.",
+        "Give a path that the driver and all executors have mounted, or write through a database with exactly_once().",
+    )
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _make_folder(folder: Path) -> None:
+    """Like `mkdir -p`, and what was made survives a crash of the machine."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for made in reversed(missing):
+        made.mkdir(exist_ok=True)
+        _sync_folder(made.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

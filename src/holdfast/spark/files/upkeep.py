@@ -1,0 +1,217 @@
+"""Keeping a sink tidy while it is written and read: small files into large ones, leftovers away.
+
+Compaction writes merged files, then one snapshot per partition that names them, created exclusively: readers see the
+old list or the new one. Nothing is deleted by it. Cleaning deletes, and a file lives as long as anything names it:
+first go entries that a snapshot has stood for longer than the grace period, and snapshots superseded for as long; then
+data files that no entry and no snapshot on disk names, and that nobody has touched within the grace period. So a reader
+with an old list, and a writer with a batch under way, have the grace period to finish.
+
+Time is an argument. This module knows no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from holdfast.model import TopicPartition
+from holdfast.spark.files.layout import DATA, LEDGER, SCHEMAS, data_folder_of, new_data_name
+from holdfast.spark.files.ledger import Content, FileRef, Ledger, Snapshot
+from holdfast.spark.files.parquet import ROW_GROUP_ROWS, compression_of, parquet_writer
+from holdfast.spark.files.sink import partitions_of
+from holdfast.spark.files.store import Store
+
+TARGET_BYTES = 128 * 1024 * 1024
+"""What a compacted file is to have at least half of: the size at which readers stop gaining."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What compaction did to one partition."""
+
+    partition: TopicPartition
+    files_before: int
+    files_after: int
+    entries: int
+    """Entries that the new snapshot stands for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """What cleaning removed, or would remove."""
+
+    entries: int = 0
+    snapshots: int = 0
+    data_files: int = 0
+    bytes: int = 0
+    unfinished: int = 0
+
+
+def compact(
+    store: Store,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    merge: Callable[[Store, TopicPartition, Sequence[FileRef]], FileRef] | None = None,
+) -> list[Compacted]:
+    """Merge small files of every partition and shorten its ledger. Partitions with nothing to do are left out."""
+    done = [_compact_partition(store, p, target_bytes, merge or merge_parquet) for p in partitions_of(store)]
+    return [one for one in done if one is not None]
+
+
+def _compact_partition(
+    store: Store,
+    partition: TopicPartition,
+    target_bytes: int,
+    merge: Callable[[Store, TopicPartition, Sequence[FileRef]], FileRef],
+) -> Compacted | None:
+    ledger = Ledger(store, partition)
+    content = ledger.load()
+    groups = mergeable(content.files, target_bytes)
+    if content.end is None or (not content.entries and all(len(group) == 1 for group in groups)):
+        return None
+    merged = [group[0] if len(group) == 1 else merge(store, partition, group) for group in groups]
+    made = ledger.add_snapshot(_snapshot(content, merged))
+    if not made:  # somebody else compacts too; what we wrote nobody names
+        for file in set(merged) - set(content.files):
+            store.remove(file.name)
+        return None
+    return Compacted(
+        partition=partition, files_before=len(content.files), files_after=len(merged), entries=content.entries
+    )
+
+
+def _snapshot(content: Content, files: Sequence[FileRef]) -> Snapshot:
+    assert content.start is not None
+    assert content.end is not None
+    return Snapshot(
+        number=content.snapshot + 1, through=content.tip, start=content.start, end=content.end, files=tuple(files)
+    )
+
+
+def mergeable(files: Sequence[FileRef], target_bytes: int) -> list[list[FileRef]]:
+    """Neighbours that are to become one file: small ones of one schema, up to the target. The order is kept."""
+    groups: list[list[FileRef]] = []
+    room = 0
+    for file in files:
+        small = file.bytes < target_bytes // 2
+        if small and groups and groups[-1][-1].schema == file.schema and file.bytes <= room:
+            groups[-1].append(file)
+            room -= file.bytes
+        else:
+            groups.append([file])
+            room = target_bytes - file.bytes if small else 0
+    return groups
+
+
+def merge_parquet(store: Store, partition: TopicPartition, files: Sequence[FileRef]) -> FileRef:
+    """Some files of one schema as one, rows in the same order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name = new_data_name(partition)
+    with store.open(files[0].name) as first:
+        opened = pq.ParquetFile(first)
+        schema = opened.schema_arrow
+        compression = compression_of(opened)
+    with store.writing(name) as target:
+        with parquet_writer(target, schema, compression) as writer:
+            waiting: list[pa.RecordBatch] = []
+            for file in files:
+                with store.open(file.name) as source:
+                    for batch in pq.ParquetFile(source).iter_batches():
+                        waiting.append(batch.cast(schema))
+                        if sum(part.num_rows for part in waiting) >= ROW_GROUP_ROWS:
+                            writer.write_table(pa.Table.from_batches(waiting))
+                            waiting = []
+            if waiting:
+                writer.write_table(pa.Table.from_batches(waiting))
+        size = target.tell()
+    return FileRef(
+        name=name,
+        rows=sum(file.rows for file in files),
+        bytes=size,
+        first=min(file.first for file in files),
+        last=max(file.last for file in files),
+        schema=files[0].schema,
+    )
+
+
+def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) -> Cleaned:
+    """Remove what nobody can need any more: see the module's text. With `dry_run` only count."""
+    before = now - grace_s
+    totals = {"entries": 0, "snapshots": 0, "data_files": 0, "bytes": 0, "unfinished": 0}
+
+    def remove(kind: str, name: str) -> None:
+        totals[kind] += 1
+        if kind == "data_files":
+            totals["bytes"] += store.size(name) or 0
+        if not dry_run:
+            store.remove(name)
+
+    for partition in _all_partitions(store):
+        ledger = Ledger(store, partition)
+        expired = _expired(store, ledger, before)
+        for kind, name in expired:
+            remove(kind, name)
+        named = _named(store, ledger, without={name for _, name in expired})
+        folder = data_folder_of(partition)
+        for name in (f"{folder}/{file}" for file in store.names(folder)):
+            if name not in named and _older(store, name, before):
+                remove("data_files", name)
+        for where in (folder, ledger.entries_folder, ledger.snapshots_folder):
+            for name in store.leftovers(where):
+                if _older(store, name, before):
+                    remove("unfinished", name)
+    for where in (SCHEMAS, "_holdfast"):
+        for name in store.leftovers(where):
+            if _older(store, name, before):
+                remove("unfinished", name)
+    return Cleaned(**totals)
+
+
+def _all_partitions(store: Store) -> list[TopicPartition]:
+    """Also those that have data but no entry yet."""
+    found = {
+        TopicPartition(topic, int(number))
+        for root in (LEDGER, DATA)
+        for topic in store.names(root)
+        for number in store.names(f"{root}/{topic}")
+        if number.isdigit()
+    }
+    return sorted(found)
+
+
+def _expired(store: Store, ledger: Ledger, before: float) -> list[tuple[str, str]]:
+    """Entries and snapshots that a newer snapshot has stood for since before `before`, oldest first."""
+    numbers = [int(name.removesuffix(".json")) for name in store.names(ledger.snapshots_folder)]
+    through = 0
+    superseded: list[tuple[str, str]] = []
+    for number in numbers:
+        if _older(store, ledger.snapshot_name(number), before) and (snapshot := ledger.snapshot(number)) is not None:
+            through = snapshot.through
+            superseded = [("snapshots", ledger.snapshot_name(older)) for older in numbers if older < number]
+    entries = [
+        ("entries", f"{ledger.entries_folder}/{name}")
+        for name in store.names(ledger.entries_folder)
+        if int(name.removesuffix(".json")) <= through
+    ]
+    return entries + superseded
+
+
+def _named(store: Store, ledger: Ledger, *, without: set[str]) -> set[str]:
+    """Every data file that some entry or snapshot on disk names."""
+    named: set[str] = set()
+    for name in store.names(ledger.entries_folder):
+        if f"{ledger.entries_folder}/{name}" not in without:
+            entry = ledger.entry(int(name.removesuffix(".json")))
+            named.update(() if entry is None else (file.name for file in entry.files))
+    for name in store.names(ledger.snapshots_folder):
+        if f"{ledger.snapshots_folder}/{name}" not in without:
+            snapshot = ledger.snapshot(int(name.removesuffix(".json")))
+            named.update(() if snapshot is None else (file.name for file in snapshot.files))
+    return named
+
+
+def _older(store: Store, name: str, before: float) -> bool:
+    modified = store.modified(name)
+    return modified is not None and modified < before

@@ -1,0 +1,246 @@
+"""Parquet files, the ledger and upkeep together, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files import committed_files, positions
+from holdfast.spark.files.columns import Columns, check_columns
+from holdfast.spark.files.committing import commit_files, drop_files
+from holdfast.spark.files.ledger import Ledger
+from holdfast.spark.files.sink import keep_schema, open_sink
+from holdfast.spark.files.store import LocalStore
+from holdfast.spark.files.upkeep import clean, compact
+from holdfast.spark.files.writing import Written, write_rows
+
+COLUMNS = Columns()
+SCHEMA = '{"type":"struct","fields":[]}'
+FAR = 1e12
+"""A time long after every file's."""
+
+
+def rows(*found: tuple[str, int, int]) -> pa.RecordBatch:
+    topics, partitions, offsets = zip(*found, strict=True)
+    return pa.record_batch(
+        {
+            "topic": pa.array(topics, pa.string()),
+            "partition": pa.array(partitions, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "value": pa.array([f"{t}-{p}-{o}" for t, p, o in found], pa.string()),
+        }
+    )
+
+
+def orders(partition: int, start: int, end: int) -> pa.RecordBatch:
+    return rows(*[("orders", partition, offset) for offset in range(start, end)])
+
+
+def write(store: LocalStore, *batches: pa.RecordBatch) -> list[Written]:
+    return write_rows(store, batches, columns=COLUMNS, schema_id="s")
+
+
+def read(path: Path) -> list[tuple[str, int, int]]:
+    found: list[tuple[str, int, int]] = []
+    for name in committed_files(str(path)):
+        table = pq.read_table(name, columns=["topic", "partition", "offset"])
+        found.extend(tuple(row.values()) for row in table.to_pylist())
+    return sorted(found)
+
+
+def expected(partition: int, start: int, end: int) -> list[tuple[str, int, int]]:
+    return [("orders", partition, offset) for offset in range(start, end)]
+
+
+def test_rows_count_only_when_they_are_committed(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    written = write(store, rows(("orders", 1, 5), ("orders", 0, 7), ("pay", 0, 2), ("orders", 1, 6)))
+    assert [str(one.partition) for one in written] == ["orders-0", "orders-1", "pay-0"]
+    assert read(tmp_path) == []
+    commit_files(store, written, columns=COLUMNS)
+    assert read(tmp_path) == [("orders", 0, 7), ("orders", 1, 5), ("orders", 1, 6), ("pay", 0, 2)]
+    assert positions(str(tmp_path)) == {
+        TopicPartition("orders", 0): 8,
+        TopicPartition("orders", 1): 7,
+        TopicPartition("pay", 0): 3,
+    }
+    assert positions(str(tmp_path), "pay") == {TopicPartition("pay", 0): 3}
+
+
+def test_a_batch_written_twice_is_in_once_and_leaves_no_files(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    first, again = write(store, orders(0, 0, 10)), write(store, orders(0, 0, 10))
+    assert commit_files(store, first, columns=COLUMNS).rows == 10
+    done = commit_files(store, again, columns=COLUMNS)
+    assert (done.rows, done.dropped_rows) == (0, 10)
+    assert read(tmp_path) == expected(0, 0, 10)
+    assert len(store.names("data/orders/0")) == 1
+
+
+def test_a_batch_that_overlaps_another_with_other_cuts_adds_only_the_new_rows(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    zombie = write(store, orders(0, 0, 100), orders(0, 100, 120))
+    commit_files(store, write(store, orders(0, 0, 50)), columns=COLUMNS)
+    assert commit_files(store, zombie, columns=COLUMNS).rows == 70
+    assert read(tmp_path) == expected(0, 0, 120)
+    content = Ledger(store, TopicPartition("orders", 0)).load()
+    assert [(f.first, f.last, f.rows) for f in content.files] == [(0, 49, 50), (50, 119, 70)]
+    assert len(store.names("data/orders/0")) == 2
+
+
+def test_a_replayed_task_does_not_write_what_the_ledger_has(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    commit_files(store, write(store, orders(0, 0, 50)), columns=COLUMNS)
+    (again,) = write(store, orders(0, 30, 60))
+    assert (again.file.first, again.file.last, again.file.rows) == (50, 59, 10)
+    assert write(store, orders(0, 0, 50)) == []
+
+
+def test_several_rows_of_one_record_stay_together(tmp_path: Path) -> None:
+    """A job may make many rows of one record; they share an offset and come in the same batch."""
+    store = LocalStore(tmp_path)
+    exploded = rows(*[("orders", 0, 3)] * 5)
+    commit_files(store, write(store, exploded), columns=COLUMNS)
+    commit_files(store, write(store, exploded), columns=COLUMNS)
+    assert read(tmp_path) == [("orders", 0, 3)] * 5
+
+
+def test_a_failed_task_and_an_aborted_batch_leave_nothing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+
+    def failing():  # type: ignore[no-untyped-def]
+        yield orders(0, 0, 10)
+        raise RuntimeError("the task fails")
+
+    with pytest.raises(RuntimeError, match="the task fails"):
+        write_rows(store, failing(), columns=COLUMNS, schema_id="s")
+    drop_files(store, write(store, orders(1, 0, 10)))
+    assert store.names("data/orders/0") == store.names("data/orders/1") == []
+    assert store.leftovers("data/orders/0") == []
+
+
+def test_large_tasks_write_row_groups_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.spark.files.writing.BUFFER_BYTES", 2_000)
+    store = LocalStore(tmp_path)
+    written = write(store, *[orders(p, n * 10, n * 10 + 10) for n in range(20) for p in (0, 1)])
+    commit_files(store, written, columns=COLUMNS)
+    assert read(tmp_path) == expected(0, 0, 200) + expected(1, 0, 200)
+    assert all(pq.ParquetFile(name).num_row_groups > 1 for name in committed_files(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("types", "what"),
+    [
+        ({"topic": "string", "partition": "integer"}, "no column 'offset'"),
+        ({"topic": "string", "partition": "integer", "offset": "string"}, "of type string"),
+        ({"topic": "binary", "partition": "integer", "offset": "long"}, "of type binary"),
+    ],
+)
+def test_rows_that_do_not_say_where_they_came_from_are_refused(types: dict[str, str], what: str) -> None:
+    with pytest.raises(HoldfastError, match=what):
+        check_columns(COLUMNS, types)
+
+
+@pytest.mark.parametrize("topic", ["../up", "", ".", "..", "a/b", "sp ace"])
+def test_a_topic_that_is_no_folder_name_is_refused(tmp_path: Path, topic: str) -> None:
+    with pytest.raises(HoldfastError, match="NOT_A_TOPIC"):
+        write(LocalStore(tmp_path), rows((topic, 0, 0)))
+
+
+def test_a_row_without_an_offset_is_refused(tmp_path: Path) -> None:
+    batch = orders(0, 0, 2).set_column(2, "offset", pa.array([1, None], pa.int64()))
+    with pytest.raises(HoldfastError, match="A row has no offset"):
+        write(LocalStore(tmp_path), batch)
+
+
+def test_a_sink_keeps_the_columns_it_was_made_with(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    open_sink(store, COLUMNS)
+    open_sink(store, COLUMNS)
+    with pytest.raises(HoldfastError, match="SINK_COLUMNS_DIFFER"):
+        open_sink(store, Columns(offset="position"))
+
+
+def test_a_commit_whose_file_is_gone_fails_before_the_ledger_knows_it(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    written = write(store, orders(0, 0, 10))
+    store.remove(written[0].file.name)
+    with pytest.raises(HoldfastError, match="DATA_FILE_MISSING"):
+        commit_files(store, written, columns=COLUMNS)
+    assert positions(str(tmp_path)) == {}
+    commit_files(store, write(store, orders(0, 0, 10)), columns=COLUMNS)
+    assert read(tmp_path) == expected(0, 0, 10)
+
+
+# -- upkeep
+
+
+def filled(tmp_path: Path) -> LocalStore:
+    store = LocalStore(tmp_path)
+    open_sink(store, COLUMNS)
+    keep_schema(store, SCHEMA)
+    for start in range(0, 100, 10):
+        commit_files(store, write(store, orders(0, start, start + 10), orders(1, start, start + 10)), columns=COLUMNS)
+    return store
+
+
+def test_compaction_merges_and_a_reader_with_the_old_list_still_reads(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    old_list = committed_files(str(tmp_path))
+    done = compact(store)
+    assert [(one.files_before, one.files_after, one.entries) for one in done] == [(10, 1, 10)] * 2
+    assert len(committed_files(str(tmp_path))) == 2
+    assert read(tmp_path) == expected(0, 0, 100) + expected(1, 0, 100)
+    assert sum(pq.ParquetFile(name).metadata.num_rows for name in old_list) == 200
+    assert compact(store) == []
+
+
+def test_cleaning_waits_for_the_grace_period_and_then_leaves_only_what_counts(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    leftover = write(store, orders(0, 500, 510))
+    (tmp_path / "data/orders/0/.new-1234").write_bytes(b"half")
+    compact(store)
+    assert clean(store, now=FAR, grace_s=FAR).data_files == 0
+    assert clean(store, now=FAR, grace_s=0, dry_run=True).data_files == 21
+    done = clean(store, now=FAR, grace_s=0)
+    assert (done.entries, done.snapshots, done.data_files, done.unfinished) == (20, 0, 21, 1)
+    assert store.read(leftover[0].file.name) is None
+    assert read(tmp_path) == expected(0, 0, 100) + expected(1, 0, 100)
+    assert len(store.names("data/orders/0")) == 1
+    assert clean(store, now=FAR, grace_s=0).data_files == 0
+
+
+def test_writing_goes_on_after_compaction_and_cleaning(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    for start in range(100, 130, 10):
+        compact(store)
+        clean(store, now=FAR, grace_s=0)
+        commit_files(store, write(store, orders(0, start - 5, start + 10)), columns=COLUMNS)
+    assert read(tmp_path) == expected(0, 0, 130) + expected(1, 0, 100)
+    assert positions(str(tmp_path))[TopicPartition("orders", 0)] == 130
+
+
+def test_large_files_are_left_alone(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    assert [one.files_after for one in compact(store, target_bytes=1)] == [10, 10]
+
+
+def test_a_torn_ledger_file_is_named_and_not_guessed_at(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "_holdfast/ledger/orders/0/entries/000000000010.json").write_bytes(b'{"v":1,"numb')
+    with pytest.raises(HoldfastError, match=r"LEDGER_UNREADABLE.*000000000010"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 8, 9, 64, 65])
+def test_the_end_of_a_chain_is_found_whatever_its_length(tmp_path: Path, length: int) -> None:
+    store = LocalStore(tmp_path)
+    for offset in range(length):
+        commit_files(store, write(store, orders(0, offset, offset + 1)), columns=COLUMNS)
+    tip = Ledger(store, TopicPartition("orders", 0)).tip()
+    assert (tip.number, tip.end) == (length, length or None)
+    assert len(Ledger(store, TopicPartition("orders", 0)).load().files) == length
