@@ -81,8 +81,11 @@ class Watchdog:
     # -- what it would need to know
 
     def note(self, state: MemberState, coordinator: tuple[str, int] | None, *, commits: bool) -> None:
-        """Who we are now. An empty member id means: nothing to say for us."""
-        known = coordinator is not None and state.membership.joined and not state.lost
+        """Who we are now. An empty member id means: nothing to say for us.
+
+        Whoever has an id but no generation yet waits in a round: the round would wait for him too if he died.
+        """
+        known = coordinator is not None and bool(state.membership.member_id) and not state.lost
         who: dict[str, Any] = {"member": ""}
         if known and coordinator is not None:
             who = {
@@ -92,7 +95,7 @@ class Watchdog:
                 "instance": state.config.instance_id,
                 "host": coordinator[0],
                 "port": coordinator[1],
-                "commits": commits,
+                "commits": commits and state.membership.joined,
                 "peers": [[peer.host, peer.port] for peer in state.peers if peer != state.config.endpoint],
                 "token": state.poke_token,
                 "slots": [[slot, p.topic, p.partition] for p, slot in sorted(self._slots.items())],
