@@ -1,8 +1,8 @@
-"""Reads ranges of partitions with Fetch requests of our own: the data path that consume_arrow and Spark share.
+"""Reads ranges of partitions with Fetch requests of our own: the data path of Spark's executors.
 
 Blocking, for worker threads: a loop on a thread of its own keeps the next request under way while the caller decodes
-the last answer. Rules: every answer's error is looked at; a leader that moved is looked up again; a range is read to
-its end or an error says why not.
+the last answer. Rules: every answer's error is looked at; a leader that moved is looked up again, a follower that the
+leader names is read instead (KIP-392) until it fails; a range is read to its end or an error says why not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.net.admin import EARLIEST, Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import ClientConfig
 from holdfast.net.errors import BrokerError, NetError
@@ -30,15 +31,21 @@ MAX_WAIT_MS = 500
 RETRY_S = 0.05
 RETRY_LIMIT_S = 60.0
 """How long a partition without a usable leader is tried; an election takes seconds."""
+FOLLOWER_S = 300.0
+"""How long a follower is read before the leader is asked again which replica is best: Kafka's metadata.max.age.ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Offsets [start, end) of one partition."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetching:
+    """What is asked of one partition, but for the offset."""
 
     partition: TopicPartition
-    start: int
-    end: int
+    read_committed: bool = False
+    rack: str = ""
+    max_bytes: int = PARTITION_BYTES
+    """At least one record batch comes, however large."""
+    lane: str = ""
+    """Requests of one lane share a connection and wait for each other; by default each partition has its own."""
 
 
 class OutOfRange(HoldfastError):
@@ -96,6 +103,8 @@ class RangeReader:
 
     def __init__(self, config: ClientConfig) -> None:
         self._thread = LoopThread("holdfast-reader")
+        self._followers: dict[TopicPartition, tuple[int | None, float]] = {}
+        """partition -> the follower to read (None: it failed, stay with the leader), and until when."""
         self._cluster: Cluster = self._thread.call(self._make(config))
 
     async def _make(self, config: ClientConfig) -> Cluster:
@@ -105,55 +114,72 @@ class RangeReader:
         self._thread.call(self._cluster.close(), 10)
         self._thread.stop()
 
-    def pull(self, partition: TopicPartition, offset: int, *, read_committed: bool, rack: str = "") -> Pull:
+    def pull(self, fetching: Fetching, offset: int) -> Pull:
         """Start reading here: the first request is under way when this returns."""
-        return Pull(lambda at: self._ask(partition, at, read_committed, rack), offset)
+        return Pull(lambda at: self._thread.submit(self._fetch(fetching, at)), offset)
 
-    def _ask(self, partition: TopicPartition, offset: int, read_committed: bool, rack: str) -> Future[FetchedPartition]:
-        return self._thread.submit(self._fetch(partition, offset, read_committed, rack))
+    def first_offset(self, partition: TopicPartition) -> int:
+        """Where the log begins now."""
+        found = self._thread.call(Admin(self._cluster).list_offsets({partition: EARLIEST}))
+        return int(found[partition].offset)
 
-    async def _fetch(self, partition: TopicPartition, offset: int, read_committed: bool, rack: str) -> FetchedPartition:
+    async def _fetch(self, fetching: Fetching, offset: int) -> FetchedPartition:
         """One answer without an error, whoever leads meanwhile."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + RETRY_LIMIT_S
         while True:
+            replica = self._replica(fetching.partition)
             try:
-                found = await self._fetch_once(partition, offset, read_committed, rack)
+                found = await self._fetch_once(fetching, offset, replica)
                 code = error_code(found.error)
                 if code is ErrorCode.NONE:
-                    return found
-                if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                    raise OutOfRange(partition, offset)
-                error: NetError = BrokerError(code, f"{partition} can't be read.")
+                    if found.preferred_read_replica < 0 or found.records or replica is not None:
+                        return found
+                    self._followers[fetching.partition] = (found.preferred_read_replica, loop.time() + FOLLOWER_S)
+                    continue
+                if code is ErrorCode.OFFSET_OUT_OF_RANGE and replica is None:
+                    raise OutOfRange(fetching.partition, offset)
+                error: NetError = BrokerError(code, f"{fetching.partition} can't be read.")
             except NetError as raised:
                 error = raised
+            if replica is not None:  # the leader knows better, also about an offset that a follower does not have yet
+                self._followers[fetching.partition] = (None, loop.time() + FOLLOWER_S)
+                continue
             if not error.retriable or loop.time() > deadline:
                 raise error
-            self._cluster.forget_leaders([partition.topic])
+            self._cluster.forget_leaders([fetching.partition.topic])
             await asyncio.sleep(RETRY_S)
 
-    async def _fetch_once(
-        self, partition: TopicPartition, offset: int, read_committed: bool, rack: str
-    ) -> FetchedPartition:
+    def _replica(self, partition: TopicPartition) -> int | None:
+        """The follower to read, if there is one; after it has failed there is none for a while."""
+        replica, until = self._followers.get(partition, (None, 0.0))
+        if asyncio.get_running_loop().time() > until:
+            self._followers.pop(partition, None)
+            return None
+        return replica
+
+    async def _fetch_once(self, fetching: Fetching, offset: int, replica: int | None) -> FetchedPartition:
+        partition = fetching.partition
         leader = await self._cluster.leader_of(partition)
-        connection = await self._cluster.broker_for(leader.node_id, f"fetch/{partition}")
+        node = leader.node_id if replica is None else replica
+        connection = await self._cluster.broker_for(node, f"fetch/{fetching.lane or partition}")
         topic = self._cluster.info.topics[partition.topic]
+        # A leader names its follower to whoever tells its rack; once that one has failed, the rack is not told.
+        rack = "" if replica is None and partition in self._followers else fetching.rack
+        asked = FetchPartition(partition=partition.partition, offset=offset, max_bytes=fetching.max_bytes)
         request = FetchRequest(
             max_wait_ms=MAX_WAIT_MS,
-            max_bytes=8 * PARTITION_BYTES,
-            read_committed=read_committed,
+            max_bytes=max(8 * PARTITION_BYTES, fetching.max_bytes),
+            read_committed=fetching.read_committed,
             rack=rack,
-            topics=(
-                FetchTopic(
-                    topic=partition.topic,
-                    topic_id=topic.topic_id,
-                    partitions=(
-                        FetchPartition(partition=partition.partition, offset=offset, max_bytes=PARTITION_BYTES),
-                    ),
-                ),
-            ),
+            topics=(FetchTopic(topic=partition.topic, topic_id=topic.topic_id, partitions=(asked,)),),
         )
-        answer = await connection.fetch(request, timeout_s=self._cluster.config.request_timeout_s)
+        try:
+            answer = await connection.fetch(request, timeout_s=self._cluster.config.request_timeout_s)
+        except NetError as error:
+            if error.code == "REQUEST_TIMED_OUT":
+                self._cluster.discard(connection)  # a late answer must not stand in front of the next
+            raise
         for one in answer.topics:
             for found in one.partitions:
                 return found

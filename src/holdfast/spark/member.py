@@ -1,184 +1,439 @@
-"""The query's membership: joins at the first question, releases partitions only between batches.
+"""The query's membership: it joins at the first question, and everything about it lives on one loop.
 
-Joining and heartbeating never wait for a batch; only releasing does. A partition that is being revoked is left out of
-the next batch; its offsets are committed with the generation as soon as the running batch is known to be done, and
-only then is the listener's call answered and the partition given up.
+Spark asks from its own thread; each question is a coroutine on the control plane's loop, where the group's calls are
+answered too. So nothing here needs a lock, and joining, heartbeats and releases never wait for Spark, but for one
+thing: a partition in the running batch is released when that batch is done and its offsets are committed.
+
+What counts as done is `work`'s business, where reading begins is `starting`'s; this module does the talking.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import threading
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 from holdfast.client import config as cfg
 from holdfast.client.control import ControlPlane, now_ms
 from holdfast.client.tracing import open_trace
+from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
-from holdfast.model import HoldfastError, TopicPartition
-from holdfast.net.admin import EARLIEST, LATEST, Admin
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition, by_topic
+from holdfast.net import admin as net
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
-from holdfast.spark.offsets import BatchOffset
+from holdfast.net.errors import BrokerError
+from holdfast.spark import loss
+from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
+from holdfast.spark.planning import share
+from holdfast.spark.starting import Starting
+from holdfast.spark.work import Work
 
-JOIN_LIMIT_S = 120.0
-COMMIT_LIMIT_S = 30.0
-LOOK_EVERY_S = 0.02
-"""How often the ends of owned partitions are asked for while idle: Spark itself asks every 12 ms."""
+T = TypeVar("T")
+
+JOIN_LIMIT_S = 330.0
+"""A round ends within everybody's max.poll.interval (5 minutes by default), or with the dead member's session."""
+COMMIT_LIMIT_S = 5.0
+"""The commit before a release is bounded: the group waits for it (KAFKA-13310). A planned batch waits as long for the
+commit of the one before, so that a restart never finds more than one batch that the group does not know of."""
+LEAVE_LIMIT_S = 2.0
+"""Spark does not wait for a reader it stops; the watchdog or the session timeout does what is left."""
+LOOK_EVERY_S = 0.01
+"""How often the ends of partitions are asked for while idle: Spark itself asks every 12 ms."""
+QUIET_S = 1.0
+"""AvailableNow ends when nothing is left to read, so it waits this much longer than a heartbeat for a first share."""
+
+BETWEEN = frozenset({"REBALANCE_IN_PROGRESS", "NOT_OWNED"})
+"""Commits that are refused for now: the group is between two generations, or the round is about to end here."""
+DENIED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
 
 class QueryMember:
-    """One streaming query in its group."""
+    """One streaming query in its group. All public methods block and are for Spark's thread."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._manual = bool(options.assigned)
+        self._config = cfg.parse({**options.kafka, "enable.auto.commit": False})
         self._asked_at = now_ms()
-        # Spark's Python worker is forked and signalled by the JVM: a watchdog comes with `holdfast pipeline run`.
-        raw = {**options.kafka, "enable.auto.commit": False, "holdfast.watchdog": False}
-        raw.pop("isolation.level", None)
-        self._config = cfg.parse(raw)
-        self._trace = open_trace(self._config, self._asked_at)
-        self._plane = ControlPlane(self._config, trace=self._trace.write, last_poll=lambda: self._asked_at)
-        self._positions: dict[TopicPartition, int | None] = {}
+        self._work = Work()
+        self._failure: HoldfastError | None = None
         self._ends: dict[TopicPartition, int] = {}
-        self._looked_at = 0.0
-        self._uncommitted: BatchOffset | None = None
-        self._admin: Admin | None = None
+        self._gone: set[str] = set()
+        self._target: dict[TopicPartition, int] | None = None
+        self._looked_at = self._planned_at = 0.0
+        self._first = True
+        self._stopping = False
+        # Made here, and used on the loop alone: they find it when they are first waited for.
+        self._woken, self._done = asyncio.Event(), asyncio.Event()
+        self._commit: asyncio.Future[float] | None = None
+        self._draining = False
+        self._left = threading.Lock()
+        self._ended = False
+        self._background: set[asyncio.Task[None]] = set()
+        security = client_config(self._config.raw).security
+        self._watchdog = Watchdog(security) if self._config.inventions.watchdog and not self._manual else None
+        self._trace = open_trace(self._config, self._asked_at)
+        self._plane = ControlPlane(
+            self._config,
+            trace=self._trace.write,
+            last_poll=self._last_poll,
+            watchdog=self._watchdog,
+            wake=self._wake,
+        )
         self._plane.start()
-        self._plane.subscribe(list(options.topics))
+        self._call(self._begin())
 
-    # -- between batches
+    # -- what Spark asks
 
-    def batch_done(self, done: BatchOffset) -> None:
-        """Spark has finished this batch: its offsets go to the group."""
-        self._asked_at = now_ms()
-        if self._uncommitted is None or done.number != self._uncommitted.number:
-            return
-        self._uncommitted = None
-        ours = {p: end for p, (_, end) in done.ranges.items() if p in self._plane.state.owned}
-        if not ours:
-            return
-        entries = {p: OffsetEntry(end) for p, end in sorted(ours.items())}
-        deadline = time.monotonic() + COMMIT_LIMIT_S
-        while time.monotonic() < deadline:
-            try:
-                self._plane.call(self._plane.commit(entries), COMMIT_LIMIT_S)
-            except HoldfastError as error:
-                if error.code != "REBALANCE_IN_PROGRESS":
-                    return  # fenced or lost: whoever owns it now starts from what is committed
-                time.sleep(0.01)
-            else:
-                return
-
-    def serve(self) -> None:
-        """Answer what the group wants. Called between batches only."""
-        self._asked_at = now_ms()
-        plane = self._plane
-        if plane.failure is not None:
-            raise plane.failure
-        while plane.calls and plane.calls[0].ready:
-            pending = plane.calls.popleft()
-            match pending.call:
-                case mb.Revoked(partitions) | mb.Lost(partitions):
-                    for partition in partitions:
-                        self._positions.pop(partition, None)
-                        self._ends.pop(partition, None)
-                case mb.Assigned(partitions):
-                    self._positions.update({p: pending.offsets.get(p) for p in partitions})
-            if pending.last:
-                plane.feed(mb.Notified(pending.serial))
-        if plane.state.phase is mb.Phase.EVICTED:
-            plane.feed(mb.Polled())
-
-    def wait_joined(self) -> None:
+    def join(self) -> None:
         """Until the first assignment is there."""
-        deadline = time.monotonic() + JOIN_LIMIT_S
-        while self._plane.state.phase is not mb.Phase.STABLE:
-            self.serve()
-            if time.monotonic() > deadline:
+        self._call(self._join())
+
+    def next_batch(self, done: BatchOffset, limit: int | None, *, at_least: int | None = None) -> BatchOffset | None:
+        """`done` is finished: tell the group, release what waits, and plan what comes next. None: nothing new."""
+        return self._call(self._next_batch(done, limit, at_least))
+
+    def replay(self, previous: BatchOffset, planned: BatchOffset) -> BatchOffset:
+        """After a restart: a batch that was planned and perhaps not finished, as far as it is still ours."""
+        return self._call(self._replay(previous, planned))
+
+    def stop_at_what_is_there(self) -> None:
+        """For AvailableNow: nothing that comes from now on is read."""
+        self._call(self._take_target())
+
+    def drain(self, reason: str = "the query drains") -> None:
+        """Hand over everything while the query goes on working, then leave. `report` tells when that is done."""
+        self._draining = True
+        if not self._manual:
+            self._plane.feed(mb.Drain(reason))
+
+    def report(self) -> dict[str, Any]:
+        """The member as an operator wants to see it; it becomes `latestOffset` in the query's progress."""
+        return self._call(self._report())
+
+    async def _report(self) -> dict[str, Any]:
+        state = self._plane.state
+        positions = {p: held.position for p, held in sorted(self._work.held.items())}
+        latest: dict[str, dict[str, int]] = {}
+        lag = 0
+        for partition, position in positions.items():
+            end = self._ends.get(partition)
+            if end is not None:
+                latest.setdefault(partition.topic, {})[str(partition.partition)] = end
+                lag += max(0, end - position) if position is not None else 0
+        metrics = self._trace.metrics.snapshot(
+            now_ms(), assigned=len(positions), heard_at=state.last_heard_at, lag_max=None
+        )
+        return {
+            "latest": latest,
+            "lag": lag,
+            "owned": by_topic(positions),
+            "group": self._options.group,
+            "member": state.membership.member_id,
+            "generation": state.membership.generation,
+            "rebalances": int(metrics["rebalance-total"]),
+            "drained": self._drained(),
+            "reader": os.getpid(),
+        }
+
+    def _drained(self) -> bool:
+        """Everything is handed over; without a membership, everything that was begun is done."""
+        if self._manual:
+            return self._draining and self._work.running is None and not self._work.owed()
+        return self._draining and self._plane.driver.closed.is_set()
+
+    def leave(self) -> None:
+        """Out of the group, quickly: nobody waits for us. A second call waits for the first."""
+        with self._left:
+            if self._ended:
+                return
+            self._ended = True
+            with contextlib.suppress(
+                Exception
+            ):  # whatever fails here, the session timeout or the watchdog makes up for
+                self._call(self._leave(), LEAVE_LIMIT_S + COMMIT_LIMIT_S)
+            self._plane.stop()
+            if self._watchdog is not None:
+                self._watchdog.dismiss()
+            self._trace.close()
+
+    def _call(self, work: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
+        return self._plane.call(work, limit_s)
+
+    def _last_poll(self) -> float:
+        """max.poll.interval.ms limits a batch. Without one in hand nothing is held up, however rare the trigger."""
+        return self._asked_at if self._work.running is not None else now_ms()
+
+    # -- on the loop
+
+    def _wake(self) -> None:
+        self._woken.set()
+
+    async def _begin(self) -> None:
+        self._cluster = Cluster(client_config(self._config.raw))
+        self._admin = net.Admin(self._cluster)
+        self._starting = Starting(self._options, self._config, self._admin, self._cluster)
+        if self._manual:
+            entries = await self._admin.committed(self._options.group, self._options.assigned)
+            self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
+        else:
+            self._spawn(self._serve())
+            self._plane.subscribe(list(self._options.topics))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and self._failure is None:
+            what = f"the member's background work failed: {type(error).__name__}: {error}."
+            ours = error if isinstance(error, HoldfastError) else None
+            self._failure = ours or HoldfastError("MEMBER_FAILED", what, "Restart the query, and report this.")
+
+    def _check(self) -> None:
+        failure = self._failure or self._plane.failure
+        if failure is not None:
+            raise failure
+
+    async def _serve(self) -> None:
+        """Answer the group's calls in order, as they come."""
+        plane = self._plane
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            final: dict[TopicPartition, int] = {}
+            while plane.calls and plane.calls[0].ready:
+                pending = plane.calls.popleft()
+                match pending.call:
+                    case mb.Revoked(partitions):
+                        final |= await self._hand_over(partitions)
+                    case mb.Lost(partitions):
+                        self._work.release(partitions)
+                    case mb.Assigned():
+                        self._gone.clear()  # a topic may have come back, and is looked at again
+                        self._work.assign(pending.offsets, pending.handed)
+                if pending.last:
+                    plane.driver.feed(mb.Notified(pending.serial, final))
+                    final = {}
+                    if self._work.owed():
+                        self._spawn(self._settle())
+
+    async def _hand_over(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        """Release these: at once, or when the batch they are in is done and committed."""
+        self._work.revoke(partitions)
+        while self._work.busy(partitions) and not self._stopping:
+            self._done.clear()
+            await self._done.wait()
+        await self._settle(partitions)
+        return self._work.release(partitions)
+
+    async def _join(self, *, quiet: bool = False) -> None:
+        """Until a round has ended for us; with `quiet`, until we also hold something or nothing more is on its way.
+
+        A first round may give nothing, while others finish their batches; what they release comes with a later one.
+        """
+        deadline, since = time.monotonic() + JOIN_LIMIT_S, None
+        patience_s = self._config.heartbeat_interval_ms / 1_000.0 + QUIET_S
+        while not self._manual:
+            self._check()
+            state, now = self._plane.state, time.monotonic()
+            if state.phase is mb.Phase.CLOSED or (state.held_generation >= 0 and (self._work.held or not quiet)):
+                return
+            since = (since or now) if state.phase is mb.Phase.STABLE else None
+            if since is not None and now - since > patience_s:
+                return
+            if now > deadline:
                 raise HoldfastError(
                     "JOIN_TIMED_OUT",
                     f"the query did not become a member of {self._options.group} within {JOIN_LIMIT_S:.0f} s.",
-                    "Look at the group with `kafka-consumer-groups.sh --describe --state`.",
+                    "Look at it with `kafka-consumer-groups.sh --describe --state`: a member that hangs holds it up.",
                 )
-            time.sleep(0.002)
+            await asyncio.sleep(0.002)
 
-    # -- planning
+    async def _replay(self, previous: BatchOffset, planned: BatchOffset) -> BatchOffset:
+        self._asked_at = now_ms()
+        await self._join()
+        await self._starting.prepare()
+        self._first = False
+        self._work.finish(previous)
+        self._spawn(self._settle())
+        return self._work.replay(planned)
 
-    def plan(self, after: BatchOffset, limit: int | None) -> BatchOffset:
-        """The next batch over what is owned now, or `after` itself when there is nothing new."""
-        self._look_up_positions()
-        self._look_up_ends()
-        available = {
-            p: (start, max(start, self._ends.get(p, start)))
-            for p, start in sorted(self._positions.items())
-            if start is not None
-        }
-        ranges = share(available, limit)
-        if not ranges:
-            return after
-        for partition, (_, end) in ranges.items():
-            self._positions[partition] = end
-        planned = BatchOffset(
-            number=after.number + 1, generation=self._plane.state.membership.generation, ranges=ranges
-        )
-        self._uncommitted = planned
-        return planned
+    async def _next_batch(self, done: BatchOffset, limit: int | None, at_least: int | None) -> BatchOffset | None:
+        self._asked_at = now_ms()
+        self._check()
+        if self._plane.state.phase is mb.Phase.EVICTED:
+            self._plane.driver.feed(mb.Polled())
+        running = self._work.running
+        if running is not None and running.number != done.number:
+            return running  # asked again for a plan that was not taken up yet
+        if running is not None or self._first:
+            await self._settle()
+            self._work.finish(done)
+            self._done.set()
+            self._spawn(self._settle())
+        if self._first:
+            await self._join(quiet=self._target is not None)
+            await self._starting.prepare()
+            self._first = False
+        if self._plane.state.lost or (self._manual and self._draining):
+            return None  # what is still in hand is about to be lost: nobody may work on it
+        ranges = await self._available(limit)
+        if not ranges or not self._enough(ranges, at_least):
+            return None
+        self._planned_at = time.monotonic()
+        return self._work.plan(ranges, after=done, generation=self._plane.state.membership.generation)
 
-    def still_ours(self, replayed: BatchOffset) -> BatchOffset:
-        """Of a batch replayed after a restart: the ranges we own that start where the group stands."""
-        self.wait_joined()
-        kept = {p: r for p, r in replayed.ranges.items() if self._positions.get(p) == r[0]}
-        for partition, (_, end) in kept.items():
-            self._positions[partition] = end
-        ours = BatchOffset(number=replayed.number, generation=replayed.generation, ranges=kept)
-        self._uncommitted = ours
-        return ours
+    def _enough(self, ranges: Ranges, at_least: int | None) -> bool:
+        if at_least is None or self._target is not None:
+            return True
+        self._planned_at = self._planned_at or time.monotonic()
+        waited_s = time.monotonic() - self._planned_at
+        return sum(end - start for start, end in ranges.values()) >= at_least or waited_s >= self._options.max_delay_s
 
-    def _look_up_positions(self) -> None:
-        """Partitions without a committed offset start where the options say."""
-        unknown = sorted(p for p, start in self._positions.items() if start is None)
-        if unknown:
-            at = EARLIEST if self._options.starting == "earliest" else LATEST
-            found = self._plane.call(self._list(dict.fromkeys(unknown, at)), COMMIT_LIMIT_S)
-            self._positions.update(found)
+    # -- what there is to read
 
-    def _look_up_ends(self) -> None:
+    async def _available(self, limit: int | None) -> Ranges:
+        await self._find_starts()
+        positions = {p: at for p, at in self._work.open().items() if p.topic not in self._gone}
+        await self._look_at_ends(positions)
+        ends = self._ends
+        if self._target is not None:
+            ends = {p: min(end, self._target.get(p, 0)) for p, end in ends.items()}
+        return share(positions, ends, limit)
+
+    async def _find_starts(self) -> None:
+        """Partitions that nobody has committed begin where the options say, and the group is told before they do:
+        whoever comes next starts there too, although nothing may have been read."""
+        unknown = [p for p in self._work.unknown() if p.topic not in self._gone]
+        if not unknown:
+            return
+        try:
+            found = await self._starting.find(unknown)
+        except BrokerError as error:
+            await self._topics_gone(unknown, error)
+            return
+        self._work.start_at(found)
+        await self._settle(found)
+
+    async def _look_at_ends(self, positions: dict[TopicPartition, int]) -> None:
         now = time.monotonic()
-        if now - self._looked_at < LOOK_EVERY_S:
+        if not positions or (now - self._looked_at < LOOK_EVERY_S and positions.keys() <= self._ends.keys()):
             return
         self._looked_at = now
-        owned = sorted(self._positions)
-        if owned:
-            self._ends.update(self._plane.call(self._list(dict.fromkeys(owned, LATEST)), COMMIT_LIMIT_S))
+        asked = dict.fromkeys(positions, net.LATEST)
+        try:
+            found = await self._admin.list_offsets(asked, read_committed=self._options.read_committed)
+        except BrokerError as error:
+            await self._topics_gone(positions, error)
+            return
+        self._ends = {p: at.offset for p, at in found.items()}
+        for partition, end in self._ends.items():
+            held = self._work.held.get(partition)
+            if held is not None and held.position is not None and end < held.position:
+                await self._regressed(partition, held.position, end)
 
-    async def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        if self._admin is None:
-            self._admin = Admin(Cluster(client_config(self._config.raw)))
-        found = await self._admin.list_offsets(wanted, read_committed=self._options.read_committed)
-        return {p: at.offset for p, at in found.items()}
+    async def _topics_gone(self, partitions: Iterable[TopicPartition], error: BrokerError) -> None:
+        topics = {p.topic for p in partitions}
+        known = (await self._cluster.refresh(topics)).topics
+        gone = {t for t in topics if t not in known or known[t].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        if not gone:
+            raise error
+        self._tell(loss.topics_deleted(gone))
+        self._gone |= gone
 
-    # -- the end
+    async def _regressed(self, partition: TopicPartition, position: int, end: int) -> None:
+        """The log ends before our position: it was truncated, or the topic was made anew."""
+        self._tell(loss.log_regressed(partition, position, end))
+        found = await self._admin.list_offsets({partition: net.EARLIEST})
+        held = self._work.held.get(partition)
+        if held is not None:
+            held.position = found[partition].offset
 
-    def leave(self) -> None:
-        """Quickly: the JVM does not wait for us."""
-        plane = self._plane
-        with contextlib.suppress(Exception):
-            plane.feed(mb.Close("the query was stopped"))
-            deadline = time.monotonic() + 2.0
-            while not plane.closed() and time.monotonic() < deadline:
-                self.serve()
-                time.sleep(0.001)
+    def _tell(self, lost: HoldfastError) -> None:
+        if self._options.fail_on_data_loss:
+            raise lost
+        warnings.warn(f"{lost.code}: {lost.what} failOnDataLoss is false, so the query goes on.", stacklevel=2)
 
+    async def _take_target(self) -> None:
+        partitions = self._options.assigned or await self._starting.partitions()
+        asked = dict.fromkeys(partitions, net.LATEST)
+        found = await self._admin.list_offsets(asked, read_committed=self._options.read_committed) if asked else {}
+        self._target = {p: at.offset for p, at in found.items()}
 
-def share(
-    available: Mapping[TopicPartition, tuple[int, int]], limit: int | None
-) -> dict[TopicPartition, tuple[int, int]]:
-    """What each partition gives to a batch of at most so many records: in proportion, at least one each."""
-    waiting = {p: (start, end) for p, (start, end) in available.items() if end > start}
-    total = sum(end - start for start, end in waiting.values())
-    if limit is None or total <= limit:
-        return waiting
-    return {p: (start, min(end, start + max(1, (end - start) * limit // total))) for p, (start, end) in waiting.items()}
+    # -- what the group is told
+
+    async def _settle(
+        self, partitions: Iterable[TopicPartition] | None = None, limit_s: float = COMMIT_LIMIT_S
+    ) -> None:
+        """Until the group knows where these (or all) stand, or the time is up. One commit at a time, for all."""
+        wanted = None if partitions is None else set(partitions)
+        deadline = time.monotonic() + limit_s
+        while (owed := self._work.owed()) and (wanted is None or not wanted.isdisjoint(owed)):
+            if self._plane.state.lost:
+                return  # nothing may be committed: the partitions are about to be lost, and may come back
+            if self._commit is None or self._commit.done():
+                self._commit = asyncio.ensure_future(self._commit_once())
+            await asyncio.wait({self._commit}, timeout=max(0.0, deadline - time.monotonic()))
+            if not self._commit.done():
+                return  # it may still arrive
+            await asyncio.sleep(self._commit.result())
+            if time.monotonic() > deadline:
+                return
+
+    async def _commit_once(self) -> float:
+        """Send what is owed. Returns how long to wait before looking again."""
+        owned = self._plane.state.owned
+        owed = {p: at for p, at in self._work.owed().items() if self._manual or p in owned}
+        if not owed:
+            return 0.002 if self._work.owed() else 0.0
+        note = self._starting.note
+        entries = {p: OffsetEntry(at, metadata=note) for p, at in owed.items()}
+        try:
+            answer = await self._plane.commit(entries, member=not self._manual)
+        except HoldfastError as error:
+            return 0.01 if error.code in BETWEEN else self._config.retry_backoff_ms / 1_000.0
+        self._work.committed({p: at for p, at in owed.items() if answer.errors.get(p) is ErrorCode.NONE})
+        if answer.first_error in DENIED:
+            raise HoldfastError(
+                answer.first_error.name,
+                f"the group {self._options.group} may not be committed to.",
+                "Grant the query's user Read on the group and on its topics.",
+            )
+        if self._manual and answer.first_error is ErrorCode.UNKNOWN_MEMBER_ID:
+            raise HoldfastError(
+                "GROUP_HAS_MEMBERS",
+                f"the query has partitions by `assign`, and the group {self._options.group} has members.",
+                "Use a group of its own, or subscribe instead and share.",
+            )
+        return 0.0 if answer.first_error is ErrorCode.NONE else 0.02
+
+    async def _leave(self) -> None:
+        self._stopping = True
+        self._done.set()
+        await self._settle(limit_s=LEAVE_LIMIT_S / 2)
+        driver = self._plane.driver
+        if not self._manual and not driver.closed.is_set():
+            driver.feed(mb.Close("the query was stopped"))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(driver.closed.wait(), LEAVE_LIMIT_S)
+        await self._end()
+
+    async def _end(self) -> None:
+        tasks: list[asyncio.Future[Any]] = list(self._background)
+        if self._commit is not None:
+            tasks.append(self._commit)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._cluster.close()

@@ -1,11 +1,51 @@
-"""The options of the source, as Spark's own Kafka source takes them, checked."""
+"""The options of the source, as Spark's own Kafka source takes them, read and checked once.
+
+Names are case-insensitive, as Spark's are; what begins with `kafka.` goes to the member and to the readers under
+Kafka's own key. Nothing here opens a connection or knows pyspark: a wrong option is told before anything starts.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.model import HoldfastError
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Place, Places
+
+DEFAULT_TRIGGER_DELAY_S = 900.0
+"""Spark's own default of maxTriggerDelay: 15 minutes."""
+
+KNOWN = frozenset(
+    {
+        "subscribe",
+        "subscribepattern",
+        "assign",
+        "startingoffsets",
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+        "startingoffsetsbytimestampstrategy",
+        "endingoffsets",
+        "endingtimestamp",
+        "endingoffsetsbytimestamp",
+        "maxoffsetspertrigger",
+        "minoffsetspertrigger",
+        "maxtriggerdelay",
+        "minpartitions",
+        "maxrecordsperpartition",
+        "includeheaders",
+        "failondataloss",
+    }
+)
+
+SPARKS_OWN = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries"}) | {
+    "fetchoffset.retryintervalms",
+    "path",
+}
+"""Options of Spark's Kafka source that mean nothing here and do no harm: a job changes one word."""
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,51 +53,185 @@ class SourceOptions:
     """What one query asks for."""
 
     kafka: Mapping[str, str] = field(default_factory=dict)
-    """The `kafka.` options without their prefix: the member's and the reader's configuration."""
+    """The `kafka.` options without their prefix: the member's and the readers' configuration."""
     topics: tuple[str, ...] = ()
     """Names, or one pattern that starts with ^."""
-    starting: str = "committed"
+    assigned: tuple[TopicPartition, ...] = ()
+    """Partitions by hand (`assign`): then the query is no member and shares with nobody."""
+    starting: Places = LATEST
+    ending: Places = LATEST
     max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_s: float = DEFAULT_TRIGGER_DELAY_S
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     include_headers: bool = False
     fail_on_data_loss: bool = True
-    read_committed: bool = False
 
     @property
     def group(self) -> str:
-        return self.kafka["group.id"]
+        return self.kafka.get("group.id", "")
+
+    @property
+    def read_committed(self) -> bool:
+        return self.kafka.get("isolation.level", "read_uncommitted") == "read_committed"
 
 
-def parse(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options; names are case-insensitive, as Spark's are."""
+def wants_headers(options: Mapping[str, str]) -> bool:
+    """The one option that the schema depends on; Spark asks for the schema before anything else."""
     found = {key.lower(): value for key, value in options.items()}
-    kafka = {key[len("kafka.") :]: value for key, value in found.items() if key.startswith("kafka.")}
-    for key, why in (
-        ("bootstrap.servers", "where the brokers are"),
-        ("group.id", "which group the query is a member of"),
-    ):
-        if not kafka.get(key):
-            raise _bad(f"kafka.{key}", "is missing", f"It says {why}.")
-    if "subscribe" in found:
-        topics = tuple(name.strip() for name in found["subscribe"].split(",") if name.strip())
-    elif "subscribepattern" in found:
-        topics = ("^(?:" + found["subscribepattern"] + ")$",)
-    else:
-        raise _bad("subscribe", "is missing", "Give subscribe or subscribePattern.")
-    starting = found.get("startingoffsets", "latest").lower()
-    if starting not in ("earliest", "latest", "committed"):
-        raise _bad("startingOffsets", f"is {starting!r}", "Choose earliest, latest or committed.")
-    limit = found.get("maxoffsetspertrigger")
-    if limit is not None and (not limit.isdigit() or int(limit) < 1):
-        raise _bad("maxOffsetsPerTrigger", f"is {limit!r}", "Give a whole number of records, at least 1.")
-    return SourceOptions(
+    return _boolean(found, "includeHeaders", default=False)
+
+
+def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Read and check. A stream must name its group; a batch needs one only for `startingOffsets=committed`."""
+    found = {key.lower(): str(value) for key, value in options.items()}
+    kafka = {key.removeprefix("kafka."): value for key, value in found.items() if key.startswith("kafka.")}
+    unknown = sorted(k for k in found if not k.startswith("kafka.") and k not in KNOWN and k not in SPARKS_OWN)
+    if unknown:
+        raise _bad(unknown[0], "is not an option of this source", f"The options are {', '.join(sorted(KNOWN))}.")
+    if not kafka.get("bootstrap.servers"):
+        raise _bad("kafka.bootstrap.servers", "is missing", "It says where the brokers are.")
+    if streaming and not kafka.get("group.id"):
+        raise _bad("kafka.group.id", "is missing", "It says which group the query is a member of.")
+    topics, assigned = _wanted(found)
+    starting = _places(found, "starting", LATEST if streaming else EARLIEST)
+    ending = LATEST if streaming else _places(found, "ending", LATEST)
+    _check_places(starting, ending, kafka, streaming=streaming)
+    read = SourceOptions(
         kafka=kafka,
         topics=topics,
+        assigned=assigned,
         starting=starting,
-        max_offsets=None if limit is None else int(limit),
-        include_headers=found.get("includeheaders", "false").lower() == "true",
-        fail_on_data_loss=found.get("failondataloss", "true").lower() == "true",
-        read_committed=kafka.get("isolation.level", "read_uncommitted") == "read_committed",
+        ending=ending,
+        max_offsets=_number(found, "maxOffsetsPerTrigger"),
+        min_offsets=_number(found, "minOffsetsPerTrigger"),
+        max_delay_s=_duration_s(found, "maxTriggerDelay", DEFAULT_TRIGGER_DELAY_S),
+        min_partitions=_number(found, "minPartitions"),
+        max_records_per_partition=_number(found, "maxRecordsPerPartition"),
+        include_headers=_boolean(found, "includeHeaders", default=False),
+        fail_on_data_loss=_boolean(found, "failOnDataLoss", default=True),
     )
+    if read.min_offsets and read.max_offsets and read.min_offsets > read.max_offsets:
+        raise _bad(
+            "minOffsetsPerTrigger",
+            f"({read.min_offsets}) is above maxOffsetsPerTrigger ({read.max_offsets})",
+            "No batch could satisfy both.",
+        )
+    isolation = kafka.get("isolation.level", "read_uncommitted")
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise _bad("kafka.isolation.level", f"is {isolation!r}", "Choose read_committed or read_uncommitted.")
+    return read
+
+
+def _wanted(found: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartition, ...]]:
+    """What is read: exactly one of subscribe, subscribePattern and assign."""
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if found.get(name.lower())]
+    if len(given) != 1:
+        what = "are given together" if given else "is missing"
+        raise _bad(" and ".join(given) or "subscribe", what, "Give one of subscribe, subscribePattern and assign.")
+    value = found[given[0].lower()]
+    if given[0] == "assign":
+        return (), _assigned(value)
+    if given[0] == "subscribe":
+        names = tuple(sorted({name.strip() for name in value.split(",") if name.strip()}))
+        odd = [name for name in names if name.startswith("^")]
+        if odd or not names:
+            raise _bad(
+                "subscribe", f"is {value!r}", "Name topics, separated by commas; for a pattern, subscribePattern."
+            )
+        return names, ()
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise _bad("subscribePattern", f"is not a regular expression ({error})", "Mend it.") from None
+    return (f"^(?:{value})$",), ()
+
+
+def _assigned(value: str) -> tuple[TopicPartition, ...]:
+    try:
+        listed = {str(topic): [int(n) for n in numbers] for topic, numbers in json.loads(value).items()}
+    except (ValueError, AttributeError, TypeError):
+        raise _bad("assign", f"is {value!r}", 'Write for instance {"orders": [0, 1]}.') from None
+    found = sorted(TopicPartition(topic, n) for topic, numbers in listed.items() for n in numbers)
+    if not found or any(p.partition < 0 for p in found) or len(set(found)) != len(found):
+        raise _bad("assign", f"is {value!r}", "Name at least one partition, each once, from 0 on.")
+    return tuple(found)
+
+
+def _places(found: Mapping[str, str], end: str, default: Places) -> Places:
+    """`startingOffsets` and its kin; a time goes before an offset, as in Spark's source."""
+    strategy = found.get("startingoffsetsbytimestampstrategy", "error").lower()
+    if strategy not in ("error", "latest"):
+        raise _bad("startingOffsetsByTimestampStrategy", f"is {strategy!r}", "Choose error or latest.")
+    late_is_latest = end == "ending" or strategy == "latest"
+    if f"{end}timestamp" in found:
+        time_ms = _number(found, f"{end}Timestamp", low=0)
+        return Places(default=Place.at_time(time_ms or 0, late_is_latest=late_is_latest))
+    if f"{end}offsetsbytimestamp" in found:
+        times = _per_partition(found[f"{end}offsetsbytimestamp"], f"{end}OffsetsByTimestamp", low=0)
+        named = {p: Place.at_time(time_ms, late_is_latest=late_is_latest) for p, time_ms in times.items()}
+        return Places(named=named)
+    name = f"{end}Offsets"
+    value = found.get(name.lower())
+    if value is None:
+        return default
+    words = {"earliest": EARLIEST, "latest": LATEST, "committed": COMMITTED}
+    if value.strip().lower() in words:
+        return words[value.strip().lower()]
+    offsets = _per_partition(value, name, low=-2)
+    return Places(named={p: Place.from_offset(offset) for p, offset in offsets.items()})
+
+
+def _check_places(starting: Places, ending: Places, kafka: Mapping[str, str], *, streaming: bool) -> None:
+    if streaming:
+        return
+    if LATEST.default in (starting.default, *starting.named.values()):
+        raise _bad("startingOffsets", "says latest", "A batch would be empty: choose earliest, offsets or a time.")
+    if EARLIEST.default in (ending.default, *ending.named.values()):
+        raise _bad("endingOffsets", "says earliest", "A batch would be empty: choose latest, offsets or a time.")
+    if COMMITTED.default in (starting.default, ending.default) and not kafka.get("group.id"):
+        raise _bad("kafka.group.id", "is missing", "Committed offsets belong to a group: name it.")
+
+
+def _per_partition(value: str, name: str, *, low: int) -> dict[TopicPartition, int]:
+    try:
+        read = {
+            TopicPartition(str(topic), int(partition)): int(number)
+            for topic, partitions in json.loads(value).items()
+            for partition, number in partitions.items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise _bad(name, f"is {value!r}", 'Write earliest, latest, or for instance {"orders": {"0": 23}}.') from None
+    if not read or any(number < low for number in read.values()):
+        raise _bad(name, f"is {value!r}", f"Name at least one partition; numbers from {low} on.")
+    return dict(sorted(read.items()))
+
+
+def _number(found: Mapping[str, str], name: str, *, low: int = 1) -> int | None:
+    value = found.get(name.lower())
+    if value is None:
+        return None
+    if not value.strip().isdigit() or int(value) < low:
+        raise _bad(name, f"is {value!r}", f"Give a whole number, at least {low}.")
+    return int(value)
+
+
+def _boolean(found: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = found.get(name.lower(), str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise _bad(name, f"is {value!r}", "Choose true or false.")
+    return value == "true"
+
+
+def _duration_s(found: Mapping[str, str], name: str, default: float) -> float:
+    value = found.get(name.lower())
+    if value is None:
+        return default
+    matched = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
+    if matched is None or (matched[2] or "ms") not in _UNITS_S:
+        raise _bad(name, f"is {value!r}", "Write for instance 500ms, 30s or 15m.")
+    return int(matched[1]) * _UNITS_S[matched[2] or "ms"]
 
 
 def _bad(name: str, what: str, do: str) -> HoldfastError:

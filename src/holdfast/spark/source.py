@@ -1,58 +1,75 @@
-"""`format("holdfast")`: the data source that Spark sees."""
+"""`format("holdfast")`: the data source as Spark sees it. A thin shell: who we are in the group is `member`'s business.
+
+Spark builds readers more than once: one serves the offset calls in a process of its own for the whole query, another is
+built at planning, and `read` runs on pickled copies in executors. So `__init__` does nothing, the first offset call
+joins, and `read` is a pure function of its input.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 from holdfast.spark.offsets import BatchOffset
-from holdfast.spark.options import SourceOptions, parse
+from holdfast.spark.options import SourceOptions, parse, wants_headers
+from holdfast.spark.planning import Piece, tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.spark.member import QueryMember
 
+NAME = "holdfast"
 COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
 
+STOPPED = 143
+"""128 + SIGTERM: how a process ends that was asked to."""
+
 
 class Slice(InputPartition):
-    """One range for one task. A pure value: `read` needs nothing else."""
+    """The ranges of one task. A pure value: `read` needs nothing else."""
 
-    def __init__(self, topic: str, partition: int, start: int, end: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.start = start
-        self.end = end
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = list(pieces)
 
 
 class HoldfastSource(DataSource):
-    """Kafka topics, read as a member of a consumer group."""
+    """Kafka topics, read as a member of a consumer group; or read once, as a batch."""
 
     @classmethod
     def name(cls) -> str:
-        return "holdfast"
+        return NAME
 
     def schema(self) -> str:
-        headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
-        return COLUMNS + (HEADERS if headers else "")
+        return COLUMNS + (HEADERS if wants_headers(self.options) else "")
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return StreamReader(parse(dict(self.options)))
+        return StreamReader(parse(self.options, streaming=True))
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return BatchReader(parse(self.options, streaming=False))
 
 
-class StreamReader(DataSourceStreamReader):
-    """Built more than once by Spark, so `__init__` does nothing; the first offset call joins the group."""
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._member: QueryMember | None = None
+        self._stopping = False
 
     # -- in the query's own process
 
@@ -60,41 +77,61 @@ class StreamReader(DataSourceStreamReader):
         if self._member is None:
             from holdfast.spark.member import QueryMember
 
-            self._member = QueryMember(self._options)
             signal.signal(signal.SIGTERM, self._on_stop)
+            self._member = QueryMember(self._options)
         return self._member
 
     def _on_stop(self, _signal: int, _frame: Any) -> None:
-        """`query.stop()` sends SIGTERM, sometimes twice, and does not wait."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if self._member is not None:
-            self._member.leave()
-        sys.exit(143)
+        """`query.stop()` sends SIGTERM, sometimes twice within milliseconds, and does not wait.
+
+        The interrupted thread may hold a lock that the member needs, so another one leaves.
+        """
+        if not self._stopping:
+            self._stopping = True
+            threading.Thread(target=self._depart, name="holdfast-departs").start()
+
+    def _depart(self) -> None:
+        try:
+            self.stop()
+        finally:
+            os._exit(STOPPED)  # the main thread may be waiting for Spark, which is not going to say anything more
 
     def initialOffset(self) -> dict[str, Any]:
-        self._joined().wait_joined()
         return BatchOffset().to_json()
 
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._joined().stop_at_what_is_there()
+
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.max_offsets
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
+        return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        member = self._joined()
-        done = BatchOffset.from_json(start)
-        member.batch_done(done)
-        member.serve()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return member.plan(done, most).to_json()
+        # Trigger.Once asks for all there is, whatever the options say.
+        least = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets
+        planned = self._joined().next_batch(BatchOffset.from_json(start), most, at_least=least)
+        # Spark compares texts: "nothing new" is what it gave us, untouched.
+        return start if planned is None else planned.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._member is None else self._member.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planned = BatchOffset.from_json(end)
-        if self._member is None:  # after a restart: a batch that was planned and perhaps not finished is replayed
-            planned = self._joined().still_ours(planned)
-        return [Slice(r.partition.topic, r.partition.partition, r.start, r.end) for r in planned.as_ranges()]
+        if self._member is None:  # after a restart: a batch that was planned and perhaps not finished comes again
+            planned = self._joined().replay(BatchOffset.from_json(start), planned)
+        options = self._options
+        slices = tasks(
+            planned.ranges, at_least=options.min_partitions, at_most_records=options.max_records_per_partition
+        )
+        return [Slice(pieces) for pieces in slices]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Comes too late and not always; what is done is learnt from the next `latestOffset`."""
+        """Comes too late and not always: what is done is learnt from the next `latestOffset`."""
 
     def stop(self) -> None:
         if self._member is not None:
@@ -103,10 +140,33 @@ class StreamReader(DataSourceStreamReader):
     # -- in an executor's worker, on a pickled copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_member": None}
+        return {"_options": self._options, "_member": None, "_stopping": False}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from holdfast.spark.reading import read_slice
+        return _read(self._options, partition)
 
-        assert isinstance(partition, Slice)
-        return read_slice(self._options, partition.topic, partition.partition, partition.start, partition.end)
+
+class BatchReader(DataSourceReader):
+    """One read of what is there, by nobody's group."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from holdfast.spark.batch import ranges
+
+        options = self._options
+        slices = tasks(
+            ranges(options), at_least=options.min_partitions, at_most_records=options.max_records_per_partition
+        )
+        return [Slice(pieces) for pieces in slices] or [Slice([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition)
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    from holdfast.spark.reading import read_pieces
+
+    assert isinstance(partition, Slice)
+    return read_pieces(options, partition.pieces)

@@ -1,0 +1,52 @@
+"""A batch read: which offsets there are between its start and its end, asked once. It joins no group."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.net import admin as net
+from holdfast.net.cluster import Cluster
+from holdfast.net.config import client_config
+from holdfast.spark import loss
+from holdfast.spark.offsets import Ranges
+from holdfast.spark.options import SourceOptions
+from holdfast.spark.places import resolve
+from holdfast.spark.starting import topic_counts
+
+
+def ranges(options: SourceOptions) -> Ranges:
+    """partition -> [from, to), sorted."""
+    return asyncio.run(_ranges(options))
+
+
+async def _ranges(options: SourceOptions) -> Ranges:
+    async with Cluster(client_config(options.kafka)) as cluster:
+        admin = net.Admin(cluster)
+        partitions = options.assigned or await _subscribed(cluster, options)
+        read_committed, group = options.read_committed, options.group
+        starts = await resolve(admin, options.starting, partitions, read_committed=read_committed, group=group)
+        ends = await resolve(admin, options.ending, partitions, read_committed=read_committed, group=group)
+        there = await admin.list_offsets(dict.fromkeys(partitions, net.LATEST), read_committed=read_committed)
+    return {p: (starts[p], _within(options, p, starts[p], ends[p], there[p].offset)) for p in sorted(partitions)}
+
+
+async def _subscribed(cluster: Cluster, options: SourceOptions) -> tuple[TopicPartition, ...]:
+    counts = await topic_counts(cluster, options.topics)
+    missing = sorted(t for t in options.topics if not t.startswith("^") and t not in counts)
+    if missing:
+        raise HoldfastError(
+            "UNKNOWN_TOPIC", f"there is no topic {', '.join(missing)}.", "Check the name, or create it first."
+        )
+    return tuple(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
+
+
+def _within(options: SourceOptions, partition: TopicPartition, start: int, end: int, there: int) -> int:
+    """A range never ends before it begins; nor behind the log, unless that is to be an error."""
+    if end > there:
+        lost = loss.end_unreachable(partition, there, end)
+        if options.fail_on_data_loss:
+            raise lost
+        warnings.warn(f"{lost.code}: {lost.what} failOnDataLoss is false, so less is read.", stacklevel=2)
+    return max(start, min(end, there))
