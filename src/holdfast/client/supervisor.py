@@ -15,6 +15,7 @@ through the socket is a stranger's word: it can ask for a drain, and nothing els
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import selectors
@@ -39,6 +40,9 @@ MAX_CONNECTIONS = 1_024
 
 BACKOFF_S = (1.0, 60.0)
 """Before a restart: a second, doubled each time up to a minute."""
+
+PR_SET_PDEATHSIG = 1
+"""Linux's prctl: the signal that the child gets when we are killed ourselves."""
 
 STEADY_S = 60.0
 """A child that ran for so long was well: the next failure is its first."""
@@ -329,8 +333,18 @@ class Supervisor:
 
 def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C reaches us alone, and what it starts can be ended with it."""
+    control = ctypes.CDLL(None, use_errno=True).prctl
+
+    def end_with_us() -> None:
+        control(PR_SET_PDEATHSIG, signal.SIGTERM)
+
     try:
-        return subprocess.Popen(list(command), env=dict(environment), start_new_session=True)
+        return subprocess.Popen(
+            list(command),
+            env=dict(environment),
+            start_new_session=True,
+            preexec_fn=end_with_us,  # noqa: PLW1509  # no thread runs here that could hold a lock over the fork
+        )
     except OSError as error:
         raise HoldfastError(
             "COMMAND_NOT_STARTED",
