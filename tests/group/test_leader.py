@@ -85,6 +85,16 @@ def test_final_positions_go_to_whoever_newly_gets_the_partition_and_to_nobody_el
     assert note_for(planned, "c").positions == {TopicPartition("orders", 0): 70, TopicPartition("orders", 1): 71}
 
 
+def test_members_hear_whether_everybody_reads_positions() -> None:
+    """Symptom: a Java member did again what a holdfast member had done before it. Cause: the revoker trusted its
+    positions to travel in its join and did not wait for its commit, which the join overtook. Invariant: it does so only
+    where the leader says that everybody reads positions."""
+    ours = plan(COOPERATIVE, TWELVE, [member("a", range(6)), member("b", range(6, 12))])
+    mixed = plan(COOPERATIVE, TWELVE, [member("a", range(6)), member("j", range(6, 12), foreign=True)])
+    assert note_for(ours, "a").all_read
+    assert not note_for(mixed, "a").all_read
+
+
 def test_a_position_of_a_partition_that_somebody_claims_is_not_handed_on() -> None:
     handed = MemberNote(positions={TopicPartition("orders", 7): 1})
     planned = plan(COOPERATIVE, TWELVE, [member("a", range(6), note=handed), member("b", range(6, 12))], generation=4)

@@ -69,3 +69,16 @@ def test_a_producer_whose_records_are_not_acknowledged_fails_when_it_stops() -> 
     with pytest.raises(HoldfastError, match=r"PRODUCE_FAILED.*failed"):
         producer.stop()
     assert producer.acknowledged() == {0: []}
+
+
+def test_a_member_that_was_terminated_leaves_no_pipe_open(tmp_path: Path) -> None:
+    """Symptom: tests that were through failed later, with a ResourceWarning about a pipe. Cause: terminate() waited for
+    the process and kept our end of its standard input. Invariant: whoever ends a member holds nothing of it."""
+    options = MemberOptions(bootstrap="127.0.0.1:1", group="g", topic="t", join_on_command=True)
+    member = MemberProcess("confluent", options, folder=tmp_path)
+    member.wait_ready()
+
+    member.terminate()
+
+    assert member._process.stdin is not None
+    assert member._process.stdin.closed

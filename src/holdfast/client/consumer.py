@@ -25,6 +25,7 @@ from holdfast.client.tracing import open_trace
 from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
+from holdfast.group.user_data import MAX_HANDED_OVER
 from holdfast.model import NOBODY, HoldfastError, TopicPartition
 from holdfast.net.config import client_config
 
@@ -37,8 +38,11 @@ BUSY_SLICE_S = 0.001
 CLOSE_TIMEOUT_S = 10.0
 """How long close() waits for the coordinator to hear of it; the session timeout does the rest."""
 
+SMALL_BATCH = 64
+"""Records that are looked at one by one to note where they end. Behind larger batches all positions are asked for."""
+
 NOTE_EVERY_MS = 10.0
-"""How often the positions behind consume() are noted for the watchdog: what a kill may make others do again."""
+"""How often that is done where there are more partitions than records: what a kill may make others do again."""
 
 
 class Consumer:
@@ -57,7 +61,9 @@ class Consumer:
         self._positions: dict[TopicPartition, int] = {}
         self._handed: dict[TopicPartition, OffsetEntry] = {}
         self._watchdog: Watchdog | None = None
-        self._last: ck.Message | None = None
+        self._noting = False
+        self._unnoted: list[ck.Message] = []
+        self._unnoted_batch = 0
         self._next_note = 0.0
         self._raise: BaseException | None = None
         self._serving = False
@@ -101,10 +107,10 @@ class Consumer:
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
             self._serve()
-            message = self._data.handle.poll(self._slice(deadline))
-            if message is not None:
-                self._offsets.touched = True
-                self._last = message
+            if not self._may_process():
+                self._stand(deadline)
+            elif (message := self._data.handle.poll(self._slice(deadline))) is not None:
+                self._returned([message])
                 return message
             if deadline is not None and time.monotonic() >= deadline:
                 self._serve()
@@ -118,13 +124,41 @@ class Consumer:
         deadline = None if timeout < 0 else time.monotonic() + timeout
         messages: list[ck.Message] = []
         while True:
-            if self._serve() and messages:
-                return messages  # what was returned before a revoke is not mixed with what comes after
-            messages += self._data.handle.consume(num_messages - len(messages), self._slice(deadline))
-            if messages:
-                self._offsets.touched = True
+            if not messages:
+                self._serve()
+            elif self._wanted():
+                break  # first the application does what it has: what is committed at a revoke includes it
+            if self._may_process():
+                messages += self._data.handle.consume(num_messages - len(messages), self._slice(deadline))
+            else:
+                self._stand(deadline)
             if len(messages) >= num_messages or (deadline is not None and time.monotonic() >= deadline):
-                return messages
+                break
+        if messages:
+            self._returned(messages)
+        return messages
+
+    def _wanted(self) -> bool:
+        """Whether there is something to do that a batch under way must not wait for; and a sign that we are alive."""
+        self._polled_at = now_ms()
+        plane = self._control
+        return plane is not None and (bool(plane.calls) or plane.failure is not None)
+
+    def _returned(self, messages: list[ck.Message]) -> None:
+        """What the application gets now counts as processed when it calls again, and not before."""
+        self._offsets.touched = True
+        if self._noting:
+            small = len(messages) <= SMALL_BATCH
+            self._unnoted, self._unnoted_batch = (list(messages), 0) if small else ([], len(messages))
+
+    def _may_process(self) -> bool:
+        """Whether records may be handed out; not while somebody else may own what they are of."""
+        plane = self._control
+        return plane is None or not self._subscribed or mb.may_process(plane.state, self._polled_at)
+
+    def _stand(self, deadline: float | None) -> None:
+        """Nothing is handed out: what librdkafka holds may belong to others by now. The control plane finds out."""
+        time.sleep(self._slice(deadline))
 
     def _slice(self, deadline: float | None) -> float:
         plane = self._control
@@ -140,7 +174,7 @@ class Consumer:
         plane = self._control
         if plane is None:
             return False
-        if self._watchdog is not None and self._offsets.touched:
+        if self._unnoted or self._unnoted_batch:
             self._note_positions(now)
         if plane.failure is not None:
             failure, plane.failure = plane.failure, None
@@ -159,12 +193,13 @@ class Consumer:
     def _note_positions(self, now: float) -> None:
         """What was returned before is processed by now: that is where the watchdog would commit."""
         assert self._watchdog is not None
-        last, self._last = self._last, None
-        if last is not None:
-            if last.error() is None:
-                for partition, entry in after(last).items():
+        noted, self._unnoted = self._unnoted, []
+        for message in noted:
+            if message.error() is None:
+                for partition, entry in after(message).items():
                     self._watchdog.position(partition, entry.offset)
-        elif now >= self._next_note:
+        if self._unnoted_batch and (len(self._data.assigned) <= self._unnoted_batch or now >= self._next_note):
+            self._unnoted_batch = 0
             self._next_note = now + NOTE_EVERY_MS
             self._watchdog.positions(self._data.positions(self._data.assigned))
 
@@ -209,7 +244,10 @@ class Consumer:
     def _revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
         hands_over = self._hands_over(plane)
-        self._offsets.commit_before_revoke(plane, partitions, handed_over=hands_over)
+        state = plane.state
+        # An eager member revokes before it can know who else will be in the round, and which assignor will plan it.
+        reaches = hands_over and state.cooperative and state.positions_reach and len(partitions) <= MAX_HANDED_OVER
+        self._offsets.commit_before_revoke(plane, partitions, handed_over=reaches)
         self._offsets.acknowledged.clear()
         with self._remembering():
             self._listener.on_revoke(self, _listed(partitions))
@@ -286,7 +324,10 @@ class Consumer:
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
         """Keep an offset for the next commit."""
         self._open()
-        self._offsets.store(after(message) if message is not None else entries_of(offsets or []))
+        entries = after(message) if message is not None else entries_of(offsets or [])
+        self._offsets.store(entries)
+        if self._watchdog is not None:  # what is stored is what would be committed, and nothing beyond it
+            self._watchdog.positions({partition: entry.offset for partition, entry in entries.items()})
 
     def committed(self, partitions: list[ck.TopicPartition], timeout: float | None = None) -> list[ck.TopicPartition]:
         self._open()
@@ -464,6 +505,7 @@ class Consumer:
         if self._control is None:
             if self._config.inventions.watchdog:
                 self._watchdog = Watchdog(client_config(self._config.raw).security)
+                self._noting = self._config.auto_commit and self._config.auto_offset_store
             plane = ControlPlane(
                 self._config, trace=self._trace.write, last_poll=lambda: self._polled_at, watchdog=self._watchdog
             )

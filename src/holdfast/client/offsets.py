@@ -104,7 +104,11 @@ class Offsets:
     def commit_before_revoke(
         self, plane: ControlPlane, partitions: frozenset[TopicPartition], *, handed_over: bool
     ) -> None:
-        """Once, bounded, and before the listener hears of it; where positions are handed over nobody waits for it."""
+        """Once, bounded, and before the listener hears of it; where positions reach the next owner nobody waits for it.
+
+        Where they may not (a foreign leader, a foreign member that can't read them, the eager protocol), the next owner
+        asks the coordinator: a join that overtakes this commit would make it do again what we did.
+        """
         entries = self.committable(partitions) if self._config.auto_commit else {}
         if not entries:
             return

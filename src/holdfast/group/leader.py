@@ -77,7 +77,10 @@ def plan(
         if (note := read_member_note(planned.user_data(member.member_id))) is not None
     }
     offers = _offers(members, notes, generation)
-    return result(_leader_notes(planned, notes, _positions(planned, offers), token, {leader: planned_for}))
+    common = LeaderNote(
+        withheld=planned.transferring, peers=_peers(notes), token=token, all_read=len(notes) == len(members)
+    )
+    return result(_leader_notes(common, notes, _positions(planned, offers), {leader: planned_for}))
 
 
 def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:
@@ -96,14 +99,12 @@ def _drains(member: JoinedMember) -> bool:
 
 
 def _leader_notes(
-    planned: RoundPlan,
+    common: LeaderNote,
     notes: Mapping[str, MemberNote],
     positions: Mapping[str, Mapping[TopicPartition, int]],
-    token: str,
     planned_for: Mapping[str, Mapping[str, int]],
 ) -> dict[str, bytes]:
     """The note for every holdfast member; foreign members get none, they could not read it."""
-    common = LeaderNote(withheld=planned.transferring, peers=_peers(notes), token=token)
     written = dict.fromkeys(notes, encode_leader_note(common))
     for member in sorted(notes.keys() & (positions.keys() | planned_for.keys())):
         own = replace(common, positions=positions.get(member, {}), planned_for=planned_for.get(member))

@@ -57,6 +57,8 @@ class LeaderNote:
     token: str = ""
     """What a poke must carry in this generation."""
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    all_read: bool = False
+    """Whether every member of this round reads notes, so that positions reach whoever a partition goes to."""
     planned_for: Mapping[str, int] | None = None
     """For the leader itself: the partitions of each topic as it saw them when it planned. A static leader that returns
     is told to skip planning, and sees by this whether the plan is still up to date."""
@@ -106,6 +108,8 @@ def encode_leader_note(note: LeaderNote) -> bytes:
         body["token"] = note.token
     if note.positions:
         body["pos"] = _encode_positions(note.positions)
+    if note.all_read:
+        body["all"] = 1
     if note.planned_for is not None:
         body["for"] = dict(sorted(note.planned_for.items())[:MAX_PLANNED_FOR])
     return _pack(body)
@@ -128,6 +132,7 @@ def read_leader_note(user_data: bytes | None) -> LeaderNote | None:
         ),
         token=token if isinstance(token, str) else "",
         positions=_read_positions(body.get("pos")),
+        all_read=body.get("all") == 1,
         planned_for=_read_counts(body.get("for")),
     )
 

@@ -8,6 +8,7 @@ Everything here runs on one loop; `feed_threadsafe` is the only way in from else
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 from collections import deque
@@ -46,6 +47,10 @@ class Channel(Protocol):
 
     async def send(self, request: Request, timeout_ms: float) -> Answer:
         """The answer, or any exception when none will come."""
+        ...
+
+    async def members(self) -> int:
+        """How many members the group has; any exception when that can't be learnt."""
         ...
 
     def forget(self) -> None:
@@ -157,6 +162,8 @@ class MemberDriver:
                 else:
                     for delay_s in POKE_DELAYS_S:
                         self._loop.call_later(delay_s, self._poke, effect)
+            case mb.CountMembers():
+                self._spawn(self._count())
             case mb.Fail(error):
                 self._hooks.fail(error)
             case mb.Closed():
@@ -213,6 +220,10 @@ class MemberDriver:
             self.feed(mb.PlanFailed(effect.serial, why))
         else:
             self.feed(mb.Planned(effect.serial, planned.assignments, planned.planned_for))
+
+    async def _count(self) -> None:
+        with contextlib.suppress(HoldfastError):  # not allowed, or nobody there: the pace of an unknown size stays
+            self.feed(mb.GroupSized(await self._channel.members()))
 
     # -- pokes
 

@@ -18,11 +18,13 @@ from holdfast.group import leader
 from holdfast.group.member import (
     Close,
     Closed,
+    CountMembers,
     Drain,
     Effect,
     Emit,
     Event,
     Fail,
+    GroupSized,
     HeartbeatAnswered,
     JoinAnswered,
     LeaveAnswered,
@@ -69,6 +71,9 @@ from holdfast.sim.offsets import Offsets
 POKE_PORT = 9_000
 POKE_DELAY_MS = 2.0
 """A poke leaves a little after what it announces, so that the coordinator knows when the others ask."""
+
+COUNT_MS = 2.0
+"""How long it takes to learn the group's size: a question and its answer."""
 
 JOIN_GRACE_MS = 5_000.0
 """A join may be parked for the whole rebalance timeout; so much longer its client waits for the answer."""
@@ -246,6 +251,8 @@ class SimMember:
                 self._poke(effect)
             case Poke():
                 self.later(POKE_DELAY_MS, self._poke, effect)
+            case CountMembers():
+                self.later(COUNT_MS, self._count)
             case Fail():
                 self.error = effect.error
                 self.later(0.0, self._close_failed)
@@ -308,6 +315,11 @@ class SimMember:
             self.feed(PlanFailed(effect.serial, error))
             return
         self.feed(Planned(effect.serial, made.assignments, made.planned_for))
+
+    def _count(self) -> None:
+        broker = self.world.broker
+        if broker.up:
+            self.feed(GroupSized(len(broker.coordinator.describe(GROUP).members)))
 
     def _poke(self, effect: Poke) -> None:
         for peer in effect.peers:

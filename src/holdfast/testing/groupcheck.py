@@ -159,9 +159,12 @@ def double_owners(logs: Sequence[MemberLog]) -> list[Overlap]:
 
     Stricter than `overlaps`. A member that was killed holds on for ever here, so leave its log out or cut it.
     """
-    held = sorted(
-        (stint for log in logs for stint in stints(log)), key=lambda stint: (stint.partition, stint.assigned_ms)
-    )
+    return overlapping_stints(stint for log in logs for stint in stints(log))
+
+
+def overlapping_stints(chosen: Iterable[Stint]) -> list[Overlap]:
+    """Pairs of these stints, of different members, that held one partition at once."""
+    held = sorted(chosen, key=lambda stint: (stint.partition, stint.assigned_ms))
     return [
         Overlap(first.partition, first, second)
         for at, first in enumerate(held)

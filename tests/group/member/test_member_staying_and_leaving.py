@@ -10,7 +10,9 @@ from holdfast.group.member import (
     Close,
     Closed,
     CommitAnswered,
+    CountMembers,
     Drain,
+    Enforce,
     Event,
     GroupSized,
     IllegalEvent,
@@ -25,6 +27,7 @@ from holdfast.group.member import (
     SyncAnswered,
     Tick,
     Unsubscribe,
+    may_process,
 )
 from holdfast.group.messages import HeartbeatRequest, JoinAnswer, JoinRequest, LeaveAnswer, LeaveRequest, SyncAnswer
 from holdfast.group.user_data import Endpoint, LeaderNote, read_member_note
@@ -50,7 +53,7 @@ def test_only_one_heartbeat_is_under_way_at_a_time() -> None:
 
 
 def test_under_a_foreign_leader_a_member_asks_quickly_for_a_second_and_then_calms_down() -> None:
-    member = Driven().subscribe().answer_join().answer_sync("orders-0").notified()
+    member = Driven().subscribe().answer_join().answer_sync("orders-0").feed(GroupSized(3)).notified()
     asked = []
     while (deadline := member.deadline) is not None and deadline < 3_000:
         member.feed(Tick(), after_ms=deadline - member.now)
@@ -64,8 +67,59 @@ def test_under_a_foreign_leader_a_member_asks_quickly_for_a_second_and_then_calm
 
 
 def test_quick_heartbeats_of_a_large_group_stay_within_the_coordinators_budget() -> None:
-    member = Driven().feed(GroupSized(1_000)).subscribe().answer_join().answer_sync("orders-0").notified()
+    member = Driven().subscribe().answer_join().answer_sync("orders-0")
+    assert member.effects(CountMembers), "nobody else knows how many ask"
+    member.feed(GroupSized(600)).notified()
+    assert member.deadline == 150.0, "600 members, each of them seven times a second, are 4,000 requests"
+
+
+def test_until_the_group_is_counted_a_member_asks_as_if_it_were_one_of_a_thousand() -> None:
+    """Symptom: quick heartbeats of 1,000 members came to 40,000 a second. Cause: nobody ever told the member how large
+    its group is. Invariant: who does not know asks slowly."""
+    member = Driven().subscribe().answer_join().answer_sync("orders-0").notified()
     assert member.deadline == 250.0
+    member.feed(GroupSized(4), after_ms=5)
+    assert member.deadline == 25.0
+
+
+def test_a_large_group_is_counted_seldom() -> None:
+    member = Driven().subscribe().answer_join().answer_sync("orders-0").feed(GroupSized(200)).notified()
+    member.feed(Enforce("again"), after_ms=9_000).answer_join(generation=2).answer_sync("orders-0")
+    assert not member.effects(CountMembers), "its description would be read by 200 members"
+    member.notified().feed(Enforce("again"), after_ms=1_500).answer_join(generation=3).answer_sync("orders-0")
+    assert member.effects(CountMembers)
+
+
+def test_what_is_owned_is_not_processed_when_the_coordinator_was_silent_for_a_session() -> None:
+    """Symptom: a process that was frozen went on, on waking, with records that others were processing. Cause: it held
+    on to its partitions until the coordinator answered. Invariant: after a session timeout without an answer somebody
+    else may own them, so nothing is handed out until there is one."""
+    member = Driven().stable_with("orders-0")
+    assert may_process(member.state, 45_000.0)
+    assert not may_process(member.state, 45_001.0)
+    member.feed(Tick(), after_ms=46_000).answer_heartbeat()
+    assert may_process(member.state, member.now)
+
+
+def test_a_parked_join_is_no_silence_until_one_fails() -> None:
+    member = Driven().stable_with("orders-0").feed(Enforce("again"), after_ms=1_000)
+    assert member.phase is Phase.JOINING
+    assert may_process(member.state, 200_000.0), "the coordinator holds the join, and with it our place"
+    member.feed(RequestFailed(member.pending, "cut off"), after_ms=60_000)
+    assert not may_process(member.state, member.now), "by now it may have given our place away"
+    member.feed(Tick(), after_ms=100).refuse_join(ErrorCode.NOT_COORDINATOR)
+    assert not may_process(member.state, member.now), "a broker that is not the coordinator can't vouch for us"
+    member.feed(Tick(), after_ms=100).answer_join(generation=2)
+    assert may_process(member.state, member.now)
+
+
+def test_what_is_lost_is_not_processed_even_before_the_listener_hears_of_it() -> None:
+    member = Driven(settings={"max_poll_interval_ms": 60_000}).stable_with("orders-0")
+    member.feed(Tick(), after_ms=3_000).answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert member.state.owned and not may_process(member.state, member.now)
+    evicted = Driven(settings={"max_poll_interval_ms": 60_000}).stable_with("orders-0").feed(Tick(), after_ms=60_000)
+    assert evicted.phase is Phase.EVICTED
+    assert evicted.state.owned and not may_process(evicted.state, evicted.now)
 
 
 def test_a_leader_that_marks_needs_no_quick_heartbeats() -> None:

@@ -12,6 +12,7 @@ from holdfast.group.member.effects import (
     Assigned,
     Call,
     Closed,
+    CountMembers,
     Effect,
     Emit,
     Fail,
@@ -47,7 +48,7 @@ from holdfast.group.member.events import (
     Unsubscribe,
 )
 from holdfast.group.member.joining import select_protocol
-from holdfast.group.member.stable import next_deadline
+from holdfast.group.member.stable import may_process, next_deadline
 from holdfast.group.member.state import MemberConfig, MemberState, Phase
 from holdfast.group.member.table import TABLE, IllegalEvent, step
 
@@ -58,6 +59,7 @@ __all__ = [
     "Close",
     "Closed",
     "CommitAnswered",
+    "CountMembers",
     "Drain",
     "Effect",
     "Emit",
@@ -91,6 +93,7 @@ __all__ = [
     "SyncAnswered",
     "Tick",
     "Unsubscribe",
+    "may_process",
     "next_deadline",
     "select_protocol",
     "step",

@@ -86,6 +86,11 @@ class Poke:
 
 
 @dataclass(frozen=True, slots=True)
+class CountMembers:
+    """Ask how many members the group has and answer with `GroupSized`, or not at all if that can't be learnt."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """The member can't go on. The error is raised from poll."""
 
@@ -104,4 +109,4 @@ class Emit:
     record: TraceRecord
 
 
-Effect = Send | ForgetCoordinator | Plan | Notify | Poke | Fail | Closed | Emit
+Effect = Send | ForgetCoordinator | Plan | Notify | Poke | CountMembers | Fail | Closed | Emit

@@ -6,7 +6,6 @@ from holdfast.group.member.effects import ForgetCoordinator
 from holdfast.group.member.events import (
     CommitAnswered,
     Enforce,
-    GroupSized,
     HeartbeatAnswered,
     MetadataChanged,
     Poked,
@@ -16,7 +15,6 @@ from holdfast.group.member.events import (
 from holdfast.group.member.joining import MOVED, back_off, fatal_error, lose_membership, prepare, retry_join
 from holdfast.group.member.leaving import evict, gone, leave_aligned
 from holdfast.group.member.state import MemberState, Phase
-from holdfast.group.member.syncing import hot_interval
 from holdfast.group.member.turn import Turn
 from holdfast.model import ErrorCode
 
@@ -47,6 +45,20 @@ def next_deadline(state: MemberState) -> float | None:
     if state.phase is Phase.STABLE:
         times += [t for t in (state.leave_at, state.look_at) if t is not None]
     return min(times, default=None)
+
+
+def may_process(state: MemberState, now: float) -> bool:
+    """Whether what we own may be processed further: as far as we can know, nobody else has been given it.
+
+    Not after the membership was taken away or given up, also before the listener has heard of it. And not when the
+    coordinator has said nothing for a session timeout: then it may have expelled us and given everything to others,
+    be it that the network is cut or that this process was frozen. A parked join is no silence, as long as none failed.
+    """
+    if state.lost or state.phase is Phase.EVICTED:
+        return False
+    expects_answers = state.phase in HEARTBEATING or state.unheard
+    silent = now - state.last_heard_at > state.config.session_timeout_ms
+    return not (state.membership.joined and expects_answers and silent)
 
 
 def tick(turn: Turn, _event: object) -> None:
@@ -85,9 +97,9 @@ def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
     error = event.answer.error
     turn.set(heartbeat=None)
     if error is ErrorCode.NONE:
-        turn.set(last_heard_at=turn.now)
+        turn.heard()
     elif error is ErrorCode.REBALANCE_IN_PROGRESS:  # 1c
-        turn.set(last_heard_at=turn.now)
+        turn.heard()
         if state.phase is Phase.STABLE:
             _join_when_polled(turn, state.rejoin or "the group is rebalancing", now=True)
         elif state.phase is Phase.APPLYING and state.rejoin is None:
@@ -137,7 +149,7 @@ def commit_answered(turn: Turn, event: CommitAnswered) -> None:
     if event.membership != state.membership:
         return
     if event.error is ErrorCode.NONE:
-        turn.set(last_heard_at=turn.now)
+        turn.heard()
     elif event.error is ErrorCode.FENCED_INSTANCE_ID:
         turn.fail(fatal_error(event.error))
     elif event.error in COMMIT_DOUBTS and state.phase is Phase.STABLE:
@@ -147,6 +159,7 @@ def commit_answered(turn: Turn, event: CommitAnswered) -> None:
 def request_failed(turn: Turn, event: RequestFailed) -> None:
     """Disconnected or timed out: the id stays ours (KAFKA-13214); look for the coordinator and go on."""
     state = turn.state
+    turn.set(unheard=True)
     if event.serial == state.heartbeat:
         turn.set(heartbeat=None, next_heartbeat_at=turn.now + state.config.retry_backoff_ms)
         turn.do(ForgetCoordinator())
@@ -171,10 +184,6 @@ def poked(turn: Turn, event: Poked) -> None:
     turn.send_heartbeat()
 
 
-def group_sized(turn: Turn, event: GroupSized) -> None:
-    turn.set(hot_interval_ms=hot_interval(event.members))
-
-
 def polled(turn: Turn, _event: object) -> None:
     turn.set(last_polled_at=turn.now)
     if turn.state.phase is Phase.STABLE and turn.state.look_at is not None:
@@ -182,7 +191,8 @@ def polled(turn: Turn, _event: object) -> None:
 
 
 def subscribe_first(turn: Turn, event: Subscribe) -> None:
-    turn.set(topics=event.topics, last_polled_at=turn.now, last_heard_at=turn.now)
+    turn.set(topics=event.topics, last_polled_at=turn.now)
+    turn.heard()
     prepare(turn, "subscribed")
 
 

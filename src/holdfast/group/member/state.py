@@ -20,6 +20,10 @@ INT32_MAX = 2**31 - 1
 """Kafka's timeouts are int32 milliseconds; "for ever" must not overflow them (KAFKA-13126)."""
 
 
+UNCOUNTED_INTERVAL_MS = 250.0
+"""How often a member that does not know the group's size asks: as often as in a group of a thousand."""
+
+
 class Phase(Enum):
     """Where a member stands."""
 
@@ -174,18 +178,25 @@ class MemberState:
 
     last_heard_at: float = 0.0
     """When the coordinator last acknowledged us."""
+    unheard: bool = False
+    """Whether a request has failed since then."""
     last_polled_at: float = 0.0
     next_heartbeat_at: float | None = None
     """The normal tick: SyncGroup plus whole intervals, like everybody's in the group."""
     hot_until: float = 0.0
-    hot_interval_ms: float = 25.0
+    hot_interval_ms: float = UNCOUNTED_INTERVAL_MS
     next_hot_at: float | None = None
+    count_again_at: float = 0.0
+    """Until when the count of members that the interval rests on is good enough."""
     synced_at: float = 0.0
 
     draining: str | None = None
     """Why we drain, if we do."""
     drain_sent: bool = False
     """Whether the current round's join carried the drain flag."""
+    positions_reach: bool = False
+    """Whether positions in our next join reach whoever gets the partitions: the leader said that all members read them.
+    Otherwise the next owner asks the coordinator, and what it must find there has to be committed before we join."""
     leader_drains: bool = False
     """Whether the leader said that it knows the drain flag."""
     leave_at: float | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.group.member.effects import Assigned, Call, ForgetCoordinator, OnAssignment, Revoked
-from holdfast.group.member.events import Notified, PlanFailed, Planned, SyncAnswered
+from holdfast.group.member.effects import Assigned, Call, CountMembers, ForgetCoordinator, OnAssignment, Revoked
+from holdfast.group.member.events import GroupSized, Notified, PlanFailed, Planned, SyncAnswered
 from holdfast.group.member.joining import (
     MARKED_REASON,
     MOVED,
@@ -30,6 +30,10 @@ HOT_INTERVAL_MS = 25.0
 COORDINATOR_BUDGET_PER_S = 4_000
 """Quick heartbeats of a whole group, as many as a coordinator serves without being noticed."""
 
+COUNT_STANDS_MS_PER_MEMBER = 50.0
+"""How long a count of the members is good for. Its answer describes every member, so the larger the group the seldomer
+it is asked for: 10 s in a group of 200, whose members then read 6 KB a second each."""
+
 REVOKED_REASON = "revoked partitions that others wait for"
 
 
@@ -46,7 +50,8 @@ def plan_failed(turn: Turn, event: PlanFailed) -> None:
 
 def sync_answered(turn: Turn, event: SyncAnswered) -> None:
     answer = event.answer
-    turn.set(pending=None, last_heard_at=turn.now)
+    turn.set(pending=None)
+    turn.heard_of(answer.error)
     if answer.error is ErrorCode.NONE:
         _synced(turn, answer.assignment)
     elif answer.error is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -79,6 +84,7 @@ def _synced(turn: Turn, data: bytes) -> None:
         peers=note.peers if note else (),
         poke_token=note.token if note else "",
         leader_drains=note is not None and note.knows_drain,
+        positions_reach=note is not None and note.all_read,
     )
     _maybe_heat(turn, note)
     if any(partition.topic not in state.topics for partition in assignment.partitions):
@@ -95,14 +101,33 @@ def _maybe_heat(turn: Turn, note: LeaderNote | None) -> None:
     if note is not None or not state.cooperative or not state.config.hot_heartbeats:
         turn.set(hot_until=turn.now)
         return
-    if state.config.heartbeat_interval_ms <= 2 * state.hot_interval_ms:
-        return
-    turn.set(hot_until=turn.now + HOT_WINDOW_MS, next_hot_at=turn.now + state.hot_interval_ms)
+    if turn.now >= state.count_again_at:
+        turn.set(count_again_at=turn.now + HOT_WINDOW_MS)
+        turn.do(CountMembers())
+    turn.set(hot_until=turn.now + HOT_WINDOW_MS)
+    _pace(turn)
+
+
+def _pace(turn: Turn) -> None:
+    """The first quick heartbeat after a sync, unless the normal ones are about as quick."""
+    state = turn.state
+    worth_it = state.config.heartbeat_interval_ms > 2 * state.hot_interval_ms
+    turn.set(next_hot_at=max(turn.now, state.synced_at + state.hot_interval_ms) if worth_it else None)
 
 
 def hot_interval(members: int) -> float:
     """How often each of so many members may ask."""
     return max(HOT_INTERVAL_MS, members * 1_000.0 / COORDINATOR_BUDGET_PER_S)
+
+
+def group_sized(turn: Turn, event: GroupSized) -> None:
+    """The group was counted: quick heartbeats under way take the pace that this allows."""
+    turn.set(
+        hot_interval_ms=hot_interval(event.members),
+        count_again_at=turn.now + event.members * COUNT_STANDS_MS_PER_MEMBER,
+    )
+    if turn.now < turn.state.hot_until:
+        _pace(turn)
 
 
 def _apply(turn: Turn, assignment: Assignment, note: LeaderNote | None) -> None:

@@ -89,7 +89,7 @@ TABLE: Mapping[type[Any], Row] = {
         Ignored("a heartbeat is no help in this phase"),
         ((P.STABLE, P.APPLYING), Handled(stable.poked)),
     ),
-    ev.GroupSized: row(Handled(stable.group_sized), (OVER, ENDED)),
+    ev.GroupSized: row(Handled(syncing.group_sized), (OVER, ENDED)),
     ev.Enforce: row(
         Handled(stable.enforce, (P.PREPARING, P.JOINING)),
         ((P.UNSUBSCRIBED, P.EVICTED, P.LEAVING), Ignored("there is no membership to rebalance")),

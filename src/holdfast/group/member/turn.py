@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.group.member.effects import Call, Effect, Emit, Fail, Lost, Notify, Poke, Send
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.messages import HeartbeatRequest, JoinRequest, LeaveRequest, SyncRequest
-from holdfast.model import HoldfastError, TopicPartition, TraceRecord, Value, by_topic
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition, TraceRecord, Value, by_topic
 
 _SLOTS = [(slot.__get__, slot.__set__) for slot in (vars(MemberState)[each.name] for each in fields(MemberState))]
 _SETTERS = {each.name: vars(MemberState)[each.name].__set__ for each in fields(MemberState)}
@@ -30,6 +30,12 @@ def changed(state: MemberState, changes: Mapping[str, Any]) -> MemberState:
     for name, value in changes.items():
         _SETTERS[name](new, value)
     return new
+
+
+NOBODY_THERE = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+"""Answers of a broker that can't speak for the group."""
 
 
 class Turn:
@@ -75,6 +81,17 @@ class Turn:
                 )
             )
         )
+
+    def heard(self) -> None:
+        """The coordinator acknowledged us."""
+        self.set(last_heard_at=self.now, unheard=False)
+
+    def heard_of(self, error: ErrorCode) -> None:
+        """An answer came; from the coordinator, unless it says that the coordinator is elsewhere or not ready."""
+        if error in NOBODY_THERE:
+            self.set(unheard=True)
+        else:
+            self.heard()
 
     def next_serial(self) -> int:
         self.set(serial=self.state.serial + 1)

@@ -10,6 +10,7 @@ what still runs; `terminate()` is the clean way out.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -139,6 +140,7 @@ class MemberProcess:
                 self._process.wait(STOP_LIMIT_S)
             except subprocess.TimeoutExpired:
                 raise self._failed(f"did not end within {STOP_LIMIT_S:.0f} s of SIGTERM") from None
+        self._hang_up()
         if not all(log.refresh().named("closed") for log in self.logs):
             raise self._failed("ended without a clean close")
 
@@ -147,8 +149,13 @@ class MemberProcess:
         if self.running:
             self._process.kill()
         self._process.wait()
-        if self._process.stdin is not None and not self._process.stdin.closed:
-            self._process.stdin.close()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Lets go of our end of its standard input; an ended process no longer takes commands."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # a command that it did not live to read
+                self._process.stdin.close()
 
     def wait_ready(self, *, limit_s: float = WAIT_LIMIT_S) -> None:
         """Until the program has loaded."""

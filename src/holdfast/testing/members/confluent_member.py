@@ -20,6 +20,7 @@ class ConfluentMember:
 
     def __init__(self, session: Session, consumer_class: Any) -> None:
         self._session = session
+        self._by_itself = session.options.config.get("enable.auto.commit") == "true"
         self._consumer = consumer_class(settings(session) | {"on_commit": self.on_commit})
 
     def run(self) -> None:
@@ -34,8 +35,10 @@ class ConfluentMember:
                 session.log.event("awake")
             first = consumer.poll(POLL_S)
             if first is not None:
-                # consume() alone would wait for its whole batch or the timeout; this takes what is there already.
-                session.processed(self._good([first, *consumer.consume(BATCH - 1, 0)]))
+                # The next call says that what was returned before is done, so it is done first. consume() alone would
+                # wait for its whole batch or the timeout; without a timeout it takes what is there already.
+                session.processed(self._good([first]))
+                session.processed(self._good(consumer.consume(BATCH - 1, 0)))
             self._commit_in_passing(session.due_offsets())
             if session.draining and consumer.drain():
                 session.log.event("drained")
@@ -63,14 +66,14 @@ class ConfluentMember:
             self._session.committed({answer.partition: answer.offset for answer in answers})
 
     def _commit_in_passing(self, offsets: dict[int, int]) -> None:
-        if offsets:
+        if offsets and not self._by_itself:
             try:
                 self._consumer.commit(offsets=self._wanted(offsets), asynchronous=True)
             except KafkaException as error:
                 self._session.commit_failed(error)
 
     def _commit_and_wait(self, offsets: dict[int, int]) -> None:
-        if offsets:
+        if offsets and not self._by_itself:
             try:
                 answers = self._consumer.commit(offsets=self._wanted(offsets), asynchronous=False)
             except KafkaException as error:

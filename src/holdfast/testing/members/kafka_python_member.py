@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from kafka.consumer.group import KafkaConsumer
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
@@ -24,7 +22,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.testing.members.program import BATCH, POLL_S, Session
+from holdfast.testing.members.program import BATCH, POLL_S, AsyncCallbacks, Session, pythonic_settings
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -34,30 +32,8 @@ ASSIGNORS = {
 }
 
 
-class Listener(AsyncConsumerRebalanceListener):
-    """kafka-python's callbacks, in our words."""
-
-    def __init__(self, session: Session, consumer: Any) -> None:
-        self._session = session
-        self._consumer = consumer
-
-    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._session.assigned(partition.partition for partition in assigned)
-
-    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        offsets = self._session.revoked(partition.partition for partition in revoked)
-        if not offsets:
-            return
-        try:
-            # There is no public commit to await; the blocking one would wait for the loop it runs on.
-            await self._consumer._coordinator._commit_offsets_sync_async(as_offsets(self._session, offsets))
-        except KafkaError as error:
-            self._session.commit_failed(error)
-        else:
-            self._session.committed(offsets)
-
-    async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
-        self._session.lost(partition.partition for partition in lost)
+class Listener(AsyncCallbacks, AsyncConsumerRebalanceListener):
+    refusals = (KafkaError,)
 
 
 def as_offsets(session: Session, offsets: dict[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -73,31 +49,16 @@ def on_commit(session: Session, offsets: dict[TopicPartition, OffsetAndMetadata]
         session.committed({partition.partition: at.offset for partition, at in offsets.items()})
 
 
-def settings(session: Session) -> dict[str, Any]:
-    """KafkaConsumer's arguments. What comes from `config` is text; numbers are told by their looks."""
-    options = session.options
-    named = {
-        "bootstrap_servers": options.bootstrap,
-        "group_id": options.group,
-        "auto_offset_reset": options.reset,
-        "enable_auto_commit": False,
-        "partition_assignment_strategy": [ASSIGNORS[name] for name in options.assignors] or None,
-        "session_timeout_ms": options.session_ms,
-        "heartbeat_interval_ms": options.heartbeat_ms,
-        "max_poll_interval_ms": options.max_poll_ms,
-        "group_instance_id": options.instance_id,
-        "client_rack": options.rack,
-        "client_id": options.client_id,
-    }
-    extra = {key: int(value) if value.isdigit() else value for key, value in options.config.items()}
-    return {key: value for key, value in named.items() if value is not None} | extra
-
-
 def main() -> None:
     session = Session("kafka-python", sys.argv[1:])
-    consumer = KafkaConsumer(**settings(session))
+    consumer = KafkaConsumer(**pythonic_settings("kafka-python", session.options, ASSIGNORS))
+
+    async def commit(offsets: dict[int, int]) -> None:
+        # There is no public commit to await; the blocking one would wait for the loop it runs on.
+        await consumer._coordinator._commit_offsets_sync_async(as_offsets(session, offsets))
+
     session.await_join()
-    consumer.subscribe([session.options.topic], listener=Listener(session, consumer))
+    consumer.subscribe([session.options.topic], listener=Listener(session, commit))
     while not session.stopping:
         hang_s = session.take_hang_s()
         if hang_s:

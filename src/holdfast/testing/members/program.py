@@ -14,7 +14,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
 from holdfast.testing.members.log import LogWriter
 from holdfast.testing.members.options import MemberOptions, parse_arguments
@@ -147,3 +148,59 @@ class Session:
 def refuse(kind: str, assignors: Iterable[str]) -> None:
     """Ends the program: this client has no such assignor."""
     sys.exit(f"{kind} has no assignor {', '.join(sorted(assignors))}")
+
+
+def pythonic_settings(kind: str, options: MemberOptions, assignors: Mapping[str, object]) -> dict[str, Any]:
+    """A consumer's arguments, where the client takes Kafka's keys with underscores and assignors as classes.
+
+    What comes from `config` is text; numbers are told by their looks.
+    """
+    unknown = set(options.assignors) - set(assignors)
+    if unknown:
+        refuse(kind, unknown)
+    named = {
+        "bootstrap_servers": options.bootstrap,
+        "group_id": options.group,
+        "auto_offset_reset": options.reset,
+        "enable_auto_commit": False,
+        "partition_assignment_strategy": [assignors[name] for name in options.assignors] or None,
+        "session_timeout_ms": options.session_ms,
+        "heartbeat_interval_ms": options.heartbeat_ms,
+        "max_poll_interval_ms": options.max_poll_ms,
+        "group_instance_id": options.instance_id,
+        "client_rack": options.rack,
+        "client_id": options.client_id,
+    }
+    extra = {key: int(value) if value.isdigit() else value for key, value in options.config.items()}
+    return {key: value for key, value in named.items() if value is not None} | extra
+
+
+class AsyncCallbacks:
+    """The callbacks of clients that await their listener, in our words. Each client adds its own way to commit."""
+
+    def __init__(self, session: Session, commit: Callable[[dict[int, int]], Awaitable[object]]) -> None:
+        """`commit` raises what the client raises, which must be among `refusals` to count as an answer."""
+        self._session = session
+        self._commit = commit
+
+    refusals: tuple[type[Exception], ...] = ()
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        self._session.assigned(partition.partition for partition in assigned)
+
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        await self.commit(self._session.revoked(partition.partition for partition in revoked))
+
+    async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
+        self._session.lost(partition.partition for partition in lost)
+
+    async def commit(self, offsets: dict[int, int]) -> None:
+        """Commits and waits; the log says how it went."""
+        if not offsets:
+            return
+        try:
+            await self._commit(offsets)
+        except self.refusals as error:
+            self._session.commit_failed(error)
+        else:
+            self._session.committed(offsets)

@@ -1,0 +1,104 @@
+"""What the logs of a group's members prove about the group as a whole, once everybody has gone on to the end.
+
+`groupcheck` finds facts; here they are judged. Rules, by how a member ended its hold on a partition:
+
+- A clean handover (revoked, closed, drained) excuses nothing: no record twice, no two owners at a time.
+- A member that was *killed* could not commit: what it processed in its last stint may be processed again. One whose
+  watchdog *spoke for it* committed in its name: only the batch that was in its hands, the last one it wrote down, may
+  come again.
+- A member that *lost* its partitions (it hung, it was frozen) could not commit either, and did not know that it owned
+  nothing any more; but it must not process anything more of them.
+- A *zombie* is a foreign client that was frozen and, on waking, processes what it had fetched before it learns that it
+  is out. Its own doings are not held against the group.
+- Nothing excuses a lost record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.testing.groupcheck import Doubled, Overlap, Stint, doubled, lost, overlapping_stints, overlaps, stints
+from holdfast.testing.members.log import MemberLog
+
+SHOWN = 10
+"""Faults of one kind that a message lists: the first few tell the story, thousands hide it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Faults, each of which no rule excuses; and how much was excused, so that a test can say what it saw."""
+
+    lost: Mapping[int, Sequence[int]]
+    doubled: Sequence[Doubled]
+    overlaps: Sequence[Overlap]
+    double_owners: Sequence[Overlap]
+    excused: int
+    """Records processed twice after a kill or a loss."""
+
+    @property
+    def clean(self) -> bool:
+        return not (self.lost or self.doubled or self.overlaps or self.double_owners)
+
+    def __str__(self) -> str:
+        """For the message of a failed assertion."""
+        lines = [f"lost {self.lost}"] if self.lost else []
+        for name, found in (
+            ("doubled", self.doubled),
+            ("overlap", self.overlaps),
+            ("double owner", self.double_owners),
+        ):
+            lines += [f"{name} {each}" for each in found[:SHOWN]]
+            if len(found) > SHOWN:
+                lines.append(f"… and {len(found) - SHOWN} more of {name}")
+        return "\n".join(lines) or f"clean, {self.excused} excused"
+
+
+def judge(
+    acknowledged: Mapping[int, Iterable[int]],
+    logs: Sequence[MemberLog],
+    *,
+    killed: Collection[str] = (),
+    spoken_for: Collection[str] = (),
+    zombies: Collection[str] = (),
+) -> Verdict:
+    """Judge the whole run. `killed` without `spoken_for` are those for whom nobody committed."""
+    held = {log.name: stints(log) for log in logs}
+    in_hand = {log.name: max((record.time_ms for record in log.records), default=0.0) for log in logs}
+
+    def may_come_again(member: str, partition: int, time_ms: float) -> bool:
+        if member in zombies or (member in spoken_for and time_ms == in_hand[member]):
+            return True
+        left_behind = member in killed and member not in spoken_for
+        return any(
+            stint.lost or (left_behind and stint.ended_ms == float("inf"))
+            for stint in held[member]
+            if stint.partition == partition and stint.assigned_ms <= time_ms <= stint.ended_ms
+        )
+
+    found = doubled(logs)
+    # All but the last of those who processed a record must have had a reason to leave it to the next.
+    faults = [
+        each
+        for each in found
+        if not all(may_come_again(member, each.partition, time_ms) for time_ms, member in each.times[:-1])
+    ]
+    aware = [
+        stint
+        for name, each in held.items()
+        if name not in {*killed, *spoken_for, *zombies}
+        for stint in each
+        if not stint.lost
+    ]
+    return Verdict(
+        lost=lost(acknowledged, logs),
+        doubled=faults,
+        overlaps=[each for each in overlaps(logs) if not _involves(each, zombies)],
+        double_owners=overlapping_stints(aware),
+        excused=len(found) - len(faults),
+    )
+
+
+def _involves(overlap: Overlap, members: Collection[str]) -> bool:
+    both: tuple[Stint, Stint] = (overlap.first, overlap.second)
+    return any(stint.member in members for stint in both)

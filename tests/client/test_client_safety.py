@@ -1,0 +1,240 @@
+"""What a consumer must not hand out, commit or note: regressions, each found in a group mixed of several clients."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+
+import holdfast
+from conftest import COUNTER
+from holdfast.client.watchdog_child import read_positions
+from holdfast.testing import Broker
+from holdfast.wire.api import Api
+
+EACH = 200
+"""Records in each of three partitions: more than librdkafka hands out in one poll, so some are always waiting."""
+
+QUICK = {"session.timeout.ms": 1_000, "heartbeat.interval.ms": 100, "max.poll.interval.ms": 1_000}
+
+
+class Watched:
+    """A consumer, and all that it was told and given, in order."""
+
+    def __init__(self, kind: type[Any], bootstrap: str, group: str, topic: str, **settings: Any) -> None:
+        self.story: list[tuple[str, int, int]] = []
+        self.consumer = kind(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 200,
+                **settings,
+            }
+        )
+        self.consumer.subscribe(
+            [topic], on_assign=self._hear("assigned"), on_revoke=self._hear("revoked"), on_lost=self._hear("lost")
+        )
+
+    def _hear(self, what: str) -> Callable[[Any, list[ck.TopicPartition]], None]:
+        return lambda _consumer, partitions: self.story.extend((what, p.partition, -1) for p in partitions)
+
+    def step(self) -> None:
+        message = self.consumer.poll(0.01)
+        if message is not None:
+            assert message.error() is None, message.error()
+            self.story.append(("record", message.partition(), message.offset()))
+
+    def records(self) -> list[tuple[int, int]]:
+        return [(partition, offset) for what, partition, offset in self.story if what == "record"]
+
+    def owned(self) -> set[int]:
+        return {p.partition for p in self.consumer.assignment()}
+
+    def noted(self) -> dict[int, int]:
+        """Where the watchdog would commit, were this process killed now."""
+        watchdog = self.consumer._watchdog
+        slots = [(slot, p.topic, p.partition) for p, slot in watchdog._slots.items()]
+        return {partition: offset for (_, partition), offset in read_positions(watchdog._memory, slots).items()}
+
+
+@pytest.fixture
+def full(broker: Broker) -> str:
+    """A fresh topic with so many records that a consumer always has more than it has handed out."""
+    name = f"full-{next(COUNTER)}"
+    broker.topics.create(name, partitions=3)
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(3 * EACH):
+        producer.produce(name, b"x" * 10, partition=number % 3)
+    assert producer.flush(30) == 0
+    return name
+
+
+@pytest.fixture
+def join(broker: Broker, full: str) -> Iterator[Callable[..., Watched]]:
+    with ExitStack() as stack:
+
+        def member(kind: type[Any] = holdfast.Consumer, **settings: Any) -> Watched:
+            made = Watched(kind, broker.bootstrap, f"group-{full}", full, **settings)
+            stack.callback(made.consumer.close)
+            return made
+
+        yield member
+        broker.faults.clear()
+
+
+def until(holds: Callable[[], bool], *members: Watched, limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, [member.story[-5:] for member in members]
+        for member in members:
+            member.step()
+
+
+@pytest.mark.filterwarnings("ignore:[0-9]+ ms went by between two polls")  # so it shall
+def test_after_an_eviction_nothing_of_what_was_lost_is_handed_out(join: Callable[..., Watched]) -> None:
+    """Symptom: a member that had hung processed a few records that others had taken over long before. Cause: poll first
+    returned what librdkafka still held, and told the listener of the loss afterwards. Invariant: what is lost is not
+    handed out, whether or not the listener has heard of it."""
+    hung = join(**QUICK)
+    until(lambda: len(hung.records()) >= 30, hung)
+    other = join()
+    told = len(hung.story)
+    until(lambda: other.owned() == {0, 1, 2}, other)
+
+    until(lambda: len(hung.story) > told, hung)
+
+    assert {what for what, _, _ in hung.story[told:]} == {"lost"}
+
+
+def test_a_member_cut_off_from_its_coordinator_hands_out_nothing_once_its_session_is_over(
+    broker: Broker, join: Callable[..., Watched]
+) -> None:
+    """Symptom: two members processed one partition, one of which the coordinator had not heard of for its session
+    timeout. Cause: it tried and tried to reach it, and went on working. Invariant: after a session timeout without an
+    answer nothing is handed out until there is one."""
+    cut = join(**{**QUICK, "max.poll.interval.ms": 60_000})
+    until(lambda: len(cut.records()) >= 30, cut)
+    name = cut.consumer.memberid()
+    broker.faults.disconnect(Api.HEARTBEAT, when=lambda exchange: exchange.body.member_id == name)
+    broker.faults.disconnect(Api.OFFSET_COMMIT)
+    other = join()
+    until(lambda: bool(other.records()), cut, other)
+
+    told = len(cut.story)
+    for _ in range(20):
+        cut.step()
+
+    assert cut.story[told:] == []
+    assert not {offset for _, partition, offset in other.story} >= {0, 1}, "it is the other's turn, not a new beginning"
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_a_member_on_another_client_goes_on_where_a_holdfast_member_stopped(
+    broker: Broker, join: Callable[..., Watched], strategy: str
+) -> None:
+    """Symptom: a librdkafka member did again what a holdfast member had done. Cause: the revoker sent its positions
+    along with its join, which nobody but holdfast reads, and did not wait for its commit; the join overtook it.
+    Invariant: where positions may not reach the next owner, the commit is through before the join."""
+    settings = {"partition.assignment.strategy": strategy}
+    ours = join(**settings)
+    until(lambda: len(ours.records()) == 3 * EACH, ours)
+    broker.faults.delay(Api.OFFSET_COMMIT, ms=600)
+
+    theirs = join(ck.Consumer, **settings)
+    until(lambda: bool(theirs.owned()) and bool(ours.owned()), ours, theirs)
+    for _ in range(30):
+        theirs.step()
+
+    assert theirs.records() == []
+
+
+def test_what_consume_has_not_returned_yet_is_neither_committed_nor_noted(
+    broker: Broker, join: Callable[..., Watched]
+) -> None:
+    """Symptom: records were lost after a kill -9 although delivery is at least once. Cause: while consume() waited for
+    more, the records it had gathered counted as processed, and were committed and noted for the watchdog. Invariant:
+    what is returned counts as processed when the application calls again."""
+    member = join(**{"auto.commit.interval.ms": 1})
+    until(lambda: len(member.owned()) == 3, member)
+    returned = len(member.records())
+    while returned < 3 * EACH:
+        commits: list[Any] = []
+        watching = broker.faults.call(Api.OFFSET_COMMIT, commits.append)
+        noted = sum(member.noted().values())
+        batch = member.consumer.consume(1_000, 0.3)
+        watching.clear()
+
+        assert sum(member.noted().values()) in (noted, returned)
+        top = {p: o for each in commits for t in each.body.topics for p, o in _committed(t)}
+        assert sum(top.values()) <= returned
+        returned += len(batch)
+
+    member.consumer.poll(0)
+    assert sum(member.noted().values()) == 3 * EACH
+
+
+def _committed(topic: Any) -> list[tuple[int, int]]:
+    return [(partition.partition_index, partition.committed_offset) for partition in topic.partitions]
+
+
+@pytest.mark.parametrize("batch", [1, 50, 120])
+def test_what_was_returned_is_noted_for_the_watchdog_with_the_very_next_call(
+    join: Callable[..., Watched], batch: int
+) -> None:
+    """Symptom: after a kill -9 the records of its last 10 ms were processed again. Cause: positions behind consume()
+    were noted at most every 10 ms. Invariant: with the next call the watchdog knows of all that was returned."""
+    member = join()
+    until(lambda: len(member.owned()) == 3, member)
+    returned = len(member.records())
+    while returned < 3 * EACH:
+        returned += len(member.consumer.consume(batch, 0.2))
+        member.consumer.consume(0, 0)
+
+        assert sum(member.noted().values()) == returned
+
+
+def test_the_watchdog_knows_what_was_stored_and_nothing_beyond_it(join: Callable[..., Watched]) -> None:
+    """Symptom: with enable.auto.offset.store=false a killed member's records were lost. Cause: its watchdog committed
+    where the application had read to, not what it had stored. Invariant: it commits what a commit would commit."""
+    member = join(**{"enable.auto.offset.store": False})
+    until(lambda: len(member.records()) >= 10, member)
+    assert member.noted() == {}
+
+    member.consumer.store_offsets(offsets=[ck.TopicPartition(member.consumer.assignment()[0].topic, 1, 7)])
+
+    assert member.noted() == {1: 7}
+
+
+def test_a_batch_under_way_is_returned_before_its_partitions_are_revoked(join: Callable[..., Watched]) -> None:
+    """Symptom: records were processed after their partition was revoked. Cause: consume() made the listener's calls
+    between gathering records and returning them. Invariant: the application first does what it has."""
+    first = join(**{"heartbeat.interval.ms": 1_000})  # time to gather a batch before it hears of the other
+    until(lambda: len(first.owned()) == 3, first)
+    second = join()
+    done = threading.Event()
+
+    def poll_second() -> None:
+        while not done.is_set():
+            second.step()
+
+    thread = threading.Thread(target=poll_second)
+    thread.start()
+    try:
+        gathered = 0
+        while not gathered or not any(what == "revoked" for what, _, _ in first.story):
+            told = len(first.story)
+            batch = first.consumer.consume(100_000, 1.0)
+            gathered += len(batch)
+            revoked = {partition for what, partition, _ in first.story[told:] if what == "revoked"}
+            assert not revoked & {message.partition() for message in batch}
+    finally:
+        done.set()
+        thread.join()
