@@ -86,6 +86,7 @@ class ControlPlane:
         trace: Callable[[TraceRecord], None],
         last_poll: Callable[[], float],
         watchdog: Watchdog | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self._watchdog = watchdog
@@ -94,6 +95,8 @@ class ControlPlane:
         self.failure: HoldfastError | None = None
         self._trace = trace
         self._last_poll = last_poll
+        self.wake = wake
+        """Told, on the loop, that a call waits or has become ready: for whoever does not look by itself."""
         self._loop = asyncio.new_event_loop()
         self._driver: MemberDriver | None = None
         self._cluster: Cluster | None = None
@@ -278,6 +281,7 @@ class ControlPlane:
                     pending.ready = False
                     asyncio.ensure_future(self._fetch_offsets(pending, missing))  # noqa: RUF006  # ends with the loop
             self.calls.append(pending)
+        self.wake()
 
     async def _fetch_offsets(self, pending: PendingCall, missing: tuple[TopicPartition, ...]) -> None:
         """Start offsets of added partitions, tried until they are there or the round is over."""
@@ -295,6 +299,7 @@ class ControlPlane:
                 self._channel.forget()
             await asyncio.sleep(self.config.retry_backoff_ms / 1_000.0)
         pending.ready = True
+        self.wake()
 
     # -- offsets
 
