@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from holdfast.client.aio import AsyncConsumer as AsyncConsumer
     from holdfast.client.consumer import Consumer as Consumer
     from holdfast.model import Assignor as Assignor
     from holdfast.model import HoldfastError as HoldfastError
 
 _LAZY = {
     "Assignor": "holdfast.model",
+    "AsyncConsumer": "holdfast.client.aio",
     "Consumer": "holdfast.client.consumer",
     "HoldfastError": "holdfast.model",
 }
-__all__ = ["Assignor", "Consumer", "HoldfastError"]
+__all__ = ["Assignor", "AsyncConsumer", "Consumer", "HoldfastError"]
 
 
 def __getattr__(name: str) -> Any:

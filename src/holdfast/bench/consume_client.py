@@ -2,9 +2,9 @@
 
     python -m holdfast.bench.consume_client '{"kind": "arrow", "bootstrap": …}'
 
-writes one JSON line: records a second, how many came, and the largest resident memory. Every reader is given the same
-partitions by hand, from the beginning, and reads to the same end. The clock runs from the first part of the records on,
-so that starting and connecting are not measured.
+writes one JSON line: records a second, how many came, and the largest resident memory. Every reader is the one member of
+a group of its own and reads a topic from its beginning to the same end. The clock runs from the first part of the
+records on, so that starting and joining are not measured.
 
 It knows nothing of goals.
 """
@@ -12,6 +12,7 @@ It knows nothing of goals.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
@@ -54,24 +55,18 @@ def arrow(given: Mapping[str, Any]) -> Callable[[], int]:
     from holdfast import Consumer
 
     consumer = Consumer(_config(given))
-    consumer.assign(_partitions(given))
+    consumer.subscribe([given["topic"]])
     return lambda: consumer.consume_arrow(timeout=1.0).num_rows
 
 
 def _messages(consumer: Any, given: Mapping[str, Any]) -> Callable[[], int]:
-    consumer.assign(_partitions(given))
+    consumer.subscribe([given["topic"]])
     return lambda: len(consumer.consume(BATCH, 1.0))
 
 
 def _config(given: Mapping[str, Any]) -> dict[str, Any]:
     tuned = TUNED if given.get("tuned") else {}
-    return {"bootstrap.servers": given["bootstrap"], "group.id": "bench-consume", **GROUPS, **tuned}
-
-
-def _partitions(given: Mapping[str, Any]) -> list[Any]:
-    import confluent_kafka as ck
-
-    return [ck.TopicPartition(given["topic"], number, 0) for number in range(given["partitions"])]
+    return {"bootstrap.servers": given["bootstrap"], "group.id": f"bench-{os.getpid()}", **GROUPS, **tuned}
 
 
 def measure(read: Callable[[], int], records: int) -> dict[str, float]:

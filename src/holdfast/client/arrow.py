@@ -5,7 +5,8 @@
     batch = plane.take(10_000)                       # None: nothing is there yet
 
 Rules
-- One thread reads; what it dropped, paused or sought is gone from here before the call returns.
+- What was dropped, paused or sought is gone from here before the call returns. One lock, held for as long as a batch
+  takes to decode: one thread reads, and another may change what is read.
 - A partition's position is one past the last row that was handed out, and past what was filtered after it. Fetching
   runs ahead of it and is nobody's business.
 - A batch that can't be read raises in its place, and the position stays in front of it: the same error comes again
@@ -32,12 +33,6 @@ from holdfast.net.flows import BEGINNING, END, KIB, NOWHERE, Fetched, FetchSetti
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_RECORDS = 65_536
-"""Rows of a batch unless asked otherwise: 8 MB of 100-byte records, which hides the fixed cost of a batch."""
-
-MOST_RECORDS = 10_000_000
-"""More rows than fit into one batch of Arrow's: its columns hold a gigabyte."""
-
 CLOSE_S = 5.0
 """How long closing connections may take."""
 
@@ -57,6 +52,7 @@ class ArrowPlane:
         from holdfast.records.arrow import ArrowDecoder  # numpy and pyarrow load with the first use
 
         self._came = threading.Event()
+        self._lock = threading.RLock()
         self._engine = engines.acquire()
         self._settings = settings
         self._decoder = ArrowDecoder(check_crcs=check_crcs)
@@ -66,6 +62,7 @@ class ArrowPlane:
         self._fed_rows = 0
         self._starts: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
+        self._eras: dict[TopicPartition, int] = {}
         self._fetcher = self._engine.call(self._open(config, wake or self._came.set))
         self._flows = self._fetcher.flows
 
@@ -102,37 +99,43 @@ class ArrowPlane:
         paused: Iterable[TopicPartition] = (),
     ) -> None:
         """Read these from an offset, or from a place to be looked up. `read`: positions reached before, elsewhere."""
-        self._starts.update(starts)
-        self._positions.update(read or {})
-        self._paused |= set(paused) & starts.keys()
-        self._flows.add(dict(sorted(starts.items())), paused=self._paused)
+        with self._lock:
+            self._starts.update(starts)
+            self._positions.update(read or {})
+            self._paused |= set(paused) & starts.keys()
+            self._flows.add(dict(sorted(starts.items())), paused=self._paused)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        gone = sorted(set(partitions) & self._starts.keys())
-        self._flows.drop(gone)
-        for partition in gone:
-            self._forget(partition)
-            del self._starts[partition]
-            self._paused.discard(partition)
+        with self._lock:
+            gone = sorted(set(partitions) & self._starts.keys())
+            self._flows.drop(gone)
+            for partition in gone:
+                self._forget(partition)
+                del self._starts[partition]
+                self._eras.pop(partition, None)
+                self._paused.discard(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        self._forget(partition)
-        self._starts[partition] = offset
-        self._flows.seek(partition, offset)
+        with self._lock:
+            self._forget(partition)
+            self._starts[partition] = offset
+            self._flows.seek(partition, offset)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in sorted(set(partitions) & self._starts.keys() - self._paused):
-            self._paused.add(partition)
-            position = self._decoder.position(partition)
-            self._decoder.discard(partition.topic, partition.partition)
-            if position is not None and position > self._starts[partition]:
-                self._positions[partition] = position
-            self._flows.pause(partition, self._fed.pop(partition, ()))
+        with self._lock:
+            for partition in sorted(set(partitions) & self._starts.keys() - self._paused):
+                self._paused.add(partition)
+                position = self._decoder.position(partition)
+                self._decoder.discard(partition.topic, partition.partition)
+                if position is not None and position > self._starts[partition]:
+                    self._positions[partition] = position
+                self._flows.pause(partition, self._fed.pop(partition, ()))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in sorted(set(partitions) & self._paused):
-            self._paused.discard(partition)
-            self._flows.resume(partition)
+        with self._lock:
+            for partition in sorted(set(partitions) & self._paused):
+                self._paused.discard(partition)
+                self._flows.resume(partition)
 
     def _forget(self, partition: TopicPartition) -> None:
         self._decoder.discard(partition.topic, partition.partition)
@@ -143,20 +146,22 @@ class ArrowPlane:
 
     def position(self, partition: TopicPartition) -> int | None:
         """One past what was read; None while nothing was."""
-        found = self._decoder.position(partition)
-        if found is not None and found > self._starts.get(partition, 0):
-            return found
-        return self._positions.get(partition)
+        with self._lock:
+            found = self._decoder.position(partition)
+            if found is not None and found > self._starts.get(partition, 0):
+                return found
+            return self._positions.get(partition)
 
     def goes_on(self, partition: TopicPartition) -> int:
         """Where somebody else has to read on: the position, or where it was to start."""
-        position = self.position(partition)
-        if position is not None:
-            return position
-        if partition in self._fed:
-            return self._starts[partition]
-        placed = self._flows.unread_from(partition)
-        return self._starts[partition] if placed is None else placed
+        with self._lock:
+            position = self.position(partition)
+            if position is not None:
+                return position
+            if partition in self._fed:
+                return self._starts[partition]
+            placed = self._flows.unread_from(partition)
+            return self._starts[partition] if placed is None else placed
 
     def watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
         return self._flows.watermarks(partition)
@@ -165,20 +170,21 @@ class ArrowPlane:
 
     def take(self, max_rows: int, *, include_headers: bool = False) -> pa.RecordBatch | None:
         """The next rows, at most so many; None when none are there yet. Does not wait."""
-        self._came.clear()
-        while True:
-            error = self._flows.error()
-            if error is not None:
-                raise error
-            more = self._feed(max_rows)
-            try:
-                batch = self._decoder.take(max_rows=max_rows, include_headers=include_headers)
-            except HoldfastError:
-                self._step_back()
-                raise
-            self._let_go()
-            if batch is not None or not more:
-                return batch
+        with self._lock:
+            self._came.clear()
+            while True:
+                error = self._flows.error()
+                if error is not None:
+                    raise error
+                more = self._feed(max_rows)
+                try:
+                    batch = self._decoder.take(max_rows=max_rows, include_headers=include_headers)
+                except HoldfastError:
+                    self._step_back()
+                    raise
+                self._let_go()
+                if batch is not None or not more:
+                    return batch
 
     def wait(self, timeout_s: float) -> None:
         """Until something came, or the time is up."""
@@ -193,6 +199,13 @@ class ArrowPlane:
                 break
             flow, answer = found
             where = flow.partition
+            if answer.era != self._eras.get(where, 0):
+                if self._decoder.waits(where.topic, where.partition):
+                    self._flows.put_back(flow, answer)
+                    break  # first what was there before the reset
+                self._decoder.discard(where.topic, where.partition)
+                self._positions.pop(where, None)
+                self._eras[where], self._starts[where] = answer.era, answer.start
             if self._starts[where] < 0:
                 self._starts[where] = answer.start  # a place that has been looked up
             self._decoder.feed(
@@ -256,14 +269,11 @@ def fetch_settings(config: ConsumerConfig) -> FetchSettings:
     )
 
 
-def open_arrow(config: ConsumerConfig, *, wake: Callable[[], None] | None = None) -> ArrowPlane:
-    """The fast side for a consumer with this configuration. Checksums are verified unless check.crcs=false says so."""
-    check_crcs = str(config.raw.get("check.crcs", True)).lower() not in ("false", "0", "f", "no")
-    return ArrowPlane(client_config(config.raw), fetch_settings(config), check_crcs=check_crcs, wake=wake)
+def wants_crcs(config: ConsumerConfig) -> bool:
+    """Checksums are verified unless check.crcs=false says so; in hardware, they cost next to nothing."""
+    return str(config.raw.get("check.crcs", True)).lower() not in ("false", "0", "f", "no")
 
 
-def no_records(*, include_headers: bool) -> pa.RecordBatch:
-    """A batch without rows."""
-    from holdfast.records.arrow import empty_batch
-
-    return empty_batch(include_headers=include_headers)
+def open_arrow(config: ConsumerConfig) -> ArrowPlane:
+    """The fast side for a consumer with this configuration."""
+    return ArrowPlane(client_config(config.raw), fetch_settings(config), check_crcs=wants_crcs(config))

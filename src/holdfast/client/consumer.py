@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
 from holdfast.client import config as cfg
 from holdfast.client.control import ControlPlane, PendingCall, now_ms
-from holdfast.client.data import RESET, DataPlane
+from holdfast.client.data import RESET, DataPlane, librdkafka
+from holdfast.client.engine import Engine
 from holdfast.client.errors import as_kafka_exception, no_offset
 from holdfast.client.listener import Listener, callbacks
 from holdfast.client.metrics import prometheus_text
-from holdfast.client.offsets import Offsets, after, entries_of
+from holdfast.client.offsets import Entries, Offsets, after, entries_of
+from holdfast.client.pitfalls import Pitfalls
+from holdfast.client.stuck import Stuck
+from holdfast.client.tokens import Tokens
 from holdfast.client.tracing import open_trace
 from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
@@ -29,11 +34,26 @@ from holdfast.group.user_data import MAX_HANDED_OVER
 from holdfast.model import NOBODY, HoldfastError, TopicPartition
 from holdfast.net.config import client_config
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.client.arrow import ArrowPlane
+
+MAX_RECORDS = 65_536
+"""Rows of an Arrow batch unless asked otherwise: 8 MB of 100-byte records, which hides the fixed cost of a batch."""
+
+MOST_RECORDS = 10_000_000
+"""More rows than fit into one batch of Arrow's: its columns hold a gigabyte."""
+
 SLICE_S = 0.005
 """How long librdkafka may block at a time: a call for the listener waits this long at the most."""
 
 BUSY_SLICE_S = 0.001
 """The same while a round is under way."""
+
+RESPONSIVE_MS = 1_000.0
+"""A member whose application has not polled for so long takes part in no round until it does: what others revoke for a
+round stands still until everybody's listener has returned."""
 
 CLOSE_TIMEOUT_S = 10.0
 """How long close() waits for the coordinator to hear of it; the session timeout does the rest."""
@@ -49,10 +69,15 @@ class Consumer:
     """A member of a consumer group, or a reader of partitions it was given by hand."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, logger: Any = None, **more: Any) -> None:
-        self._config = cfg.parse({**(config or {}), **more})
-        self._data = DataPlane(self._config.librdkafka(), logger=logger, reset=self._config.auto_offset_reset)
+        raw = {**(config or {}), **more}
+        self._tokens = Tokens(raw["oauth_cb"]) if callable(raw.get("oauth_cb")) else None
+        self._config = cfg.parse(raw if self._tokens is None else {**raw, "oauth_cb": self._tokens})
+        self._engine: Engine | None = None
+        self._data = self._open_data(logger)
         self._offsets = Offsets(self._config, self._data, now_ms())
         self._trace = open_trace(self._config, now_ms())
+        self._stuck = Stuck(self._trace.write)
+        self._pitfalls = Pitfalls(self._config, self._trace.write, name=self._config.client_id)
         self._polled_at = now_ms()
         self._control: ControlPlane | None = None
         self._listener = Listener()
@@ -67,6 +92,8 @@ class Consumer:
         self._next_note = 0.0
         self._raise: BaseException | None = None
         self._serving = False
+        self._closing = False
+        self._close_asked = False
 
     # -- subscription
 
@@ -87,6 +114,7 @@ class Consumer:
         self._subscribed = True
         self._polled_at = now_ms()
         self._plane().subscribe([str(topic) for topic in topics])
+        self._data.warm(topics)
 
     def unsubscribe(self) -> None:
         self._open()
@@ -106,10 +134,11 @@ class Consumer:
         self._open()
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
-            self._serve()
+            if self._serve() and self._closed:
+                return None  # a callback closed it
             if not self._may_process():
                 self._stand(deadline)
-            elif (message := self._data.handle.poll(self._slice(deadline))) is not None:
+            elif (message := self._data.to_records().poll(self._slice(deadline))) is not None:
                 self._returned([message])
                 return message
             if deadline is not None and time.monotonic() >= deadline:
@@ -125,11 +154,12 @@ class Consumer:
         messages: list[ck.Message] = []
         while True:
             if not messages:
-                self._serve()
+                if self._serve() and self._closed:
+                    break
             elif self._wanted():
                 break  # first the application does what it has: what is committed at a revoke includes it
             if self._may_process():
-                messages += self._data.handle.consume(num_messages - len(messages), self._slice(deadline))
+                messages += self._data.to_records().consume(num_messages - len(messages), self._slice(deadline))
             else:
                 self._stand(deadline)
             if len(messages) >= num_messages or (deadline is not None and time.monotonic() >= deadline):
@@ -137,6 +167,41 @@ class Consumer:
         if messages:
             self._returned(messages)
         return messages
+
+    def consume_arrow(
+        self, max_records: int = MAX_RECORDS, timeout: float = -1, *, include_headers: bool = False
+    ) -> pa.RecordBatch:
+        """What is there, as one Arrow batch of at most so many rows; an empty one when nothing came in time.
+
+        Columns and types are those of Spark's Kafka source. Positions, commits and everything of the group are shared
+        with poll() and consume(); a program may use both.
+        """
+        self._open()
+        if not 1 <= max_records <= MOST_RECORDS:
+            raise ValueError(f"max_records must be between 1 and {MOST_RECORDS}")
+        deadline = None if timeout < 0 else time.monotonic() + timeout
+        while True:
+            if self._serve() and self._closed:
+                return _no_records(include_headers)
+            if not self._may_process():
+                self._stand(deadline)
+            elif (batch := self._arrow_batch(max_records, self._slice(deadline), include_headers)) is not None:
+                self._offsets.touched = True
+                self._unnoted_batch = batch.num_rows if self._noting else 0
+                return batch
+            if deadline is not None and time.monotonic() >= deadline:
+                self._serve()
+                return _no_records(include_headers)
+
+    def _arrow_batch(self, max_records: int, wait_s: float, include_headers: bool) -> pa.RecordBatch | None:
+        arrow = self._data.to_arrow()
+        try:
+            batch = arrow.take(max_records, include_headers=include_headers)
+        except HoldfastError as error:
+            raise as_kafka_exception(error) from error
+        if batch is None:
+            arrow.wait(wait_s)
+        return batch
 
     def _wanted(self) -> bool:
         """Whether there is something to do that a batch under way must not wait for; and a sign that we are alive."""
@@ -170,7 +235,10 @@ class Consumer:
 
     def _serve(self) -> bool:
         """Make the calls that wait, commit when it is time. True when partitions changed hands."""
-        self._polled_at = now = now_ms()
+        now = now_ms()
+        if now - self._polled_at > self._pitfalls.slow_ms:
+            self._pitfalls.paused(now - self._polled_at, now, self._stuck.where)
+        self._polled_at = now
         plane = self._control
         if plane is None:
             return False
@@ -180,6 +248,8 @@ class Consumer:
             failure, plane.failure = plane.failure, None
             raise as_kafka_exception(failure)
         changed = bool(plane.calls) and self._make_calls(plane)
+        if self._closed:
+            return True
         if self._subscribed:
             self._offsets.commit_if_due(plane, now)
         if self._subscribed and plane.state.phase is mb.Phase.EVICTED:
@@ -208,6 +278,7 @@ class Consumer:
             return False
         changed = False
         self._serving = True
+        self._stuck.thread = threading.get_ident()
         try:
             while plane.calls and plane.calls[0].ready:
                 pending = plane.calls.popleft()
@@ -220,6 +291,10 @@ class Consumer:
                         self._handed = {}
         finally:
             self._serving = False
+        self._pitfalls.tell(now_ms())
+        if self._close_asked:
+            self._close_asked = False
+            self._close()
         return changed
 
     def _make_call(self, plane: ControlPlane, pending: PendingCall) -> bool:
@@ -303,6 +378,14 @@ class Consumer:
     ) -> list[ck.TopicPartition] | None:
         """Commit a record's successor, a list of offsets, or where the application stands."""
         self._open()
+        entries = self._to_commit(message, offsets)
+        plane = self._plane()
+        if asynchronous:
+            self._offsets.commit_later(plane, entries, member=self._subscribed)
+            return None
+        return self._offsets.commit_now(plane, entries, member=self._subscribed)
+
+    def _to_commit(self, message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Entries:
         if message is not None and offsets is not None:
             raise ValueError("message and offsets are mutually exclusive")
         if message is not None:
@@ -315,11 +398,8 @@ class Consumer:
             entries = self._offsets.committable(self._data.assigned)
         if not entries:
             raise no_offset()
-        plane = self._plane()
-        if asynchronous:
-            self._offsets.commit_later(plane, entries, member=self._subscribed)
-            return None
-        return self._offsets.commit_now(plane, entries, member=self._subscribed)
+        self._pitfalls.committed(entries, self._polled_at)
+        return entries
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
         """Keep an offset for the next commit."""
@@ -346,8 +426,7 @@ class Consumer:
 
     def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
         self._open()
-        self._data.handle.incremental_assign(self._started_at(partitions))
-        self._data.assigned |= {TopicPartition(p.topic, p.partition) for p in partitions}
+        self._data.take(self._started_at(partitions))
 
     def incremental_unassign(self, partitions: list[ck.TopicPartition]) -> None:
         self._open()
@@ -366,23 +445,23 @@ class Consumer:
 
     def assignment(self) -> list[ck.TopicPartition]:
         self._open()
-        return list(self._data.handle.assignment())
+        return self._data.assignment()
 
     def position(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
         self._open()
-        return list(self._data.handle.position(partitions))
+        return self._data.position(partitions)
 
     def seek(self, partition: ck.TopicPartition) -> None:
         self._open()
-        self._data.handle.seek(partition)
+        self._data.seek(partition)
 
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
         self._open()
-        self._data.handle.pause(partitions)
+        self._data.pause(partitions)
 
     def resume(self, partitions: list[ck.TopicPartition]) -> None:
         self._open()
-        self._data.handle.resume(partitions)
+        self._data.resume(partitions)
 
     # -- the cluster
 
@@ -463,9 +542,19 @@ class Consumer:
         return plane.closed()
 
     def close(self) -> None:
-        """Revoke, commit (if so configured), leave. A second close does nothing."""
-        if self._closed:
+        """Revoke, commit (if so configured), leave. A second close does nothing.
+
+        Inside a callback it is done as soon as the callbacks under way have returned: what they were told comes first.
+        """
+        if self._closed or self._closing:
             return
+        self._closing = True
+        if self._serving:
+            self._close_asked = True
+        else:
+            self._close()
+
+    def _close(self) -> None:
         plane = self._control
         try:
             if plane is not None:
@@ -487,6 +576,7 @@ class Consumer:
         plane = self._plane()
         deadline = time.monotonic() + timeout_s
         while not done(plane) and time.monotonic() < deadline:
+            self._polled_at = now_ms()
             if plane.calls:
                 self._make_calls(plane)
             time.sleep(BUSY_SLICE_S)
@@ -497,17 +587,38 @@ class Consumer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _wake(self) -> None:
+        """There is something to serve. Whoever waits in slices finds it; called from other threads."""
+
     def _open(self) -> None:
         if self._closed:
             raise RuntimeError("Consumer closed")
+
+    def _open_data(self, logger: Any) -> DataPlane:
+        handle = librdkafka(self._config.librdkafka(), logger=logger)
+        return DataPlane(handle, reset=self._config.auto_offset_reset, open_arrow=self._open_arrow)
+
+    def _open_arrow(self) -> ArrowPlane:
+        from holdfast.client.arrow import open_arrow  # with what only consume_arrow() needs
+
+        return open_arrow(self._config)
 
     def _plane(self) -> ControlPlane:
         if self._control is None:
             if self._config.inventions.watchdog:
                 self._watchdog = Watchdog(client_config(self._config.raw).security)
+                if self._tokens is not None:
+                    self._tokens.tell(self._watchdog.token)
                 self._noting = self._config.auto_commit and self._config.auto_offset_store
             plane = ControlPlane(
-                self._config, trace=self._trace.write, last_poll=lambda: self._polled_at, watchdog=self._watchdog
+                self._config,
+                trace=self._stuck.write,
+                last_poll=lambda: self._polled_at,
+                watchdog=self._watchdog,
+                planned=self._pitfalls.planned,
+                responsive_ms=RESPONSIVE_MS,
+                engine=self._engine,
+                wake=self._wake,
             )
             try:
                 plane.start()
@@ -515,6 +626,12 @@ class Consumer:
                 raise as_kafka_exception(error) from None
             self._control = plane
         return self._control
+
+
+def _no_records(include_headers: bool) -> pa.RecordBatch:
+    from holdfast.records.arrow import empty_batch
+
+    return empty_batch(include_headers=include_headers)
 
 
 async def _quietly(work: Any) -> None:

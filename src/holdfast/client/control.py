@@ -20,9 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from holdfast.assign import plan_round
+from holdfast.client import supervise
 from holdfast.client.config import ConsumerConfig
+from holdfast.client.engine import Engine
+from holdfast.client.migration import explained
 from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
+from holdfast.group.leader import LeaderPlan
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
 from holdfast.model import (
     ClusterView,
@@ -86,18 +90,30 @@ class ControlPlane:
         trace: Callable[[TraceRecord], None],
         last_poll: Callable[[], float],
         watchdog: Watchdog | None = None,
+        planned: Callable[[LeaderPlan], None] = lambda _plan: None,
+        responsive_ms: float | None = None,
+        engine: Engine | None = None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
+        """`planned` hears of rounds that we lead; `responsive_ms` is the machine's (see `MemberConfig`).
+
+        With an `engine` we run on its thread, beside others. `wake` is called when there is something to serve.
+        """
+        self.wake = wake
+        """Told, on the loop, that a call waits or has become ready: for whoever does not look by itself."""
+        self._engine = engine
         self.config = config
+        self._planned = planned
+        self._responsive_ms = responsive_ms
+        self._background: set[asyncio.Future[None]] = set()
         self._watchdog = watchdog
         self._noted: tuple[object, ...] = ()
+        self._phase: mb.Phase | None = None
         self.calls: deque[PendingCall] = deque()
         self.failure: HoldfastError | None = None
         self._trace = trace
         self._last_poll = last_poll
-        self.wake = wake
-        """Told, on the loop, that a call waits or has become ready: for whoever does not look by itself."""
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.new_event_loop() if engine is None else engine.loop
         self._driver: MemberDriver | None = None
         self._cluster: Cluster | None = None
         self._channel: GroupChannel | None = None
@@ -110,6 +126,9 @@ class ControlPlane:
     # -- life
 
     def start(self) -> None:
+        if self._engine is not None:
+            self._engine.call(self._open(), START_TIMEOUT_S)
+            return
         self._thread.start()
         if not self._started.wait(START_TIMEOUT_S):
             raise HoldfastError("CONTROL_PLANE", "the control thread did not start.", "The machine is overloaded?")
@@ -137,11 +156,16 @@ class ControlPlane:
             f"the member's background work failed: {error or context.get('message')}.",
             "This is a defect of holdfast's; close the consumer, make a new one, and report it.",
         )
+        self.wake()
 
     async def _open(self) -> None:
-        self._loop.set_exception_handler(self._broken)
         config = self.config
-        self._cluster = Cluster(client_config(config.raw))
+        if self._engine is None:
+            self._loop.set_exception_handler(self._broken)
+            self._cluster = Cluster(client_config(config.raw))
+        else:
+            self._engine.listen(self._broken)
+            self._cluster = self._engine.cluster(client_config(config.raw))
         self._channel = GroupChannel(self._cluster, config.group)
         ear = endpoint = None
         if config.inventions.poke:
@@ -163,6 +187,7 @@ class ControlPlane:
             hand_over_offsets=config.inventions.offset_handover,
             hot_heartbeats=config.inventions.hot_heartbeats,
             endpoint=endpoint,
+            responsive_ms=self._responsive_ms,
         )
         hooks = Hooks(
             notify=self._notify,
@@ -171,20 +196,37 @@ class ControlPlane:
             cluster_view=self._cluster.view,
             last_poll=self._last_poll,
             changed=self._changed,
+            planned=self._planned,
         )
-        self._driver = MemberDriver(member, self._channel, hooks, clock=now_ms, ear=ear)
+        self._driver = driver = MemberDriver(member, self._channel, hooks, clock=now_ms, ear=ear)
+        supervisor = supervise.socket_path()
+        if supervisor is not None:
+            asked = mb.Drain("holdfast run was told to stop")
+            self._behind(
+                supervise.obey(supervisor, group=config.group, drain=lambda: driver.feed(asked), out=driver.closed)
+            )
         self._warming = self._loop.run_in_executor(None, warm_up)
 
     async def _shut(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         if self._driver is not None:
             await self._driver.stop()
-        if self._cluster is not None:
+        if self._cluster is not None and self._engine is None:
             await self._cluster.close()
+        elif self._cluster is not None and self._engine is not None and self._channel is not None:
+            self._engine.unlisten(self._broken)
+            await self._channel.close()
+            await self._engine.let_go(self._cluster)
 
     def stop(self) -> None:
         """End the thread. The member has left by now, or is given up."""
+        if self._engine is not None:
+            self._engine.call(self._shut(), START_TIMEOUT_S)
+            return
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(START_TIMEOUT_S)
@@ -257,6 +299,9 @@ class ControlPlane:
 
     def _changed(self, state: mb.MemberState) -> None:
         """Keep the watchdog's note true: it speaks for whoever we were last."""
+        if state.phase is not self._phase:
+            self._phase = state.phase
+            self.wake()
         if self._watchdog is None:
             return
         assert self._cluster is not None
@@ -267,8 +312,25 @@ class ControlPlane:
             self._watchdog.own(state.owned)
             self._watchdog.note(state, where, commits=self.config.auto_commit)
 
+    def _behind(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this on the side, until the end."""
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
     def _fail(self, error: HoldfastError) -> None:
-        self.failure = error
+        if error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name:
+            self._behind(self._fail_with_reason(error))
+        else:
+            self.failure = error
+            self.wake()
+
+    async def _fail_with_reason(self, error: HoldfastError) -> None:
+        """The coordinator only says no; who runs what tells which step of a migration was missed."""
+        assert self._cluster is not None
+        names = [assignor.name for assignor in self.config.assignors]
+        self.failure = await explained(error, self._cluster, self.config.group, names)
+        self.wake()
 
     def _notify(self, effect: mb.Notify) -> None:
         for number, call in enumerate(effect.calls, start=1):
@@ -279,7 +341,7 @@ class ControlPlane:
                 missing = tuple(sorted(call.partitions - pending.handed))
                 if missing:
                     pending.ready = False
-                    asyncio.ensure_future(self._fetch_offsets(pending, missing))  # noqa: RUF006  # ends with the loop
+                    self._behind(self._fetch_offsets(pending, missing))
             self.calls.append(pending)
         self.wake()
 

@@ -89,6 +89,7 @@ class Offsets:
             first = answer.first_error
             told = None if first is ErrorCode.NONE else ck.KafkaError(int(first))
             self._reports.append((told, listed(entries, answer)))
+        plane.wake()
 
     def commit_now(self, plane: ControlPlane, entries: Entries, *, member: bool) -> list[ck.TopicPartition]:
         """Commit and wait. Raises when nothing of it was accepted."""
@@ -96,6 +97,10 @@ class Offsets:
             answer = plane.call(plane.commit(entries, member=member), COMMIT_TIMEOUT_S)
         except HoldfastError as error:
             raise as_kafka_exception(error) from None
+        return self.settled(entries, answer)
+
+    def settled(self, entries: Entries, answer: CommitAnswer) -> list[ck.TopicPartition]:
+        """What a commit that somebody waited for has come to. Raises when nothing of it was accepted."""
         self.acknowledged.update({p: e.offset for p, e in entries.items() if answer.errors.get(p) is ErrorCode.NONE})
         if answer.errors and all(code is not ErrorCode.NONE for code in answer.errors.values()):
             raise refused(answer.first_error)

@@ -248,7 +248,7 @@ class Fetcher:
         )
 
     def _answered(self, asked: list[tuple[Flow, int, int]], answer: FetchResponse) -> None:
-        names = {info.topic_id: name for name, info in self._cluster.info.topics.items() if info.topic_id is not None}
+        names = {info.topic_id: name for name, info in self._cluster.info.topics.items()}
         found: dict[TopicPartition, FetchedPartition] = {}
         for topic in answer.topics:
             name = topic.topic or names.get(topic.topic_id, "")
@@ -256,7 +256,7 @@ class Fetcher:
         now = self._loop.time()
         for flow, version, offset in asked:
             one = found.get(flow.partition)
-            fetched = None if one is None or one.error else _fetched(one, offset)
+            fetched = None if one is None or one.error else _fetched(one, offset, flow.era)
             with self.flows.lock:
                 if flow.version == version:
                     self._take(flow, offset, one, fetched, now)
@@ -335,8 +335,8 @@ class Fetcher:
         failed: NetError | None = None
         try:
             await self._cluster.refresh(topics)
-        except NetError as error:
-            failed = error
+        except NetError as unheard:
+            failed = unheard
         finally:
             self._looking_up -= topics
         self._forgotten -= topics
@@ -382,7 +382,7 @@ class Fetcher:
         self.flows.wake()
 
 
-def _fetched(one: FetchedPartition, offset: int) -> Fetched | HoldfastError | None:
+def _fetched(one: FetchedPartition, offset: int, era: int) -> Fetched | HoldfastError | None:
     """What came, with the offset to go on from; or what is wrong with it. None when nothing came."""
     if not one.records:
         return None
@@ -396,4 +396,4 @@ def _fetched(one: FetchedPartition, offset: int) -> Fetched | HoldfastError | No
     except HoldfastError as error:
         if next_offset == offset:
             return error
-    return Fetched(records, offset, next_offset, rows, one.aborted)
+    return Fetched(records, offset, next_offset, rows, one.aborted, era)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.model import HoldfastError, TopicPartition
 
@@ -66,6 +66,8 @@ class Fetched:
     rows: int
     """As the batches' headers claim; filtered ones count too."""
     aborted: tuple[tuple[int, int], ...] | None
+    era: int = 0
+    """Raised when the partition was reset: offsets may be lower than before."""
 
     @property
     def size(self) -> int:
@@ -73,7 +75,7 @@ class Fetched:
 
     def kept(self) -> Fetched:
         """The same with bytes of its own: a small part must not hold a large answer in memory for long."""
-        return Fetched(bytes(self.records), self.start, self.next_offset, self.rows, self.aborted)
+        return replace(self, records=bytes(self.records))
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +86,7 @@ class Flow:
     at: int
     """The next offset to fetch, or a place to be looked up."""
     version: int = 0
+    era: int = 0
     paused: bool = False
     under_way: bool = False
     stopped: bool = False
@@ -184,6 +187,12 @@ class Flows:
                     return flow, answer
         return None
 
+    def put_back(self, flow: Flow, answer: Fetched) -> None:
+        """Not yet: it comes again with the next look."""
+        with self.lock:
+            flow.answers.appendleft(answer)
+            self._list(flow)
+
     def read(self, partition: TopicPartition, size: int) -> None:
         """So many bytes of it have been read: there is room for more."""
         with self.lock:
@@ -241,6 +250,7 @@ class Flows:
             self._fail(flow, HoldfastError("AUTO_OFFSET_RESET", error.what, error.do))
         else:
             flow.at = self.settings.reset
+            flow.era += 1
 
     # -- inside
 
