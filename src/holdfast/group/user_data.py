@@ -24,6 +24,9 @@ MAX_HANDED_OVER = 1_000
 MAX_PEERS = 128
 """Endpoints in one assignment. With n members the plan carries n times as many: 128 keeps it below 1 MB."""
 
+MAX_ASSIGNORS = 16
+"""Names in one note: a member in the middle of a migration lists two."""
+
 MAX_PLANNED_FOR = 10_000
 """Topics that a leader's note to itself counts: about 300 KB, once in a plan. Changes to topics beyond it are noticed
 by whoever leads the next round."""
@@ -44,6 +47,8 @@ class MemberNote:
     draining: bool = False
     endpoint: Endpoint | None = None
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    assignors: tuple[str, ...] = ()
+    """Which assignors it lists, in its order: nobody else tells an operator in the middle of a migration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,8 @@ def append_note(user_data: bytes | None, note: MemberNote, generation: int) -> b
         body["at"] = [note.endpoint.host, note.endpoint.port]
     if note.positions:
         body["pos"] = _encode_positions(note.positions)
+    if note.assignors:
+        body["as"] = list(note.assignors[:MAX_ASSIGNORS])
     return head + _pack(body)
 
 
@@ -93,6 +100,7 @@ def read_member_note(user_data: bytes | None) -> MemberNote | None:
         draining=body.get("drain") == 1,
         endpoint=_read_endpoint(body.get("at")),
         positions=_read_positions(body.get("pos")),
+        assignors=_read_names(body.get("as")),
     )
 
 
@@ -171,6 +179,11 @@ def _read_positions(raw: object) -> dict[TopicPartition, int]:
             if len(positions) >= MAX_HANDED_OVER:
                 return positions
     return positions
+
+
+def _read_names(raw: object) -> tuple[str, ...]:
+    found = raw[:MAX_ASSIGNORS] if isinstance(raw, list) else []
+    return tuple(name for name in found if isinstance(name, str) and 0 < len(name) <= 255)
 
 
 def _read_counts(raw: object) -> dict[str, int] | None:

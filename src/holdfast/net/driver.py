@@ -72,6 +72,8 @@ class Hooks:
     """When the application last polled; read when the clock asks, so that a poll itself costs nothing."""
     changed: Callable[[mb.MemberState], None] = lambda _state: None
     """Told after every event, for whoever keeps a copy of who we are."""
+    planned: Callable[[leader.LeaderPlan], None] = lambda _plan: None
+    """Told of every round that we lead."""
 
 
 class MemberDriver:
@@ -119,6 +121,7 @@ class MemberDriver:
         self._running = True
         try:
             while self._inbox:
+                self._note_poll()
                 self.state, effects = mb.step(self.state, self._inbox.popleft(), self._clock())
                 for effect in effects:
                     self._perform(effect)
@@ -137,10 +140,16 @@ class MemberDriver:
             self._timer = self._loop.call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
+        self.feed(mb.Tick())
+
+    def _note_poll(self) -> None:
+        """Before every event, so that the machine never takes for silence what it was not told of.
+
+        Only whoever polls may end an eviction: it has to lose what it held first.
+        """
         polled_at = self._hooks.last_poll()
         if polled_at > self.state.last_polled_at and self.state.phase is not mb.Phase.EVICTED:
             self.state, _ = mb.step(self.state, mb.Polled(), polled_at)
-        self.feed(mb.Tick())
 
     # -- effects out
 
@@ -219,6 +228,7 @@ class MemberDriver:
             )
             self.feed(mb.PlanFailed(effect.serial, why))
         else:
+            self._hooks.planned(planned)
             self.feed(mb.Planned(effect.serial, planned.assignments, planned.planned_for))
 
     async def _count(self) -> None:

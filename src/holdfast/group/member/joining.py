@@ -180,6 +180,7 @@ def _subscription(state: MemberState, assignor: Assignor) -> bytes:
         draining=state.draining is not None,
         endpoint=state.config.endpoint,
         positions=state.positions if state.config.hand_over_offsets else {},
+        assignors=tuple(each.name for each in state.config.assignors),
     )
     own = assignor.subscription_user_data(state.topics, state.assigned, state.held_generation)
     return encode_subscription(
