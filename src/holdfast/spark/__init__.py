@@ -1,18 +1,25 @@
-"""A PySpark streaming query as a real member of a consumer group.
+"""PySpark pipelines as real members of a consumer group.
 
     import holdfast.spark
-    holdfast.spark.register(spark)
+    spark = holdfast.spark.configure(SparkSession.builder).getOrCreate()
     spark.readStream.format("holdfast").option("kafka.group.id", "billing")...
 
-Options, schema and habits are those of Spark's own `kafka` source; `kafka.group.id` makes the query a member.
+Options, schema and habits of the source are those of Spark's own `kafka` source; `kafka.group.id` makes the query a
+member. An installed holdfast is found by PySpark itself (`pyspark_holdfast`); `register` is for everybody else.
+Importing this package loads neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.spark.driving import drain, report
+from holdfast.spark.session import SETTINGS, Setting, configure
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["SETTINGS", "Setting", "configure", "drain", "register", "report"]
 
 
 def register(spark: SparkSession) -> None:

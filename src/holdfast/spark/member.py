@@ -4,7 +4,7 @@ Spark asks from its own thread; each question is a coroutine on the control plan
 answered too. So nothing here needs a lock, and joining, heartbeats and releases never wait for Spark, but for one
 thing: a partition in the running batch is released when that batch is done and its offsets are committed.
 
-What counts as done is `work`'s business, where reading begins is `starting`'s; this module does the talking.
+What counts as done is `work`'s business, what there is to read is `supply`'s; this module does the talking.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import contextlib
 import os
 import threading
 import time
-import warnings
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -25,15 +24,15 @@ from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition, by_topic
-from holdfast.net import admin as net
+from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
-from holdfast.net.errors import BrokerError
-from holdfast.spark import loss
+from holdfast.spark.door import open_door
 from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.planning import share
 from holdfast.spark.starting import Starting
+from holdfast.spark.supply import Supply
 from holdfast.spark.work import Work
 
 T = TypeVar("T")
@@ -45,8 +44,6 @@ COMMIT_LIMIT_S = 5.0
 commit of the one before, so that a restart never finds more than one batch that the group does not know of."""
 LEAVE_LIMIT_S = 2.0
 """Spark does not wait for a reader it stops; the watchdog or the session timeout does what is left."""
-LOOK_EVERY_S = 0.01
-"""How often the ends of partitions are asked for while idle: Spark itself asks every 12 ms."""
 QUIET_S = 1.0
 """AvailableNow ends when nothing is left to read, so it waits this much longer than a heartbeat for a first share."""
 
@@ -65,16 +62,14 @@ class QueryMember:
         self._asked_at = now_ms()
         self._work = Work()
         self._failure: HoldfastError | None = None
-        self._ends: dict[TopicPartition, int] = {}
-        self._gone: set[str] = set()
-        self._target: dict[TopicPartition, int] | None = None
-        self._looked_at = self._planned_at = 0.0
+        self._planned_at = 0.0
         self._first = True
         self._stopping = False
         # Made here, and used on the loop alone: they find it when they are first waited for.
         self._woken, self._done = asyncio.Event(), asyncio.Event()
         self._commit: asyncio.Future[float] | None = None
         self._draining = False
+        self._door: asyncio.Server | None = None
         self._left = threading.Lock()
         self._ended = False
         self._background: set[asyncio.Task[None]] = set()
@@ -107,13 +102,27 @@ class QueryMember:
 
     def stop_at_what_is_there(self) -> None:
         """For AvailableNow: nothing that comes from now on is read."""
-        self._call(self._take_target())
+        self._call(self._supply.bound())
 
     def drain(self, reason: str = "the query drains") -> None:
         """Hand over everything while the query goes on working, then leave. `report` tells when that is done."""
+        self._call(self._drain(reason))
+
+    async def _drain(self, reason: str) -> None:
         self._draining = True
         if not self._manual:
-            self._plane.feed(mb.Drain(reason))
+            self._plane.driver.feed(mb.Drain(reason))
+
+    def open_door(self) -> None:
+        """Let the driver ask: `report`, or `drain`, which is answered when that is done."""
+        self._door = self._call(open_door(self._answer))
+
+    async def _answer(self, question: str) -> dict[str, Any]:
+        if question == "drain":
+            await self._drain("the driver asked for it")
+            while not self._drained():  # noqa: ASYNC110  # several things have to come true, and this is rare
+                await asyncio.sleep(0.005)
+        return await self._report()
 
     def report(self) -> dict[str, Any]:
         """The member as an operator wants to see it; it becomes `latestOffset` in the query's progress."""
@@ -125,7 +134,7 @@ class QueryMember:
         latest: dict[str, dict[str, int]] = {}
         lag = 0
         for partition, position in positions.items():
-            end = self._ends.get(partition)
+            end = self._supply.ends.get(partition)
             if end is not None:
                 latest.setdefault(partition.topic, {})[str(partition.partition)] = end
                 lag += max(0, end - position) if position is not None else 0
@@ -179,10 +188,10 @@ class QueryMember:
 
     async def _begin(self) -> None:
         self._cluster = Cluster(client_config(self._config.raw))
-        self._admin = net.Admin(self._cluster)
-        self._starting = Starting(self._options, self._config, self._admin, self._cluster)
+        self._starting = Starting(self._options, self._config, self._cluster)
+        self._supply = Supply(self._options, self._cluster, self._starting)
         if self._manual:
-            entries = await self._admin.committed(self._options.group, self._options.assigned)
+            entries = await Admin(self._cluster).committed(self._options.group, self._options.assigned)
             self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
         else:
             self._spawn(self._serve())
@@ -220,7 +229,7 @@ class QueryMember:
                     case mb.Lost(partitions):
                         self._work.release(partitions)
                     case mb.Assigned():
-                        self._gone.clear()  # a topic may have come back, and is looked at again
+                        self._supply.look_again()
                         self._work.assign(pending.offsets, pending.handed)
                 if pending.last:
                     plane.driver.feed(mb.Notified(pending.serial, final))
@@ -283,7 +292,7 @@ class QueryMember:
             self._done.set()
             self._spawn(self._settle())
         if self._first:
-            await self._join(quiet=self._target is not None)
+            await self._join(quiet=self._supply.bounded)
             await self._starting.prepare()
             self._first = False
         if self._plane.state.lost or (self._manual and self._draining):
@@ -295,81 +304,27 @@ class QueryMember:
         return self._work.plan(ranges, after=done, generation=self._plane.state.membership.generation)
 
     def _enough(self, ranges: Ranges, at_least: int | None) -> bool:
-        if at_least is None or self._target is not None:
+        if at_least is None or self._supply.bounded:
             return True
         self._planned_at = self._planned_at or time.monotonic()
         waited_s = time.monotonic() - self._planned_at
         return sum(end - start for start, end in ranges.values()) >= at_least or waited_s >= self._options.max_delay_s
 
-    # -- what there is to read
-
     async def _available(self, limit: int | None) -> Ranges:
-        await self._find_starts()
-        positions = {p: at for p, at in self._work.open().items() if p.topic not in self._gone}
-        await self._look_at_ends(positions)
-        ends = self._ends
-        if self._target is not None:
-            ends = {p: min(end, self._target.get(p, 0)) for p, end in ends.items()}
-        return share(positions, ends, limit)
-
-    async def _find_starts(self) -> None:
-        """Partitions that nobody has committed begin where the options say, and the group is told before they do:
-        whoever comes next starts there too, although nothing may have been read."""
-        unknown = [p for p in self._work.unknown() if p.topic not in self._gone]
-        if not unknown:
-            return
-        try:
-            found = await self._starting.find(unknown)
-        except BrokerError as error:
-            await self._topics_gone(unknown, error)
-            return
-        self._work.start_at(found)
-        await self._settle(found)
-
-    async def _look_at_ends(self, positions: dict[TopicPartition, int]) -> None:
-        now = time.monotonic()
-        if not positions or (now - self._looked_at < LOOK_EVERY_S and positions.keys() <= self._ends.keys()):
-            return
-        self._looked_at = now
-        asked = dict.fromkeys(positions, net.LATEST)
-        try:
-            found = await self._admin.list_offsets(asked, read_committed=self._options.read_committed)
-        except BrokerError as error:
-            await self._topics_gone(positions, error)
-            return
-        self._ends = {p: at.offset for p, at in found.items()}
-        for partition, end in self._ends.items():
-            held = self._work.held.get(partition)
-            if held is not None and held.position is not None and end < held.position:
-                await self._regressed(partition, held.position, end)
-
-    async def _topics_gone(self, partitions: Iterable[TopicPartition], error: BrokerError) -> None:
-        topics = {p.topic for p in partitions}
-        known = (await self._cluster.refresh(topics)).topics
-        gone = {t for t in topics if t not in known or known[t].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-        if not gone:
-            raise error
-        self._tell(loss.topics_deleted(gone))
-        self._gone |= gone
-
-    async def _regressed(self, partition: TopicPartition, position: int, end: int) -> None:
-        """The log ends before our position: it was truncated, or the topic was made anew."""
-        self._tell(loss.log_regressed(partition, position, end))
-        found = await self._admin.list_offsets({partition: net.EARLIEST})
-        held = self._work.held.get(partition)
-        if held is not None:
-            held.position = found[partition].offset
-
-    def _tell(self, lost: HoldfastError) -> None:
-        if self._options.fail_on_data_loss:
-            raise lost
-        warnings.warn(f"{lost.code}: {lost.what} failOnDataLoss is false, so the query goes on.", stacklevel=2)
-
-    async def _take_target(self) -> None:
-        partitions = self._options.assigned or await self._starting.partitions()
-        asked = dict.fromkeys(partitions, net.LATEST)
-        found = await self._admin.list_offsets(asked, read_committed=self._options.read_committed) if asked else {}
-        self._target = {p: at.offset for p, at in found.items()}
+        work, supply = self._work, self._supply
+        unknown = work.unknown()
+        if unknown:
+            # The group is told before reading begins: whoever comes next starts there too, although nothing may have
+            # been read.
+            found = await supply.starts(unknown)
+            work.start_at(found)
+            await self._settle(found)
+        positions = work.open()
+        moved = await supply.look(positions)
+        if moved:
+            work.move(moved)
+            positions = work.open()
+        return share({p: positions[p] for p in supply.there(positions)}, supply.reachable(), limit)
 
     # -- what the group is told
 
@@ -436,4 +391,6 @@ class QueryMember:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._door is not None:
+            self._door.close()
         await self._cluster.close()

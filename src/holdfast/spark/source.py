@@ -79,6 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
             signal.signal(signal.SIGTERM, self._on_stop)
             self._member = QueryMember(self._options)
+            self._member.open_door()
         return self._member
 
     def _on_stop(self, _signal: int, _frame: Any) -> None:

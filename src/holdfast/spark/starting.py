@@ -28,11 +28,11 @@ MAX_NOTE_BYTES = 1_024
 class Starting:
     """One query's answer to "from where?". Call `prepare` once, when it has joined."""
 
-    def __init__(self, options: SourceOptions, config: ConsumerConfig, admin: Admin, cluster: Cluster) -> None:
+    def __init__(self, options: SourceOptions, config: ConsumerConfig, cluster: Cluster) -> None:
         self._options = options
         self._reset_given = "auto.offset.reset" in options.kafka
         self._reset = config.auto_offset_reset
-        self._admin = admin
+        self._admin = Admin(cluster)
         self._cluster = cluster
         self._known: dict[str, int] | None = None
         self.note = ""

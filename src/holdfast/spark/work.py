@@ -79,6 +79,12 @@ class Work:
             if held is not None and held.position is None:
                 held.position = offset
 
+    def move(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on from here instead: the log is not what it was."""
+        for partition, offset in positions.items():
+            if partition in self.held:
+                self.held[partition].position = offset
+
     def plan(self, ranges: Ranges, *, after: BatchOffset, generation: int) -> BatchOffset:
         assert self.running is None, "Spark runs one batch at a time"
         self.running = BatchOffset(number=after.number + 1, generation=generation, ranges=dict(ranges))

@@ -8,7 +8,6 @@ does with a source is tested on Spark.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -126,22 +125,6 @@ class Engine:
         """As by kill -9: nobody leaves, nobody commits. The loop and its connections just end."""
         self.member._call(self.member._end())
         self.member._plane.stop()
-
-
-def together(*calls: Callable[[], Any]) -> list[Any]:
-    """Run these at once: queries that join one group wait for each other."""
-    results: list[Any] = [None] * len(calls)
-
-    def run(index: int) -> None:
-        results[index] = calls[index]()
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_S)
-        assert not thread.is_alive()
-    return results
 
 
 def wait_until(holds: Callable[[], bool], what: str = "") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from source_engine import Checkpoint, Engine, committed, every, produce, together, wait_until
+from source_engine import Checkpoint, Engine, committed, every, produce, wait_until
 
 from holdfast.testing import Broker
 
@@ -43,7 +43,7 @@ def test_two_queries_share_a_topic_and_each_plans_only_what_it_owns(broker: Brok
     first = Engine(broker.bootstrap)
     first.run_until(lambda: len(first.seen) == 20)
     second = Engine(broker.bootstrap)
-    together(second.plan, lambda: first.run_until(lambda: len(first.owned()) == 2))
+    first.run_until(lambda: len(first.owned()) == len(second.owned()) == 2, second)
     assert first.owned() | second.owned() == {0, 1, 2, 3}
     produce(broker, 5)
     first.run_until(lambda: len(first.seen) + len(second.seen) == 40, second)
@@ -102,8 +102,7 @@ def test_a_round_that_takes_nothing_from_a_query_does_not_wait_for_its_batch(bro
     busy = Engine(broker.bootstrap)
     assert busy.plan() is not None
     others = [Engine(broker.bootstrap, subscribe="other") for _ in range(2)]
-    together(*(other.plan for other in others))
-    wait_until(lambda: all(other.owned() for other in others))
+    others[0].run_until(lambda: all(other.owned() for other in others), others[1])
     assert busy.owned() == {0, 1, 2, 3}
     for query in (busy, *others):
         query.stop()

@@ -1,0 +1,83 @@
+"""What a driver does with its running queries: look at their membership, and drain them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model import HoldfastError
+from holdfast.spark import door
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ASK_S = 10.0
+DRAIN_S = 300.0
+"""A drain waits for the running batch; one that takes longer than max.poll.interval loses its partitions anyway."""
+FIND_S = 30.0
+"""How long a query that has just started may take until its reader is there: Spark starts a process for it."""
+
+
+def report(query: StreamingQuery) -> list[dict[str, Any]]:
+    """The membership of each holdfast source of this query: owned, lag, latest, member, generation, rebalances."""
+    driver = _jvm_pid()
+    return [door.ask(driver, reader, "report", timeout_s=ASK_S) for reader in _readers(query, driver)]
+
+
+def drain(query: StreamingQuery, *, timeout_s: float = DRAIN_S, stop: bool = True) -> None:
+    """Hand over every partition while the query goes on working, leave the group, then stop the query.
+
+    The running batch is finished and committed first, so nothing is done twice. With `stop=False` the query goes on
+    without partitions. Raises HoldfastError READER_SILENT when the time is up: then the query is as it was, and still
+    on its way out.
+    """
+    driver = _jvm_pid()
+    deadline = time.monotonic() + timeout_s
+    for reader in _readers(query, driver):
+        door.ask(driver, reader, "drain", timeout_s=max(0.001, deadline - time.monotonic()))
+    if stop:
+        query.stop()
+
+
+def _readers(query: StreamingQuery, driver: int) -> list[int]:
+    """The processes of this query's readers. Its progress names them; before the first batch there may be only one."""
+    deadline = time.monotonic() + FIND_S
+    while True:
+        living = door.readers(driver)
+        named = [pid for pid in _named(query) if pid in living]
+        if named:
+            return named
+        if len(living) == 1:
+            return living
+        if not query.isActive or time.monotonic() > deadline:
+            raise HoldfastError(
+                "READER_UNKNOWN",
+                f"of {len(living)} readers of this application none is known to be the query's.",
+                "Wait until it has done a batch, or see whether it runs and reads from format('holdfast').",
+            )
+        time.sleep(0.05)
+
+
+def _named(query: StreamingQuery) -> list[int]:
+    progress = query.lastProgress
+    found = []
+    for source in [] if progress is None else progress["sources"]:
+        try:
+            found.append(int(json.loads(source["latestOffset"])["reader"]))
+        except (ValueError, KeyError, TypeError):
+            continue  # another kind of source
+    return sorted(found)
+
+
+def _jvm_pid() -> int:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None or context._jvm is None:
+        raise HoldfastError(
+            "NO_DRIVER",
+            "there is no Spark driver in this process.",
+            "Call it where the query was started; through Spark Connect it can't be done.",
+        )
+    return int(context._jvm.java.lang.ProcessHandle.current().pid())

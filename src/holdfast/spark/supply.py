@@ -1,0 +1,105 @@
+"""What there is to read: where partitions begin, where they end now, and what has gone missing.
+
+Asked of the brokers between batches, on the member's loop. It knows no group: whose partitions they are, and what is
+done with them, is `member`'s and `work`'s business.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.net import admin as net
+from holdfast.net.cluster import Cluster
+from holdfast.net.errors import BrokerError
+from holdfast.spark import loss
+from holdfast.spark.options import SourceOptions
+from holdfast.spark.starting import Starting
+
+LOOK_EVERY_S = 0.01
+"""How often the ends of partitions are asked for while idle: Spark itself asks every 12 ms."""
+
+
+class Supply:
+    """One query's view of its topics."""
+
+    def __init__(self, options: SourceOptions, cluster: Cluster, starting: Starting) -> None:
+        self.ends: dict[TopicPartition, int] = {}
+        """Where partitions ended when last looked at."""
+        self.bounded = False
+        """Whether nothing that comes from now on is read (AvailableNow)."""
+        self._options = options
+        self._cluster = cluster
+        self._admin = net.Admin(cluster)
+        self._starting = starting
+        self._target: dict[TopicPartition, int] = {}
+        self._gone: set[str] = set()
+        self._looked_at = 0.0
+
+    def look_again(self) -> None:
+        """The assignment has changed: a topic that was gone may be back."""
+        self._gone.clear()
+
+    def there(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        return [partition for partition in partitions if partition.topic not in self._gone]
+
+    async def bound(self) -> None:
+        """Read up to what is there now, in every partition that may become ours, and no further."""
+        partitions = self._options.assigned or await self._starting.partitions()
+        self._target = await self._list(partitions, net.LATEST)
+        self.bounded = True
+
+    async def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions begin that nobody has committed; without those whose topic is gone."""
+        wanted = self.there(partitions)
+        try:
+            return await self._starting.find(wanted) if wanted else {}
+        except BrokerError as error:
+            await self._look_for_topics(wanted, error)
+            return {}
+
+    async def look(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Renew `ends`. Returns new positions for partitions whose log ends before ours."""
+        wanted, now = self.there(positions), time.monotonic()
+        if not wanted or (now - self._looked_at < LOOK_EVERY_S and self.ends.keys() >= set(wanted)):
+            return {}
+        self._looked_at = now
+        try:
+            self.ends = await self._list(wanted, net.LATEST)
+        except BrokerError as error:
+            await self._look_for_topics(wanted, error)
+            return {}
+        behind = sorted(p for p, end in self.ends.items() if end < positions[p])
+        for partition in behind:
+            self._tell(loss.log_regressed(partition, positions[partition], self.ends[partition]))
+        return await self._list(behind, net.EARLIEST)
+
+    def reachable(self) -> Mapping[TopicPartition, int]:
+        """Up to where a batch may read."""
+        if not self.bounded:
+            return self.ends
+        return {p: min(end, self._target.get(p, 0)) for p, end in self.ends.items()}
+
+    async def _list(self, partitions: Iterable[TopicPartition], where: int) -> dict[TopicPartition, int]:
+        asked = dict.fromkeys(partitions, where)
+        if not asked:
+            return {}
+        found = await self._admin.list_offsets(asked, read_committed=self._options.read_committed)
+        return {partition: at.offset for partition, at in found.items()}
+
+    async def _look_for_topics(self, partitions: Iterable[TopicPartition], error: BrokerError) -> None:
+        """An error that means that topics are gone is told as that; any other is raised."""
+        topics = {partition.topic for partition in partitions}
+        known = (await self._cluster.refresh(topics)).topics
+        gone = {t for t in topics if t not in known or known[t].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        if not gone:
+            raise error
+        self._tell(loss.topics_deleted(gone))
+        self._gone |= gone
+
+    def _tell(self, lost: HoldfastError) -> None:
+        if self._options.fail_on_data_loss:
+            raise lost
+        warnings.warn(f"{lost.code}: {lost.what} failOnDataLoss is false, so the query goes on.", stacklevel=2)
