@@ -19,6 +19,8 @@ from holdfast.group.messages import JoinAnswer, LeaveRequest
 from holdfast.group.user_data import Endpoint, LeaderNote, MemberNote, read_member_note
 from holdfast.model import ClusterView, ErrorCode, Membership, RebalanceProtocol, TopicPartition, TopicView
 
+LISTED = ("cooperative-sticky",)
+
 
 def beat(member: Driven) -> Driven:
     """Let the next heartbeat be sent."""
@@ -132,7 +134,7 @@ def test_a_member_that_lost_its_membership_meanwhile_hands_no_positions_over() -
     beat(member).answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     member.notified(orders_0=1203)
     (join,) = member.joins()
-    assert read_member_note(join.user_data) == MemberNote()
+    assert read_member_note(join.user_data) == MemberNote(assignors=LISTED)
 
 
 def test_positions_are_forgotten_when_the_join_that_carries_them_is_refused() -> None:
@@ -140,9 +142,10 @@ def test_positions_are_forgotten_when_the_join_that_carries_them_is_refused() ->
     member = Driven(RebalanceProtocol.EAGER).stable_with("orders-0")
     beat(member).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     member.notified(orders_0=1203)
-    assert read_member_note(member.joins()[0].user_data) == MemberNote(positions={TopicPartition("orders", 0): 1203})
+    carried = MemberNote(positions={TopicPartition("orders", 0): 1203}, assignors=LISTED)
+    assert read_member_note(member.joins()[0].user_data) == carried
     member.refuse_join(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert read_member_note(member.joins()[0].user_data) == MemberNote()
+    assert read_member_note(member.joins()[0].user_data) == MemberNote(assignors=LISTED)
 
 
 def test_a_member_that_evicts_itself_pokes_the_others() -> None:
