@@ -104,6 +104,7 @@ OURS = frozenset(
         "client.rack",
         "rack_cb",
         "on_commit",
+        "default.api.timeout.ms",
     }
 )
 
