@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
@@ -94,6 +95,42 @@ def test_consume_returns_what_it_has_when_a_callback_closes(broker: Broker, topi
     assert consumer.consume(10, timeout=PATIENCE_S) == []
     with pytest.raises(RuntimeError, match="Consumer closed"):
         consumer.consume(1, timeout=0)
+
+
+@pytest.mark.parametrize("way", ["unsubscribe", "drain"])
+def test_leaving_in_a_callback_does_not_wait_for_it_either(broker: Broker, topic: str, way: str) -> None:
+    consumer = make(broker, f"leaving-{topic}")
+    heard: list[str] = []
+
+    def assign(*_: Any) -> None:
+        began = time.monotonic()
+        if way == "drain":
+            consumer.drain(timeout=60)
+        elif not heard:
+            consumer.unsubscribe()
+        heard.append("assigned")
+        assert time.monotonic() - began < PATIENCE_S
+
+    consumer.subscribe([topic], on_assign=assign, on_revoke=lambda *_: heard.append("revoked"))
+    deadline = time.monotonic() + 30
+    while "revoked" not in heard:
+        assert time.monotonic() < deadline
+        consumer.poll(0.05)
+    assert consumer.assignment() == []
+    consumer.close()
+    assert heard[0] == "assigned" and heard.count("revoked") == 1
+
+
+def test_with_the_drain_switched_off_it_is_a_plain_leave(broker: Broker, topic: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    consumer = make(broker, f"plain-{topic}", **{"holdfast.drain": False, "holdfast.trace.file": str(trace)})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.05)
+    assert consumer.drain(timeout=30, reason="scaled down")
+    consumer.close()
+    steps = trace.read_text()
+    assert '"leave-sent"' in steps and "scaled down" in steps and '"draining"' not in steps
 
 
 def test_an_older_process_with_the_same_instance_id_is_told_who_replaced_it(broker: Broker, topic: str) -> None:

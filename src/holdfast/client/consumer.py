@@ -120,6 +120,9 @@ class Consumer:
         self._open()
         if self._control is not None and self._subscribed:
             self._control.feed(mb.Unsubscribe())
+            if self._serving:  # inside a callback: what it was told comes first, then the revoke, from the next poll
+                self._subscribed = False
+                return
             self._serve_until(lambda plane: plane.state.phase is mb.Phase.UNSUBSCRIBED, CLOSE_TIMEOUT_S)
         self._subscribed = False
         self._data.replace([])
@@ -536,8 +539,8 @@ class Consumer:
         self._open()
         plane = self._plane()
         if plane.state.draining is None and not plane.closed():
-            plane.feed(mb.Drain(reason))
-        if timeout > 0:
+            plane.feed(plane.drained(reason))
+        if timeout > 0 and not self._serving:
             self._serve_until(lambda p: p.closed(), timeout)
         return plane.closed()
 

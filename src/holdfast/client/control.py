@@ -201,7 +201,7 @@ class ControlPlane:
         self._driver = driver = MemberDriver(member, self._channel, hooks, clock=now_ms, ear=ear)
         supervisor = supervise.socket_path()
         if supervisor is not None:
-            asked = mb.Drain("holdfast run was told to stop")
+            asked = self.drained("holdfast run was told to stop")
             self._behind(
                 supervise.obey(supervisor, group=config.group, drain=lambda: driver.feed(asked), out=driver.closed)
             )
@@ -255,6 +255,10 @@ class ControlPlane:
         except TimeoutError:
             future.cancel()
             raise
+
+    def drained(self, reason: str) -> mb.Event:
+        """The event for a drain; where that is switched off, a plain leave."""
+        return mb.Drain(reason) if self.config.inventions.drain else mb.Close(reason)
 
     def closed(self) -> bool:
         return self.driver.closed.is_set()
