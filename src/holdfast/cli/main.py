@@ -34,6 +34,8 @@ COMMANDS: Mapping[str, Lazy] = {
     "assign": Lazy("holdfast.cli.assign", "Plan who gets which partition, from a description of a group."),
     "preflight": Lazy("holdfast.cli.preflight", "Whether a live group may take its next step to another assignor."),
     "run": Lazy("holdfast.cli.run", "Run a process that uses holdfast: drained before it is stopped."),
+    "pipeline": Lazy("holdfast.cli.pipeline", "Run a PySpark job as a member; look after its exactly-once file sink."),
+    "demo": Lazy("holdfast.cli.demo", "PySpark queries of one group: one joins, one drains, one is killed."),
     "sim": Lazy("holdfast.cli.sim", "Play a group in virtual time: timelines, gaps, random worlds."),
 }
 

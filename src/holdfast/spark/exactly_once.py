@@ -70,8 +70,12 @@ def exactly_once(
             from holdfast.spark.batch_ranges import batch_ranges
 
             ranges = batch_ranges(batch)
-            if ranges:
-                _apply(connect, sink, table, ranges, lambda c, new: _whole(batch, c, batch_id, write, ranges, new))
+            done = ranges and _apply(
+                connect, sink, table, ranges, lambda c, new: _whole(batch, c, batch_id, write, ranges, new)
+            )
+            if not done:
+                # Spark keeps its state only if somebody looks at the result, also at one that is written already.
+                batch.write.format("noop").mode("overwrite").save()
             return
         rows = batch.persist()  # it is looked at twice: for the ranges, and to be written
         try:
@@ -93,8 +97,8 @@ def _apply(
     table: str,
     ranges: Ranges,
     work: Callable[[Any, Mapping[TopicPartition, New]], None],
-) -> None:
-    """Move the ledger over the ranges and do the work in one transaction, or find that there is nothing new."""
+) -> bool:
+    """Move the ledger over the ranges and do the work in one transaction; False if there is nothing new."""
     connection = connect()
     try:
         ledger = LedgerTable(connection, table, sink)
@@ -103,11 +107,11 @@ def _apply(
             new = still_new(ranges, ledger.positions(ranges))
             if not new:
                 connection.rollback()
-                return
+                return False
             if ledger.advance(new, patient=attempt < MAX_ATTEMPTS):
                 work(connection, new)
                 connection.commit()
-                return
+                return True
             connection.rollback()
         raise HoldfastError(
             "LEDGER_BUSY",

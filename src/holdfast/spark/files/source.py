@@ -189,7 +189,8 @@ class FilesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         from holdfast.spark.files.reading import planned_files, shares
 
-        return [Share([file.name for file in files]) for files in shares(planned_files(self._path))]
+        found = [Share([file.name for file in files]) for files in shares(planned_files(self._path))]
+        return found or [Share([])]  # Spark takes no partitions at all for one that it knows nothing of
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from holdfast.spark.files.reading import read_files

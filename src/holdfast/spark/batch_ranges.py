@@ -1,0 +1,72 @@
+"""Which ranges the running micro-batch really reads, asked of Spark inside `foreachBatch`.
+
+The offset log says what was planned; after a restart the source leaves out ranges that are not ours any more. What it
+does read stands in the physical plan: the input partitions of its scan, our own pickled `Slice`s. That is internal to
+Spark, so all of it is in this module, and a shape that is not recognised is an error and never a guess.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model import HoldfastError, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCAN = "MicroBatchScanExec"
+
+
+def batch_ranges(batch: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
+    """Partition -> [from, to) of the batch that `foreachBatch` is called with; nothing if it reads nothing."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it publishes no types
+    from pyspark.errors import PySparkException
+
+    try:
+        pieces = [piece for slice_ in _slices(_execution(batch)) for piece in slice_.pieces]
+    except (AttributeError, Py4JError, PySparkException) as error:
+        raise _unknown(f"Spark answered {type(error).__name__}: {error}") from error
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for partition, start, end in sorted(pieces):
+        first, _ = found.get(partition, (start, end))
+        found[partition] = (first, end)
+    return found
+
+
+def _execution(batch: DataFrame) -> Any:
+    """The plan that runs now: of the query whose thread calls us."""
+    session = batch.sparkSession
+    wanted = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    for query in session.streams.active:
+        if str(query.id) == wanted:
+            return query._jsq.streamingQuery().lastExecution().executedPlan()
+    raise _unknown(f"the query {wanted} is not among the active ones")
+
+
+def _slices(plan: Any) -> list[Any]:
+    from holdfast.spark.source import Slice
+
+    found: list[Any] = []
+    leaves = plan.collectLeaves()
+    for number in range(leaves.size()):
+        leaf = leaves.apply(number)
+        if leaf.getClass().getSimpleName() != SCAN:
+            continue
+        inputs = leaf.inputPartitions()
+        for index in range(inputs.size()):
+            # The bytes come from our own source in our own driver, through Spark's memory.
+            value = pickle.loads(bytes(inputs.apply(index).pickedPartition()))  # noqa: S301 - see above
+            if isinstance(value, Slice):
+                found.append(value)
+            elif value is not None:
+                raise _unknown(f"the query reads from another streaming source as well ({type(value).__name__})")
+    return found
+
+
+def _unknown(what: str) -> HoldfastError:
+    return HoldfastError(
+        "BATCH_RANGES_UNKNOWN",
+        f"What this batch reads can't be told: {what}.",
+        'Use by="batch" only in foreachBatch of a query that reads from format("holdfast") alone; else by="rows".',
+    )

@@ -1,0 +1,103 @@
+"""The scene's processes: our own commands, each in a process of its own, its lines of JSON read as they come."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.model import HoldfastError
+
+STOP_S = 60.0
+"""How long a process may take to end in order: a drain waits for the running batch."""
+KEEP_LINES = 2_000
+
+
+class Command:
+    """One `holdfast …` with `-o json`."""
+
+    def __init__(self, name: str, args: Sequence[str], *, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.lines: deque[dict[str, Any]] = deque(maxlen=KEEP_LINES)
+        self._errors = log.open("wb")
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from holdfast.cli.main import main; main()", *args, "-o", "json"],
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+            start_new_session=True,  # Ctrl-C in the terminal is for the scene, which ends its processes in order
+        )
+        self._reader = threading.Thread(target=self._read, name=f"reads-{name}", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                self.lines.append(json.loads(line))
+            except ValueError:
+                continue  # something that another part of Spark printed
+
+    def last(self, event: str | None = None) -> dict[str, Any] | None:
+        """The newest line, or the newest of this event."""
+        return next((line for line in reversed(list(self.lines)) if event is None or line.get("event") == event), None)
+
+    def wait(self, what: str, holds: Callable[[], bool], limit_s: float) -> None:
+        """Until it holds; an error if the process ends before, or the time is up."""
+        deadline = time.monotonic() + limit_s
+        while not holds():
+            code = self.process.poll()
+            if code is not None and not holds():
+                raise self._failed(f"{self.name} ended with {code} before {what}")
+            if time.monotonic() > deadline:
+                raise self._failed(f"{self.name}: waited {limit_s:.0f} s for {what}")
+            time.sleep(0.05)
+
+    def stop(self) -> int:
+        """SIGTERM, and wait: brokers close, producers flush, pipelines drain."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise self._failed(f"{self.name} did not end within {STOP_S:.0f} s") from None
+        self._reader.join(5.0)
+        self._errors.close()
+        return code
+
+    def kill(self) -> None:
+        """kill -9 of the process and of the JVM it started: what a pipeline's driver is made of."""
+        victims = [*_children(self.process.pid), self.process.pid]
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait(STOP_S)
+        self._errors.close()
+
+    def _failed(self, what: str) -> HoldfastError:
+        self._errors.flush()
+        tail = self.log.read_text("utf-8", "replace").strip().splitlines()[-1:] if self.log.exists() else []
+        said = f" It said: {tail[0][:300]}" if tail else ""
+        return HoldfastError("SCENE_FAILED", f"{what}.{said}", f"Its log is {self.log}.")
+
+
+def _children(pid: int) -> list[int]:
+    """The direct children of a process."""
+    try:
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return sorted(int(child) for task in tasks for child in (task / "children").read_text().split())
+    except FileNotFoundError:
+        return []

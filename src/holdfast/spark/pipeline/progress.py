@@ -1,0 +1,112 @@
+"""What a running pipeline tells: what it owns, how far it is behind, how fast it goes, how often the group moved.
+
+The member's own report tells of the group and the lag, Spark's progress of the batches. Everything here is a pure
+function of what those said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.model import TopicPartition, by_topic, flatten
+from holdfast.trace import partitions_text
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """The query in its group, as its reader tells it."""
+
+    member: str = ""
+    generation: int | None = None
+    owned: frozenset[TopicPartition] = frozenset()
+    lag: int | None = None
+    """Records behind the ends of owned partitions; None as long as nobody has said."""
+    rebalances: int = 0
+    """How often the group was disturbed and settled again, our own joining included."""
+
+
+def membership(report: Mapping[str, Any]) -> Membership:
+    """From what `holdfast.spark.report` says of one reader."""
+    return Membership(
+        member=str(report["member"]),
+        generation=int(report["generation"]),
+        owned=flatten(report["owned"]),
+        lag=int(report["lag"]),
+        rebalances=int(report["rebalances"]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """The batches that Spark finished since the last look."""
+
+    count: int = 0
+    rows: int = 0
+    longest_ms: int = 0
+    last_id: int = -1
+
+
+def count_batches(progress: Sequence[Mapping[str, Any]], after: int) -> Batches:
+    """Those with a number above `after`. Spark also reports idle moments, with the number of the batch to come."""
+    done = {int(one["batchId"]): one for one in progress if int(one["batchId"]) > after and one.get("numInputRows")}
+    return Batches(
+        count=len(done),
+        rows=sum(int(one["numInputRows"]) for one in done.values()),
+        longest_ms=max((int(one.get("durationMs", {}).get("triggerExecution", 0)) for one in done.values()), default=0),
+        last_id=max(done, default=after),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One line of live progress."""
+
+    at_s: float
+    name: str
+    event: str = "progress"
+    """started, progress, draining, stopped or failed."""
+    membership: Membership = field(default_factory=Membership)
+    batches: Batches = field(default_factory=Batches)
+    seconds: float = 0.0
+    total_rows: int = 0
+    message: str = ""
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.batches.rows / self.seconds if self.seconds else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "v": VERSION,
+            "at_s": round(self.at_s, 3),
+            "name": self.name,
+            "event": self.event,
+            "member": self.membership.member,
+            "generation": self.membership.generation,
+            "owned": dict(by_topic(self.membership.owned)),
+            "rebalances": self.membership.rebalances,
+            "batches": self.batches.count,
+            "rows": self.batches.rows,
+            "rows_per_s": round(self.rows_per_s, 1),
+            "longest_batch_ms": self.batches.longest_ms,
+            "total_rows": self.total_rows,
+            "lag": self.membership.lag,
+            **({"message": self.message} if self.message else {}),
+        }
+
+    def as_line(self) -> str:
+        start = f"{self.at_s:7.1f} s  {self.name:<12} {self.event:<9}"
+        if self.event not in ("progress", "draining"):
+            return f"{start} {self.message}".rstrip()
+        owned = partitions_text(dict(by_topic(self.membership.owned))) or "-"
+        generation = "-" if self.membership.generation is None else self.membership.generation
+        lag = "?" if self.membership.lag is None else f"{self.membership.lag:,}"
+        return (
+            f"{start} gen {generation:<4} owns {len(self.membership.owned):>2} {owned:<18} lag {lag:>7}  "
+            f"{self.rows_per_s:>8,.0f} rows/s  {self.batches.count:>3} batches, longest {self.batches.longest_ms} ms  "
+            f"{self.membership.rebalances} rebalances"
+        )

@@ -1,0 +1,224 @@
+"""Running one pipeline: a Spark session, a query that is a member, progress on the way, and an orderly end.
+
+The end is a drain: what the query owns is handed over while it still works, then it leaves. A query that fails ends the
+run; the checkpoint and the sink's ledger make the next start go on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from holdfast.model import HoldfastError
+from holdfast.spark.pipeline.job import function_of, load_module
+from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
+from holdfast.spark.pipeline.settings import FOREACH_BATCH, Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_S = 0.1
+"""How often the end of the query and signals are looked for."""
+
+DRAIN_S = 60.0
+"""How long the end waits for the running batch. Whoever sent SIGTERM kills us after a while anyway."""
+
+START_ATTEMPTS = 3
+"""Spark gives a new Python process 10 seconds to call back, and no setting changes that: on a crowded machine it may
+need another try."""
+
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""With a local master nobody else needs to reach the driver; by itself Spark would listen on the network."""
+
+LOG4J = """rootLogger.level = {level}
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+"""
+"""Spark's log goes to a file: the terminal is for progress."""
+
+
+class Run:
+    """One run of a pipeline."""
+
+    def __init__(
+        self, pipeline: Pipeline, *, say: Callable[[Report], None], trace: Path | None = None, log: Path | None = None
+    ) -> None:
+        self._pipeline = pipeline
+        self._say = say
+        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-pipeline-")
+        self._trace = trace
+        self._log = log or Path(self._folder.name) / "spark.log"
+        self._began = time.monotonic()
+        self._membership = Membership()
+        self._total = 0
+        self._seen = -1
+        self._looked_at = self._began
+
+    def __enter__(self) -> Run:
+        """Load the job, then start Spark, which takes seconds."""
+        pipeline = self._pipeline
+        assert pipeline.job is not None
+        module = load_module(pipeline.job)
+        self._transform = function_of(module, pipeline.function)
+        self._write = function_of(module, "write") if pipeline.sink_format == FOREACH_BATCH else None
+        self._spark = self._session()
+        self._spark.sparkContext.addPyFile(str(pipeline.job))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._spark.stop()
+        self._folder.cleanup()
+
+    def run(self, *, asked: Callable[[], bool], every_s: float, duration_s: float | None) -> None:
+        """Until `asked()` for the end, or the duration is over, or the query ends by itself."""
+        for attempt in range(1, START_ATTEMPTS + 1):
+            query = self._start()
+            self._tell("started", message=f"group {self._pipeline.group}, {self._spark.sparkContext.master}")
+            try:
+                return self._follow(query, asked, every_s, duration_s)
+            except HoldfastError as error:
+                if "failed to connect back" not in error.what or self._seen >= 0 or attempt == START_ATTEMPTS:
+                    raise
+
+    # -- starting
+
+    def _session(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        from holdfast.spark import configure, register
+        from holdfast.spark.files.source import FilesSource
+
+        pipeline = self._pipeline
+        settings = Path(self._folder.name) / "log4j2.properties"
+        settings.write_text(LOG4J.format(level="warn", path=self._log))
+        builder = configure(SparkSession.builder.appName(pipeline.name or "holdfast"))
+        builder = builder.master(pipeline.master or "local[*]")
+        options = pipeline.spark.get("spark.driver.extraJavaOptions", "")
+        fixed = {
+            **(LOOPBACK if (pipeline.master or "local").startswith("local") else {}),
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            **pipeline.spark,
+            "spark.driver.extraJavaOptions": f"{options} -Dlog4j2.configurationFile=file:{settings}".strip(),
+        }
+        for key, value in sorted(fixed.items()):
+            builder = builder.config(key, value)
+        spark: SparkSession = builder.getOrCreate()
+        register(spark)
+        spark.dataSource.register(FilesSource)
+        return spark
+
+    def _start(self) -> StreamingQuery:
+        from pyspark.sql import DataFrame
+
+        pipeline = self._pipeline
+        source = dict(pipeline.source)
+        if self._trace is not None:
+            source["kafka.holdfast.trace.file"] = str(self._trace)
+        rows = self._transform(self._spark.readStream.format("holdfast").options(**source).load())
+        if not isinstance(rows, DataFrame):
+            raise HoldfastError(
+                "JOB_RETURNED_NO_ROWS",
+                f"{pipeline.function} returned {type(rows).__name__} and not a DataFrame.",
+                "End it with `return rows`.",
+            )
+        writer = rows.writeStream.option("checkpointLocation", pipeline.checkpoint).queryName(
+            pipeline.name or "holdfast"
+        )
+        if pipeline.trigger_ms is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{pipeline.trigger_ms} milliseconds")
+        if self._write is not None:
+            return writer.foreachBatch(self._write).start()
+        sink = dict(pipeline.sink)
+        if pipeline.sink_format == "holdfast-files":
+            sink.setdefault("writer", pipeline.name)
+        return writer.format(pipeline.sink_format).options(**sink).start()
+
+    # -- running
+
+    def _follow(
+        self, query: StreamingQuery, asked: Callable[[], bool], every_s: float, duration_s: float | None
+    ) -> None:
+        while not self._ended(query):
+            now = time.monotonic()
+            if asked() or (duration_s is not None and now - self._began >= duration_s):
+                self._tell("draining")
+                self._drain(query)
+                break
+            if now - self._looked_at >= every_s:
+                self._look(query, now)
+        self._look(query, time.monotonic())
+        self._tell("stopped", message=f"{self._total:,} rows in all")
+
+    def _ended(self, query: StreamingQuery) -> bool:
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            return bool(query.awaitTermination(LOOK_S))  # type: ignore[arg-type]  # it takes fractions, and says it does
+        except StreamingQueryException as error:
+            what = cause_of(str(error))
+            self._tell("failed", message=what)
+            raise HoldfastError("QUERY_FAILED", what, "Spark's log says more: give --spark-log FILE.") from error
+
+    def _drain(self, query: StreamingQuery) -> None:
+        """Hand over, then stop. A query that can't be asked (it is just ending) is stopped as it is."""
+        from holdfast.spark import drain
+
+        try:
+            drain(query, timeout_s=DRAIN_S)
+        except HoldfastError as error:
+            self._tell("progress", message=f"no drain: {error.what}")
+            query.stop()
+
+    def _look(self, query: StreamingQuery, now: float) -> None:
+        from holdfast.spark import report
+
+        batches = count_batches(query.recentProgress, self._seen)
+        self._seen = batches.last_id
+        self._total += batches.rows
+        try:
+            found = report(query) if query.isActive and batches.last_id >= 0 else []
+        except HoldfastError:
+            found = []  # between its end and ours, or before its beginning
+        if found:
+            self._membership = membership(found[0])
+        elif not query.isActive:
+            self._membership = Membership(
+                member=self._membership.member,
+                generation=self._membership.generation,
+                rebalances=self._membership.rebalances,
+            )
+        seconds, self._looked_at = now - self._looked_at, now
+        self._tell("progress", batches=batches, seconds=seconds)
+
+    def _tell(self, event: str, *, batches: Batches | None = None, seconds: float = 0.0, message: str = "") -> None:
+        self._say(
+            Report(
+                at_s=time.monotonic() - self._began,
+                name=self._pipeline.name or "holdfast",
+                event=event,
+                membership=self._membership,
+                batches=batches or Batches(),
+                seconds=seconds,
+                total_rows=self._total,
+                message=message,
+            )
+        )
+
+
+def cause_of(text: str) -> str:
+    """The line of a failed query's long story that says what happened: the last Python error, or the first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "Error:" in line or "Exception:" in line]
+    return (errors[-1] if errors else lines[0] if lines else "the query failed")[:500]

@@ -1,0 +1,233 @@
+"""The scene of `make run`: a broker, a producer of orders, and PySpark queries that share one group and one sink.
+
+Two queries work; a third joins, one drains, one is killed with kill -9; the last one finishes. Everything is our own
+commands in processes of their own, as a user would start them. What happened is then read from the sink's ledger alone.
+The scene goes on by what the processes report and not by the clock, so a slow machine only makes it longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files import positions
+from holdfast.spark.pipeline import orders_job
+from holdfast.spark.pipeline.processes import Command
+from holdfast.spark.pipeline.verdict import Balance, Effect, Event, balance, effect, read_commits, read_offsets
+
+TOPIC, GROUP = "orders", "billing"
+START_S = 240.0
+"""Spark takes 5–10 s to start on a quiet machine; on one that compiles something else as well, minutes."""
+SETTLE_S = 120.0
+SESSION_MS = 10_000
+"""Session timeout of the scene's members: what a kill costs where no watchdog can speak for the dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneOptions:
+    """How large the scene is."""
+
+    folder: Path
+    partitions: int = 6
+    rate: int = 200
+    trigger: str = "200ms"
+    watch_s: float = 6.0
+    """How long things are watched before and after each event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneResult:
+    """What the scene showed."""
+
+    effects: tuple[Effect, ...]
+    steady_pause_s: float
+    balance: Balance
+    seconds: float
+
+    @property
+    def clean(self) -> bool:
+        return not self.balance.lost and not self.balance.doubled
+
+
+@dataclass(slots=True)
+class Scene:
+    """One play."""
+
+    options: SceneOptions
+    say: Callable[[str], None]
+    began: float = field(default_factory=time.monotonic)
+    members: dict[str, Command] = field(default_factory=dict)
+    bootstrap: str = ""
+    events: list[Event] = field(default_factory=list)
+    _commands: list[Command] = field(default_factory=list)
+
+    def play(self) -> SceneResult:
+        try:
+            return self._play()
+        finally:
+            for command in reversed(self._commands):
+                if command.process.poll() is None:
+                    command.kill()
+
+    def _play(self) -> SceneResult:
+        producer = self._set_up()
+        quiet = self._event("a and b share the topic", lambda: None)
+        self._event("c joins", lambda: self._add("c"))
+        self._event("a drains and leaves", self._drain_a)
+        self._event("b is killed (kill -9)", self._kill_b)
+        self._tell("the producer stops; the rest is worked off")
+        code = producer.stop()
+        told = producer.last()
+        if code or told is None or told["failed"]:
+            raise HoldfastError(
+                "SCENE_FAILED", f"The producer ended with {code}: {told}.", f"Its log is {producer.log}."
+            )
+        ends = self._ends()
+        self._work_off(ends)
+        self.members.pop("c").stop()
+        commits = read_commits(self._sink)
+        effects = [effect(event, commits) for event in self.events]
+        stored = {partition.partition: range(end) for partition, end in ends.items()}
+        return SceneResult(
+            effects=tuple(effects[1:]),
+            steady_pause_s=effect(quiet, commits).unmoved_pause_s or 0.0,
+            balance=balance(stored, read_offsets(self._sink, TOPIC)),
+            seconds=time.monotonic() - self.began,
+        )
+
+    # -- setting up
+
+    @property
+    def _sink(self) -> str:
+        return str(self.options.folder / "sink")
+
+    def _set_up(self) -> Command:
+        self._tell("starting the embedded broker")
+        data = str(self.options.folder / "broker")
+        broker = self._command(
+            "broker", ["broker", "--listen", "127.0.0.1:0", "--data", data, "--rebalance-delay-ms", "0"]
+        )
+        broker.wait("it was ready", lambda: bool(broker.lines), START_S)
+        self.bootstrap = str(broker.lines[0]["bootstrap"])
+        where = ["--bootstrap-server", self.bootstrap]
+        topic = self._command(
+            "topic", ["topics", "create", TOPIC, "--partitions", str(self.options.partitions), *where]
+        )
+        if topic.process.wait(START_S):
+            raise HoldfastError("SCENE_FAILED", "The topic could not be created.", f"See {topic.log}.")
+        self._tell(f"a producer sends {self.options.rate} orders a second to {self.options.partitions} partitions")
+        producer = self._command(
+            "producer", ["produce", TOPIC, "--rate", str(self.options.rate), "--keys", "500", *where]
+        )
+        self._tell("two PySpark queries start as members of one group (Spark takes its seconds)")
+        for name in ("a", "b"):
+            self._start(name)
+        for name in ("a", "b"):
+            self._await_started(name)
+        self._settle()
+        return producer
+
+    def _start(self, name: str) -> None:
+        args = ["pipeline", "run", orders_job.__file__, "--name", name, "--subscribe", TOPIC, "--group", GROUP]
+        args += ["--sink", self._sink, "--checkpoint", str(self.options.folder / f"checkpoint-{name}")]
+        args += ["--master", "local[1]", "--trigger", self.options.trigger, "--every", "0.5"]
+        args += ["--bootstrap-server", self.bootstrap, "--spark-log", str(self.options.folder / f"{name}-spark.log")]
+        args += ["--trace", str(self.options.folder / f"{name}-trace.jsonl")]
+        source = {"startingOffsets": "earliest", "kafka.session.timeout.ms": str(SESSION_MS)}
+        for key, value in source.items():
+            args += ["--source-option", f"{key}={value}"]
+        for key, value in {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "512m"}.items():
+            args += ["--conf", f"{key}={value}"]
+        self.members[name] = self._command(name, args)
+
+    def _await_started(self, name: str) -> None:
+        member = self.members[name]
+        member.wait("its query started", lambda: member.last("started") is not None, START_S)
+
+    def _command(self, name: str, args: list[str]) -> Command:
+        command = Command(name, args, log=self.options.folder / f"{name}.log")
+        self._commands.append(command)
+        return command
+
+    # -- what happens
+
+    def _event(self, what: str, happen: Callable[[], float | None]) -> Event:
+        """Let it happen, wait until the members share all partitions again, and watch for a while."""
+        self._tell(what)
+        began = happen() or time.time()
+        self._settle()
+        self._watch(self.options.watch_s)
+        event = Event(what=what, began_s=began, ended_s=time.time())
+        self.events.append(event)
+        return event
+
+    def _add(self, name: str) -> float:
+        self._start(name)
+        self._await_started(name)
+        return time.time()
+
+    def _drain_a(self) -> float:
+        began = time.time()
+        if code := self.members.pop("a").stop():
+            raise HoldfastError("SCENE_FAILED", f"a ended with {code}.", f"See {self.options.folder / 'a.log'}.")
+        return began
+
+    def _kill_b(self) -> float:
+        began = time.time()
+        self.members.pop("b").kill()
+        return began
+
+    def _settle(self) -> None:
+        """Until every partition is owned by one living member and every member owns some."""
+        for member in list(self.members.values()):
+            member.wait("the group had settled", self._shared, SETTLE_S)
+
+    def _shared(self) -> bool:
+        owned = [self._owned(member) for member in self.members.values()]
+        flat = [number for numbers in owned for number in numbers]
+        return all(owned) and sorted(flat) == list(range(self.options.partitions))
+
+    @staticmethod
+    def _owned(member: Command) -> list[int]:
+        line = member.last("progress")
+        return [] if line is None else list(line["owned"].get(TOPIC, []))
+
+    def _watch(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(min(2.0, max(0.0, until - time.monotonic())))
+            self._show()
+
+    def _show(self) -> None:
+        parts = []
+        for name, member in sorted(self.members.items()):
+            line: Mapping[str, Any] = member.last("progress") or {}
+            owned = ",".join(map(str, self._owned(member))) or "-"
+            parts.append(f"{name} owns {owned}, {line.get('rows_per_s', 0.0):,.0f} rows/s, lag {line.get('lag')}")
+        self._tell("  " + " · ".join(parts))
+
+    def _work_off(self, ends: Mapping[TopicPartition, int]) -> None:
+        (member,) = self.members.values()
+        wanted = {partition: end for partition, end in ends.items() if end}
+        member.wait("everything was in the sink", lambda: positions(self._sink) == wanted, SETTLE_S)
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        from holdfast.net.admin import LATEST, Admin
+        from holdfast.net.cluster import Cluster
+        from holdfast.net.config import client_config
+
+        async def ask() -> dict[TopicPartition, int]:
+            async with Cluster(client_config({"bootstrap.servers": self.bootstrap})) as cluster:
+                wanted = {TopicPartition(TOPIC, number): LATEST for number in range(self.options.partitions)}
+                found = await Admin(cluster).list_offsets(wanted)
+                return {partition: at.offset for partition, at in found.items()}
+
+        return asyncio.run(ask())
+
+    def _tell(self, text: str) -> None:
+        self.say(f"{time.monotonic() - self.began:6.1f} s  {text}")
