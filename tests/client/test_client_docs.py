@@ -1,0 +1,65 @@
+"""docs/consumer.md is whole: every key, metric, stage and pitfall that the code knows is on the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.preflight import STAGES
+from holdfast.client.config import OTHER_HOLDFAST_KEYS, OURS, SWITCHES, parse
+from holdfast.client.metrics import GroupMetrics
+from holdfast.client.rack import Places, places
+from holdfast.model import HoldfastError
+
+PAGE = (Path(__file__).parents[2] / "docs" / "consumer.md").read_text()
+
+
+@pytest.mark.parametrize("key", sorted({*OURS, *SWITCHES, *OTHER_HOLDFAST_KEYS}))
+def test_every_key_of_ours_is_on_the_page(key: str) -> None:
+    assert f"`{key}`" in PAGE
+
+
+@pytest.mark.parametrize("metric", sorted(GroupMetrics(0.0).snapshot(1.0, assigned=0, heard_at=0.0, lag_max=0)))
+def test_every_metric_is_on_the_page(metric: str) -> None:
+    assert f"`{metric}`" in PAGE
+
+
+def test_every_stage_of_a_migration_is_on_the_page() -> None:
+    assert [stage for stage in STAGES if f"`{stage}`" not in PAGE] == []
+
+
+def test_every_variable_that_auto_reads_is_on_the_page() -> None:
+    """Each one named on the page changes whom `auto` asks."""
+    values = {
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "GCE_METADATA_HOST": "127.0.0.1:1",
+        "HOLDFAST_AZURE_METADATA_ENDPOINT": "http://127.0.0.1:1",
+        "HOLDFAST_POD_LABELS": "/elsewhere",
+        "HOLDFAST_KUBERNETES_API": "http://127.0.0.1:1",
+        "HOLDFAST_SERVICE_ACCOUNT": "/elsewhere",
+        "NODE_NAME": "node-7",
+    }
+    for name, value in values.items():
+        assert name in PAGE
+        assert places({name: value}) != Places()
+
+
+def test_the_defaults_on_the_page_are_the_defaults() -> None:
+    parsed = parse({"group.id": "g", "bootstrap.servers": "h:1"}, {})
+    rows = dict(line.split("|")[1:3] for line in PAGE.splitlines() if line.startswith("| `"))
+    shown = {key.strip().strip("`"): value.strip().strip("`") for key, value in rows.items()}
+    assert int(shown["session.timeout.ms"]) == parsed.session_timeout_ms
+    assert int(shown["heartbeat.interval.ms"]) == parsed.heartbeat_interval_ms
+    assert int(shown["max.poll.interval.ms"]) == parsed.max_poll_interval_ms
+    assert int(shown["max.poll.records"]) == parsed.max_poll_records
+    assert int(shown["auto.commit.interval.ms"]) == parsed.auto_commit_interval_ms
+    assert shown["auto.offset.reset"] == parsed.auto_offset_reset
+    assert int(shown["fetch.wait.max.ms"]) == parsed.librdkafka()["fetch.wait.max.ms"]
+    assert shown["partition.assignment.strategy"] == parsed.assignors[0].name
+
+
+def test_a_key_of_holdfasts_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(HoldfastError, match=r"holdfast\.watchdog"):
+        parse({"group.id": "g", "bootstrap.servers": "h:1", "holdfast.wachdog": True}, {})
