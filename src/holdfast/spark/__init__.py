@@ -14,16 +14,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.spark.driving import drain, report
+from holdfast.spark.exactly_once import exactly_once
 from holdfast.spark.session import SETTINGS, Setting, configure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "Setting", "configure", "drain", "register", "report"]
+__all__ = ["SETTINGS", "Setting", "configure", "drain", "exactly_once", "register", "report"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("holdfast")` known to this session."""
+    """Make `format("holdfast")` and `format("holdfast-files")` known to this session."""
+    from holdfast.spark.files.source import FilesSource
     from holdfast.spark.source import HoldfastSource
 
     spark.dataSource.register(HoldfastSource)
+    spark.dataSource.register(FilesSource)

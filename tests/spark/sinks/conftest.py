@@ -19,7 +19,6 @@ def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     from holdfast.spark import register
-    from holdfast.spark.files.source import FilesSource
 
     session = (
         SparkSession.builder.master("local[2]")
@@ -32,6 +31,5 @@ def spark() -> Iterator[SparkSession]:
     )
     session.sparkContext.setLogLevel("ERROR")
     register(session)
-    session.dataSource.register(FilesSource)
     yield session
     session.stop()

@@ -95,7 +95,6 @@ class Run:
         from pyspark.sql import SparkSession
 
         from holdfast.spark import configure, register
-        from holdfast.spark.files.source import FilesSource
 
         pipeline = self._pipeline
         settings = Path(self._folder.name) / "log4j2.properties"
@@ -114,7 +113,6 @@ class Run:
             builder = builder.config(key, value)
         spark: SparkSession = builder.getOrCreate()
         register(spark)
-        spark.dataSource.register(FilesSource)
         return spark
 
     def _start(self) -> StreamingQuery:

@@ -1,0 +1,67 @@
+"""`holdfast pipeline` on a file sink, without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from holdfast.cli.main import main
+from holdfast.spark.files.columns import Columns
+from holdfast.spark.files.committing import commit_files
+from holdfast.spark.files.sink import open_sink
+from holdfast.spark.files.store import LocalStore
+from holdfast.spark.files.writing import write_rows
+
+
+def call(*args: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["pipeline", *args])
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> str:
+    store = LocalStore(tmp_path / "sink")
+    open_sink(store, Columns())
+    for start in range(0, 30, 10):
+        batch = pa.record_batch(
+            {
+                "topic": pa.array(["orders"] * 10),
+                "partition": pa.array([0] * 10, pa.int32()),
+                "offset": pa.array(range(start, start + 10), pa.int64()),
+            }
+        )
+        written = write_rows(store, [batch], columns=Columns(), schema_id="s")
+        commit_files(store, written, columns=Columns())
+    return str(tmp_path / "sink")
+
+
+def test_a_sink_is_shown_compacted_and_cleaned(sink: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("show", sink, "-o", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["next_offset"], told["rows"], told["files"], told["entries"]) == (30, 30, 3, 3)
+    assert call("compact", sink) == 0
+    assert "FILES-BEFORE" in capsys.readouterr().out
+    assert call("clean", sink, "--older-than", "24h", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["data_files"] == 0
+    assert call("clean", sink, "--older-than", "0s", "--dry-run", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["data_files"] == 3
+    assert call("clean", sink, "--older-than", "0s", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["entries"] == 3
+    assert call("files", sink) == 0
+    (file,) = capsys.readouterr().out.splitlines()
+    assert Path(file).exists()
+    assert call("compact", sink) == 0
+    assert capsys.readouterr().out == "nothing to do\n"
+
+
+def test_wrong_use_is_told_in_one_line(tmp_path: Path, sink: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("show", str(tmp_path / "nothing")) == 1
+    assert "NOT_A_SINK" in capsys.readouterr().err
+    assert call("clean", sink, "--older-than", "soon") == 2
+    assert "TIME_INVALID" in capsys.readouterr().err
+    assert call("run", "job.py", "--group", "g", "--bootstrap-server", "localhost:1") == 1
+    assert "PIPELINE_INCOMPLETE" in capsys.readouterr().err
