@@ -18,6 +18,7 @@ from holdfast.group.user_data import MemberNote, append_note
 from holdfast.model import HoldfastError, RebalanceProtocol, Subscription, TopicPartition
 from holdfast.net.admin_groups import DescribedGroup, DescribedMember
 from holdfast.testing import Broker
+from holdfast.wire.api import Api
 
 RANGE, BOTH, COOPERATIVE = ("range",), ("cooperative-sticky", "range"), ("cooperative-sticky",)
 Lists = tuple[str, ...] | None
@@ -250,7 +251,8 @@ def live(broker: Broker, topic: str) -> Iterator[tuple[str, str, list[Worker], l
 def test_two_bounces_up_and_two_down_lose_no_record(
     broker: Broker, live: tuple[str, str, list[Worker], list[tuple[int, int]]]
 ) -> None:
-    """A live group of librdkafka members on range becomes one of cooperative holdfast members, and goes back."""
+    """edge A21 franz-go 686: a live group of librdkafka members on range becomes one of cooperative holdfast members,
+    and goes back, while records come in."""
     name, topic, workers, seen = live
 
     def shared() -> bool:
@@ -299,3 +301,31 @@ def test_whoever_skips_the_first_bounce_is_refused_and_told_so(
     assert f"holdfast preflight {name} --to cooperative-sticky" in error.str()
     workers[1].error = None
     assert len(workers[0].owned) == 6, "and nobody was disturbed"
+
+
+def test_an_eager_member_joins_after_its_commit_whatever_the_last_leader_said() -> None:
+    """edge B36 Symptom: on the way back to range every member did a dozen records again. Cause: under
+    cooperative-sticky the leader says that handed-over positions reach everybody, so nobody waits for the commit before
+    a revoke; the next round was planned by range, which hands nothing on, and the next owners read offsets of before.
+    Invariant: whoever revokes before it joins can't know who plans the round, and joins when its commit is through."""
+    with Broker() as broker:
+        broker.topics.create("orders", 6)
+        seen: list[tuple[int, int]] = []
+        workers = [Worker(broker, "late", "orders", seen) for _ in range(3)]
+        producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+        for number in range(60):
+            producer.produce("orders", b"x", partition=number % 6)
+        assert producer.flush(30) == 0
+        for worker in workers[:2]:
+            worker.start("cooperative-sticky,range")
+        until(lambda: all(worker.owned for worker in workers[:2]) and len(seen) >= 60, workers[:2])
+        broker.faults.delay(Api.OFFSET_COMMIT, ms=300)
+        workers[2].start("range", ck.Consumer)
+        until(lambda: all(worker.owned for worker in workers), workers)
+        until(lambda: broker.group("late").protocol == "range", workers)
+        deadline = time.monotonic() + 0.5
+        until(lambda: time.monotonic() > deadline, workers)
+        broker.faults.clear()
+        for worker in workers:
+            worker.stop()
+        assert [one for one, times in Counter(seen).items() if times > 1] == []

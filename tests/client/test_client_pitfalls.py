@@ -196,6 +196,29 @@ def test_a_group_of_three_with_range_hears_of_it(broker: Broker) -> None:
             member.close()
 
 
+# -- a cooperative member in an eager group
+
+
+def test_a_leader_on_range_notices_a_member_that_joined_with_partitions_in_hand(pitfalls: Pitfalls) -> None:
+    """KIP-429's silent danger: an eager plan takes what everybody holds for free, and nothing fails."""
+    cluster = ClusterView({"orders": TopicView(2)})
+    held = Subscription(topics=("orders",), owned=frozenset({ORDERS, TopicPartition("orders", 1)}), generation=1)
+    joined = [
+        JoinedMember(member_id="keeper", metadata=encode_subscription(held)),
+        JoinedMember(member_id="other", metadata=encode_subscription(Subscription(topics=("orders",)))),
+    ]
+    pitfalls.planned(leader.plan(by_name("range"), cluster, joined, generation=2, leader="other", token="t"))
+    with pytest.warns(PitfallWarning, match="keeper joined with partitions in hand, which range gives to others"):
+        pitfalls.tell(1.0)
+    cooperative = Pitfalls(config.parse(settings(), {}), lambda _: None, name="c0")
+    cooperative.planned(
+        leader.plan(by_name("cooperative-sticky"), cluster, joined, generation=2, leader="other", token="t")
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cooperative.tell(1.0)
+
+
 # -- a static id that hides the dead
 
 

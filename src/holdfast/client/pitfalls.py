@@ -106,10 +106,12 @@ class Pitfalls:
 
     def planned(self, plan: LeaderPlan) -> None:
         """We led this round."""
-        if plan.round.strategy == "range" and "range-skew" not in self._told:
-            text = lopsided(plan)
-            if text is not None:
-                self._found.append(("range-skew", text))
+        if plan.round.strategy not in ("range", "roundrobin"):  # sticky's claims are memories, cooperative's are kept
+            return
+        if "range-skew" not in self._told and (text := lopsided(plan)) is not None:
+            self._found.append(("range-skew", text))
+        if "eager-claims" not in self._told and (text := taken_in_hand(plan)) is not None:
+            self._found.append(("eager-claims", text))
 
     def _warn(self, kind: str, text: str, now: float) -> None:
         if kind in self._told:
@@ -134,6 +136,8 @@ def lopsided(plan: LeaderPlan) -> str | None:
 
     It deals every topic anew from the first member on, so what does not divide piles up on the same ones.
     """
+    if plan.round.strategy != "range":
+        return None
     loads = {member: len(partitions) for member, partitions in plan.round.assignment.items()}
     topics = len(plan.round.columns.topics)
     most, least = max(loads.values(), default=0), min(loads.values(), default=0)
@@ -147,6 +151,22 @@ def lopsided(plan: LeaderPlan) -> str | None:
         f"range gives {heaviest} {most} of {sum(loads.values())} partitions over {topics} topics, and somebody "
         f"{least}, where {fair} each would be fair: it deals every topic anew from the first member on. Move the group "
         "to cooperative-sticky: `holdfast preflight GROUP --to cooperative-sticky` tells how."
+    )
+
+
+def taken_in_hand(plan: LeaderPlan) -> str | None:
+    """Whose partitions an eager plan gives away although they hold on to them: KIP-429's silent danger.
+
+    Eager members revoke before they join and claim nothing. Whoever claims speaks the cooperative protocol, and will go
+    on processing until it hears of the round's result, while the new owner has begun.
+    """
+    holders = sorted({handover.source for handover in plan.round.moved.values() if handover.source is not None})
+    if not holders:
+        return None
+    return (
+        f"{', '.join(holders[:5])} joined with partitions in hand, which {plan.round.strategy} gives to others: for a "
+        "moment two members process them. It speaks the cooperative protocol in an eager group: stop it, and go "
+        "through the first bounce of a migration, in which every member lists both assignors."
     )
 
 
