@@ -43,8 +43,10 @@ BENCHMARKS: Mapping[str, Lazy] = {
     "broker": Lazy(
         "holdfast.bench.broker", "The embedded broker beside a real Kafka: speed, start-up, memory, groups."
     ),
+    "deploy": Lazy("holdfast.bench.deploy", "Redeploys of PySpark applications, beside Spark's own Kafka source."),
     "handover": Lazy("holdfast.bench.handover", "Silences when members come and go, beside Java and librdkafka."),
     "assign": Lazy("holdfast.bench.assign", "Planning at scale, beside Java's CooperativeStickyAssignor."),
+    "consume": Lazy("holdfast.bench.consume", "Records a second and memory, beside confluent-kafka's consumer."),
 }
 
 

@@ -1,0 +1,239 @@
+"""`holdfast bench consume`: records a second and memory, beside confluent-kafka's consumer on the same broker.
+
+One real Kafka, one topic of 100-byte records in lz4. Five readers, each in a process of its own, take turns reading it
+from its beginning: `consume_arrow()`; `consume(10000)` of ours and of confluent-kafka's, with default queue settings
+and with tuned ones. Every figure is the median of its repetitions, and a ratio compares medians of the same run. The
+load of the machine is told with the figures: above the number of cores they say little.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from holdfast.testing.kafka import RealKafka
+
+PARTITIONS = 6
+RECORD_BYTES = 100
+LIMIT_S = 240.0
+"""For one reader; it gives up by itself before."""
+
+Say = Callable[[str], None]
+Run = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One way to read, and how much of the topic it reads: who is slow reads less."""
+
+    name: str
+    kind: str
+    tuned: bool
+    part: float = 1.0
+
+
+READERS = (
+    Reader("consume_arrow", "arrow", False),
+    Reader("confluent, default", "confluent", False, 0.5),
+    Reader("holdfast, default", "holdfast", False, 0.5),
+    Reader("confluent, tuned", "confluent", True),
+    Reader("holdfast, tuned", "holdfast", True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What of ours is compared with what of theirs, and how many times better (or at most how much larger) it is."""
+
+    title: str
+    ours: str
+    theirs: str
+    figure: str = "records_s"
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def reached(self, ratio: float) -> bool:
+        return (self.at_least is None or ratio >= self.at_least) and (self.at_most is None or ratio <= self.at_most)
+
+    @property
+    def text(self) -> str:
+        return f"≥ {self.at_least:g}" if self.at_least is not None else f"≤ {self.at_most:g}"
+
+
+GOALS = (
+    Goal(title="consume_arrow, default queues", ours="consume_arrow", theirs="confluent, default", at_least=5.0),
+    Goal(title="consume_arrow, tuned queues", ours="consume_arrow", theirs="confluent, tuned", at_least=2.5),
+    Goal(title="consume, default queues", ours="holdfast, default", theirs="confluent, default", at_least=0.97),
+    Goal(title="consume, tuned queues", ours="holdfast, tuned", theirs="confluent, tuned", at_least=0.97),
+    Goal(
+        title="memory of consume, default queues",
+        ours="holdfast, default",
+        theirs="confluent, default",
+        figure="peak_mb",
+        at_most=1.2,
+    ),
+    Goal(
+        title="memory of consume, tuned queues",
+        ours="holdfast, tuned",
+        theirs="confluent, tuned",
+        figure="peak_mb",
+        at_most=1.2,
+    ),
+)
+
+
+def run(*, records: int, repetitions: int, say: Say = lambda _text: None) -> dict[str, Any]:
+    """Fill a topic, and let everybody read it in turn."""
+    from holdfast.testing.kafka import RealKafka
+
+    load = [os.getloadavg()[0]]
+    with RealKafka(benchmark=True) as kafka:
+        kafka.create_topic("records", partitions=PARTITIONS)
+        say(f"{records:,} records of {RECORD_BYTES} bytes")
+        produce(kafka, records)
+        runs = measure(kafka.bootstrap, records, repetitions, say)
+    load.append(os.getloadavg()[0])
+    return {
+        "records": records,
+        "repetitions": repetitions,
+        "cores": os.cpu_count(),
+        "load": [round(value, 2) for value in load],
+        "readers": [_reader_row(reader, runs[reader.name]) for reader in READERS],
+        "goals": [_goal_row(goal, runs) for goal in GOALS],
+    }
+
+
+def produce(kafka: RealKafka, records: int) -> None:
+    """Orders as JSON, padded to their size: lz4 packs them about three to one."""
+    from confluent_kafka import Producer
+
+    failed: list[str] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 2_000_000,
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _message: failed.append(str(error)),
+            "log_level": 2,
+        }
+    )
+    batch = [{"value": value} for value in orders(10_000)]
+    for number, sent in enumerate(range(0, records, len(batch))):
+        wanted = batch[: records - sent]
+        if producer.produce_batch("records", wanted, partition=number % PARTITIONS) != len(wanted):
+            raise RuntimeError("librdkafka's queue is full")
+        while len(producer) > 200_000:
+            producer.poll(0.01)
+    if producer.flush(LIMIT_S) or failed:
+        raise RuntimeError(f"records were not acknowledged: {failed[:1]}")
+
+
+def orders(count: int) -> list[bytes]:
+    """The same ones every time."""
+    chance = random.Random(1)
+    return [
+        json.dumps(
+            {
+                "order": number,
+                "key": f"customer-{chance.randrange(1_000)}",
+                "amount": round(chance.uniform(1, 999), 2),
+                "time": f"2026-01-01T12:{chance.randrange(60):02}:{chance.uniform(0, 60):06.3f}Z",
+            }
+        )
+        .encode()
+        .ljust(RECORD_BYTES)[:RECORD_BYTES]
+        for number in range(count)
+    ]
+
+
+def measure(bootstrap: str, records: int, repetitions: int, say: Say) -> dict[str, list[Run]]:
+    """Everybody once, then everybody again: what disturbs the machine disturbs all."""
+    runs: dict[str, list[Run]] = {reader.name: [] for reader in READERS}
+    for number in range(1, repetitions + 1):
+        for reader in READERS:
+            given = {"kind": reader.kind, "tuned": reader.tuned, "records": int(records * reader.part)}
+            found = _client({**given, "bootstrap": bootstrap, "topic": "records"})
+            runs[reader.name].append(found)
+            say(f"{number}: {reader.name} {found['records_s']:,.0f} records/s, {found['peak_mb']:.0f} MB")
+    return runs
+
+
+def _client(given: dict[str, Any]) -> Run:
+    command = [sys.executable, "-m", "holdfast.bench.consume_client", json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    if done.returncode != 0:
+        raise RuntimeError(f"{given['kind']} failed:\n{done.stderr}")
+    found: Run = json.loads(done.stdout)
+    return found
+
+
+def _median(runs: list[Run], figure: str) -> float:
+    return statistics.median(one[figure] for one in runs)
+
+
+def _reader_row(reader: Reader, runs: list[Run]) -> dict[str, Any]:
+    return {
+        "reader": reader.name,
+        "records_s": _median(runs, "records_s"),
+        "peak_mb": _median(runs, "peak_mb"),
+        "records_s_runs": [one["records_s"] for one in runs],
+        "peak_mb_runs": [one["peak_mb"] for one in runs],
+    }
+
+
+def _goal_row(goal: Goal, runs: dict[str, list[Run]]) -> dict[str, Any]:
+    ratio = _median(runs[goal.ours], goal.figure) / _median(runs[goal.theirs], goal.figure)
+    return {"title": goal.title, "ratio": ratio, "goal": goal.text, "reached": goal.reached(ratio)}
+
+
+def consume(
+    records: Annotated[int, typer.Option(help="How many records the topic has.", min=100_000)] = 3_000_000,
+    repetitions: Annotated[int, typer.Option(help="How often everybody reads it.", min=1)] = 5,
+    output: Annotated[str, typer.Option("-o", "--output", help="table or json.")] = "table",
+) -> None:
+    """Reading beside confluent-kafka: records a second and memory. Exit code 1: a goal is missed."""
+    if output not in ("table", "json"):
+        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    result = run(records=records, repetitions=repetitions, say=lambda text: typer.echo(text, err=True))
+    if output == "json":
+        print(json.dumps(result))
+    else:
+        show(result)
+    if not all(row["reached"] for row in result["goals"]):
+        raise typer.Exit(1)
+
+
+def show(result: dict[str, Any]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=100)
+    readers = Table(box=box.SIMPLE_HEAD)
+    for title in ("READER", "RECORDS/S", "SLOWEST", "FASTEST", "PEAK MB"):
+        readers.add_column(title, justify="left" if title == "READER" else "right")
+    for row in result["readers"]:
+        runs = row["records_s_runs"]
+        figures = (f"{value:,.0f}" for value in (row["records_s"], min(runs), max(runs), row["peak_mb"]))
+        readers.add_row(row["reader"], *figures)
+    console.print(readers)
+    goals = Table(box=box.SIMPLE_HEAD)
+    for title in ("BESIDE CONFLUENT-KAFKA", "RATIO", "GOAL", ""):
+        goals.add_column(title, justify="right" if title in ("RATIO", "GOAL") else "left")
+    for row in result["goals"]:
+        goals.add_row(row["title"], f"{row['ratio']:.2f}×", row["goal"], "reached" if row["reached"] else "MISSED")
+    console.print(goals)
+    begin, end = result["load"]
+    console.print(f"Load of the machine on {result['cores']} cores: {begin:.1f} to {end:.1f}.")

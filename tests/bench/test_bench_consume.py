@@ -1,0 +1,67 @@
+"""`holdfast bench consume`: it runs, and its table says what the figures say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.bench import consume as bench
+from holdfast.cli.main import build
+
+Figures = dict[str, tuple[float, float]]
+
+GOOD: Figures = {
+    "consume_arrow": (3_000_000, 210),
+    "confluent, default": (200_000, 120),
+    "holdfast, default": (198_000, 130),
+    "confluent, tuned": (700_000, 600),
+    "holdfast, tuned": (710_000, 610),
+}
+
+
+def result_of(figures: Figures) -> dict[str, object]:
+    runs = {name: [{"records_s": speed, "peak_mb": peak}] for name, (speed, peak) in figures.items()}
+    return {
+        "cores": 2,
+        "load": [0.5, 1.5],
+        "readers": [bench._reader_row(reader, runs[reader.name]) for reader in bench.READERS],
+        "goals": [bench._goal_row(goal, runs) for goal in bench.GOALS],
+    }
+
+
+def test_the_table_tells_ratio_goal_and_whether_it_was_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    bench.show(result_of(GOOD))
+    shown = capsys.readouterr().out
+    assert "MISSED" not in shown
+    assert shown.count("reached") == len(bench.GOALS)
+    lines = {line.strip().split("  ")[0]: line.split() for line in shown.splitlines() if "×" in line}
+    assert lines["consume_arrow, default queues"][-4:] == ["15.00×", "≥", "5", "reached"]
+    assert lines["consume_arrow, tuned queues"][-4:] == ["4.29×", "≥", "2.5", "reached"]
+    assert lines["memory of consume, default queues"][-4:] == ["1.08×", "≤", "1.2", "reached"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "speed", "peak", "missed"),
+    [
+        ("consume_arrow", 999_999, 210, ["consume_arrow, default queues", "consume_arrow, tuned queues"]),
+        ("holdfast, default", 190_000, 130, ["consume, default queues"]),
+        ("holdfast, tuned", 710_000, 721, ["memory of consume, tuned queues"]),
+    ],
+)
+def test_a_goal_that_is_missed_is_named(reader: str, speed: float, peak: float, missed: list[str]) -> None:
+    result = result_of({**GOOD, reader: (speed, peak)})
+    goals = result["goals"]
+    assert isinstance(goals, list)
+    assert [row["title"] for row in goals if not row["reached"]] == missed
+
+
+@pytest.mark.kafka
+def test_the_bench_reads_every_record_with_every_reader() -> None:
+    args = ["bench", "consume", "--records", "100000", "--repetitions", "1", "-o", "json"]
+    done = CliRunner().invoke(build(args), args)
+    result = json.loads(done.stdout)
+    assert [row["reader"] for row in result["readers"]] == [reader.name for reader in bench.READERS]
+    assert all(row["records_s"] > 0 and row["peak_mb"] > 0 for row in result["readers"])
+    assert done.exit_code == (0 if all(row["reached"] for row in result["goals"]) else 1)
