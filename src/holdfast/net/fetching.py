@@ -293,14 +293,15 @@ class Fetcher:
 
     def _refused(self, flow: Flow, code: ErrorCode, offset: int, now: float) -> None:
         """With the lock held."""
-        follower, flow.replica = flow.replica is not None, None
+        if flow.replica is not None:  # a follower may be behind, or none any more: only the leader knows
+            flow.replica = None
+            return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            if not follower:  # a follower may be behind: only the leader knows
-                self.flows.reset(flow, OutOfRange(flow.partition, offset))
+            self.flows.reset(flow, OutOfRange(flow.partition, offset))
             return
         flow.ready_at = now + self._settings.backoff_s
         error = BrokerError(code, f"{flow.partition} can't be read.")
-        if code in MOVED and not follower:
+        if code in MOVED:
             self._forgotten.add(flow.partition.topic)
         if code in UNKNOWN:
             self._unknown(flow, error, now)

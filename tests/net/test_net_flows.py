@@ -1,0 +1,151 @@
+"""The shelf between the fetcher and its reader: turns, versions, bounds, errors told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.net.flows import BEGINNING, NOWHERE, Fetched, FetchSettings, Flow, Flows
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class World:
+    """A shelf, and how often it called."""
+
+    def __init__(self, **settings: int) -> None:
+        self.changes = 0
+        self.flows = Flows(FetchSettings(**settings), wake=lambda: None, changed=self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def flow(self, partition: TopicPartition) -> Flow:
+        return self.flows.flows[partition]
+
+    def arrive(self, partition: TopicPartition, *starts: int, size: int = 10) -> None:
+        for start in starts:
+            with self.flows.lock:
+                answer = Fetched(memoryview(bytes(size)), start, start + 5, 5, None)
+                self.flows.arrived(self.flow(partition), answer)
+
+    def read(self, times: int) -> list[tuple[TopicPartition, int]]:
+        found = (self.flows.next_answer() for _ in range(times))
+        return [(one[0].partition, one[1].start) for one in found if one is not None]
+
+    def wanted(self, now: float = 0.0) -> list[TopicPartition]:
+        return sorted(p for p, flow in self.flows.flows.items() if self.flows.wants(flow, now))
+
+
+def world(partitions: Iterable[TopicPartition] = (A, B), **settings: int) -> World:
+    made = World(**settings)
+    made.flows.add(dict.fromkeys(partitions, 0))
+    return made
+
+
+def test_partitions_take_turns_one_answer_each() -> None:
+    shelf = world()
+    shelf.arrive(A, 0, 5, 10)
+    shelf.arrive(B, 0, 5)
+    assert shelf.read(9) == [(A, 0), (B, 0), (A, 5), (B, 5), (A, 10)]
+
+
+def test_what_arrived_moves_the_next_request_and_counts_until_it_is_read() -> None:
+    shelf = world(partition_bytes=20, queued_bytes=100)
+    shelf.arrive(A, 0, 5)
+    assert shelf.flow(A).at == 10
+    assert shelf.flows.room() == 80
+    assert shelf.wanted() == [B], "A has as much as one request would bring"
+    shelf.read(1)
+    assert shelf.flows.room() == 80, "it was handed out, but it is not read yet"
+    shelf.flows.read(A, 10)
+    assert shelf.flows.room() == 90
+    assert shelf.wanted() == [A, B]
+
+
+def test_a_seek_forgets_what_was_fetched_and_what_is_under_way() -> None:
+    shelf = world()
+    shelf.arrive(A, 0)
+    before = shelf.flow(A).version
+    shelf.flow(A).under_way = True
+    shelf.flows.seek(A, 40)
+    assert shelf.flow(A).version != before
+    assert shelf.flow(A).at == 40
+    assert shelf.wanted() == [A, B]
+    assert shelf.read(1) == []
+    assert shelf.flows.queued_bytes == 0
+
+
+def test_a_dropped_partition_is_gone_at_once_and_an_added_one_begins_anew() -> None:
+    shelf = world()
+    shelf.arrive(A, 0)
+    old = shelf.flow(A)
+    shelf.flows.drop([A])
+    assert shelf.read(1) == []
+    assert shelf.flows.queued_bytes == 0
+    shelf.flows.add({A: 7})
+    assert shelf.flow(A) is not old
+    assert shelf.flows.unread_from(A) == 7
+
+
+def test_a_paused_partition_keeps_what_was_fetched_and_what_was_handed_back() -> None:
+    shelf = world()
+    shelf.arrive(A, 0, 5)
+    found = shelf.flows.next_answer()
+    assert found is not None
+    shelf.flows.pause(A, [found[1]])
+    assert shelf.read(1) == []
+    assert A not in shelf.wanted()
+    shelf.flows.resume(A)
+    assert shelf.read(9) == [(A, 0), (A, 5)]
+    assert shelf.flows.queued_bytes == 20
+
+
+def test_what_waits_for_a_paused_partition_does_not_hold_a_whole_answer_in_memory() -> None:
+    shelf = world()
+    shelf.flows.pause(A)
+    shelf.arrive(A, 0)
+    assert isinstance(shelf.flow(A).answers[0].records, bytes)
+
+
+def test_an_error_is_told_once_until_it_is_over() -> None:
+    shelf = world()
+    error = HoldfastError("TOPIC_AUTHORIZATION_FAILED", "no.", "Ask.")
+    for _ in range(3):
+        shelf.flows.fail(shelf.flow(A), error)
+    assert shelf.flows.error() is error
+    assert shelf.flows.error() is None
+    shelf.flow(A).told = ""
+    shelf.flows.fail(shelf.flow(A), error)
+    assert shelf.flows.error() is error
+
+
+def test_without_a_place_to_start_a_partition_stands_still_until_somebody_seeks() -> None:
+    shelf = World(reset=NOWHERE)
+    shelf.flows.add({A: NOWHERE})
+    error = shelf.flows.error()
+    assert error is not None
+    assert error.code == "AUTO_OFFSET_RESET"
+    assert shelf.wanted() == []
+    shelf.flows.seek(A, 3)
+    assert shelf.wanted() == [A]
+
+
+def test_a_reset_begins_a_new_era_since_offsets_may_go_back() -> None:
+    shelf = World(reset=BEGINNING)
+    shelf.flows.add({A: 100})
+    shelf.flows.reset(shelf.flow(A), HoldfastError("OFFSET_OUT_OF_RANGE", "gone.", "Go on."))
+    assert (shelf.flow(A).at, shelf.flow(A).era) == (BEGINNING, 1)
+    assert shelf.flows.error() is None
+
+
+def test_whatever_the_reader_changes_wakes_the_fetcher() -> None:
+    shelf = world()
+    shelf.arrive(A, 0)
+    before = shelf.changes
+    shelf.flows.seek(A, 1)
+    shelf.flows.pause(B)
+    shelf.flows.resume(B)
+    shelf.flows.read(A, 0)
+    shelf.flows.drop([A])
+    assert shelf.changes == before + 4, "a pause alone leaves nothing to fetch"
