@@ -259,3 +259,40 @@ def test_a_coordinator_is_found_in_every_version(version: int) -> None:
         encoded = codec.encode_response(Api.FIND_COORDINATOR, version, 1, answer)[4:]
         read = codec.decode_response(Api.FIND_COORDINATOR, version, encoded).body
         assert coordinators.coordinator_of("g", version, read) == found
+
+
+@pytest.mark.parametrize("version", Api.DESCRIBE_GROUPS.versions)
+@pytest.mark.parametrize("members", [0, 1, 300])
+def test_the_size_of_a_group_is_read_from_its_description_without_reading_the_members(
+    version: int, members: int
+) -> None:
+    described = {
+        "error_code": 0,
+        "error_message": None,
+        "group_id": "g",
+        "group_state": "Stable",
+        "protocol_type": "consumer",
+        "protocol_data": "range",
+        "members": [
+            {
+                "member_id": f"m-{number}",
+                "group_instance_id": None,
+                "client_id": "c",
+                "client_host": "/127.0.0.1",
+                "member_metadata": b"abc",
+                "member_assignment": b"",
+            }
+            for number in range(members)
+        ],
+        "authorized_operations": -2147483648,
+    }
+    body = {"throttle_time_ms": 0, "groups": [described]}
+    frame = codec.encode_response(Api.DESCRIBE_GROUPS, version, 1, body)[4:]
+    assert coordinators.member_count(version, frame) == (ErrorCode.NONE, members)
+
+
+def test_a_description_that_is_cut_off_is_malformed() -> None:
+    frame = codec.encode_response(Api.DESCRIBE_GROUPS, 5, 1, {"throttle_time_ms": 0, "groups": []})[4:]
+    for cut in range(len(frame) + 1):
+        with pytest.raises(HoldfastError):
+            coordinators.member_count(5, frame[:cut])

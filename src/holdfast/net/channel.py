@@ -17,8 +17,6 @@ from holdfast.model import ErrorCode
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
 from holdfast.net.errors import BrokerError, timed_out
-from holdfast.wire.api import Api
-from holdfast.wire.codec import error_code
 
 _NUMBERS = count()
 """Members of one group in one process have connections of their own: one's parked join must not hold up another's."""
@@ -64,13 +62,10 @@ class GroupChannel:
         """How many members the group has. Raises NetError when it can't be learnt."""
         address = await self._cluster.coordinator(self.group)
         connection = await self._cluster.connection(address, self._slot(COMMIT))
-        timeout_s = self._cluster.config.request_timeout_s
-        answer = await connection.request(Api.DESCRIBE_GROUPS, {"groups": [self.group]}, timeout_s=timeout_s)
-        (described,) = answer.groups
-        error = error_code(described.error_code)
+        error, count = await connection.count_members(self.group, timeout_s=self._cluster.config.request_timeout_s)
         if error is not ErrorCode.NONE:
             raise BrokerError(error, f"The group {self.group} can't be described.")
-        return len(described.members)
+        return count
 
     async def warm(self) -> None:
         """Find the coordinator and open both connections ahead of the first request."""

@@ -27,6 +27,7 @@ from holdfast.net.login import log_in, login_failed
 from holdfast.net.security import PLAINTEXT, Security
 from holdfast.wire import codec, fetch, groups
 from holdfast.wire.api import Api, common_version
+from holdfast.wire.coordinators import member_count
 from holdfast.wire.errors import MalformedFrame
 from holdfast.wire.frames import correlation_of
 
@@ -173,6 +174,17 @@ class Connection:
         version = self.version(api)
         body = await self.request(api, groups.body_of(request, version), timeout_s=timeout_s, version=version)
         return groups.answer_of(request, version, body)
+
+    async def count_members(self, group: str, *, timeout_s: float) -> tuple[ErrorCode, int]:
+        """How many members this group has, as its coordinator describes it."""
+        version = self.version(Api.DESCRIBE_GROUPS)
+
+        def encode(correlation_id: int) -> bytes:
+            body = {"groups": [group]}
+            return codec.encode_request(Api.DESCRIBE_GROUPS, version, correlation_id, self._client_id, body)
+
+        frame = await self._timed(Api.DESCRIBE_GROUPS, encode, timeout_s)
+        return self._read(lambda: member_count(version, frame))
 
     async def _timed(self, api: Api, encode: Callable[[int], bytes], timeout_s: float) -> bytes | memoryview:
         try:

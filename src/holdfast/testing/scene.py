@@ -27,8 +27,8 @@ from holdfast.testing.members import MemberLog, MemberOptions, MemberProcess
 from holdfast.testing.producer import SteadyProducer
 from holdfast.testing.verdict import Verdict, judge
 
-WAIT_LIMIT_S = 60.0
-"""A change is through in milliseconds to a session timeout of 6 s; ten times that beside other work is a failure."""
+WAIT_LIMIT_S = 100.0
+"""A change takes milliseconds to a session timeout of 6 s; beside other work, many times that. Then it has failed."""
 
 AUTO_COMMIT = {"enable.auto.commit": "true"}
 """For a holdfast member: then its watchdog commits in its name, and its positions change hands with a round."""
@@ -155,7 +155,7 @@ class GroupScene:
                 raise HoldfastError(
                     "GROUP_NOT_THERE", f"Waited {limit_s:.0f} s for {what}; {owned}.\n{said}", "Read the logs above."
                 )
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     # -- what they wrote down
 

@@ -67,7 +67,7 @@ def judge(
     in_hand = {log.name: max((record.time_ms for record in log.records), default=0.0) for log in logs}
 
     def may_come_again(member: str, partition: int, time_ms: float) -> bool:
-        if member in zombies or (member in spoken_for and time_ms == in_hand[member]):
+        if member in spoken_for and time_ms == in_hand[member]:
             return True
         left_behind = member in killed and member not in spoken_for
         return any(
@@ -76,13 +76,13 @@ def judge(
             if stint.partition == partition and stint.assigned_ms <= time_ms <= stint.ended_ms
         )
 
+    def excused(record: Doubled) -> bool:
+        """All but the last of those who processed it must have had a reason to leave it to the next."""
+        by_others = [(time_ms, member) for time_ms, member in record.times if member not in zombies]
+        return all(may_come_again(member, record.partition, time_ms) for time_ms, member in by_others[:-1])
+
     found = doubled(logs)
-    # All but the last of those who processed a record must have had a reason to leave it to the next.
-    faults = [
-        each
-        for each in found
-        if not all(may_come_again(member, each.partition, time_ms) for time_ms, member in each.times[:-1])
-    ]
+    faults = [record for record in found if not excused(record)]
     aware = [
         stint
         for name, each in held.items()

@@ -1,7 +1,7 @@
-"""FindCoordinator: which broker looks after a group, asked and answered, versions 0 to 6.
+"""FindCoordinator: which broker looks after a group, asked and answered, versions 0 to 6. And how many members it has.
 
 Version notes: 1 a key type and a message · 3 compact · 4 several keys at once (KIP-699) · 5 and 6 for transactions and
-share groups.
+share groups. DescribeGroups: 1 throttling · 5 compact · 6 a message.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.model import ErrorCode
+from holdfast.wire import frames
+from holdfast.wire.api import Api
 from holdfast.wire.codec import RequestFrame, error_code
+from holdfast.wire.cursor import Cursor
 
 Body = dict[str, Any]
 
@@ -75,3 +78,24 @@ def coordinators_body(found: Sequence[Coordinator], version: int) -> Body:
     if version >= 4:
         return {"coordinators": entries}
     return {name: value for name, value in entries[0].items() if name != "key"}
+
+
+def member_count(version: int, frame: bytes | memoryview) -> tuple[ErrorCode, int]:
+    """How many members a DescribeGroups answer about one group describes, without reading any of them.
+
+    A group of a thousand is described in 300 KB; its size stands in the first hundred bytes.
+    """
+    _, at = frames.read_response_header(frame, Api.DESCRIBE_GROUPS, version)
+    cursor = Cursor(
+        frame, at, flexible=Api.DESCRIBE_GROUPS.flexible(version), what=f"DescribeGroups response v{version}"
+    )
+    if version >= 1:
+        cursor.int32()
+    if cursor.count(2) != 1:
+        raise cursor.malformed("not one group, as asked for")
+    error = error_code(cursor.int16())
+    if version >= 6:
+        cursor.nullable_string()
+    for _ in ("group_id", "group_state", "protocol_type", "protocol_data"):
+        cursor.string()
+    return error, cursor.count(10)

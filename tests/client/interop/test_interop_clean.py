@@ -13,7 +13,7 @@ from holdfast.testing.groupcheck import longest_gaps
 from holdfast.testing.members import MemberOptions
 from holdfast.testing.scene import AUTO_COMMIT
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(280)]
 
 HEARTBEAT_MS = 3_000
 """Kafka's default, which a moved partition waits for when a member leaves at a bad moment."""

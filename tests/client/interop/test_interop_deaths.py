@@ -13,7 +13,7 @@ from mixed_groups import GROUNDS, KINDS, ground
 
 from holdfast.testing.scene import AUTO_COMMIT, GroupScene
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(280)]
 
 HANG_S = 9.0
 """Longer than the 6 s after which a member that does not poll is out."""

@@ -14,8 +14,9 @@ import confluent_kafka as ck
 import pytest
 
 from holdfast.assign import by_name
+from holdfast.broker.limits import Limits
 from holdfast.group import member as mb
-from holdfast.group.member.syncing import COORDINATOR_BUDGET_PER_S, HOT_WINDOW_MS
+from holdfast.group.member.syncing import COORDINATOR_BUDGET_PER_S, COUNT_STANDS_MS_PER_MEMBER, HOT_WINDOW_MS
 from holdfast.net.channel import GroupChannel
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
@@ -39,8 +40,8 @@ def foreign_leader(bootstrap: str, topic: str) -> Iterator[None]:
             "heartbeat.interval.ms": 500,
         }
     )
-    consumer.subscribe([topic])
-    done = threading.Event()
+    leads, done = threading.Event(), threading.Event()
+    consumer.subscribe([topic], on_assign=lambda _consumer, _partitions: leads.set())
 
     def poll() -> None:
         while not done.is_set():
@@ -49,10 +50,7 @@ def foreign_leader(bootstrap: str, topic: str) -> Iterator[None]:
     thread = threading.Thread(target=poll)
     thread.start()
     try:
-        deadline = time.monotonic() + SETTLE_LIMIT_S
-        while not consumer.assignment():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert leads.wait(SETTLE_LIMIT_S)
         yield
     finally:
         done.set()
@@ -119,6 +117,7 @@ def test_quick_heartbeats_of_two_hundred_members_stay_within_the_coordinators_bu
             for number in range(MEMBERS):
                 crowd.add(number)
             await crowd.until(crowd.settled)
+            await asyncio.sleep((MEMBERS + 1) * COUNT_STANDS_MS_PER_MEMBER / 1_000)  # earlier counts saw fewer members
             broker.faults.call(Api.HEARTBEAT, note)
             crowd.drivers[0].feed(mb.Enforce("one more round, and quick heartbeats after it"))
             before = crowd.drivers[0].state.membership.generation
@@ -126,11 +125,13 @@ def test_quick_heartbeats_of_two_hundred_members_stay_within_the_coordinators_bu
             await crowd.until(crowd.settled)
             await asyncio.sleep(HOT_WINDOW_MS / 1_000)
             assert crowd.failures == []
+            pace = {driver.state.hot_interval_ms for driver in crowd.drivers}
+            assert pace == {(MEMBERS + 1) * 1_000 / COORDINATOR_BUDGET_PER_S}, "they know how many they are"
             spans = {d.state.membership.member_id: (d.state.synced_at, d.state.hot_until) for d in crowd.drivers}
             await asyncio.gather(*(driver.stop() for driver in crowd.drivers))
             return spans
 
-    with Broker() as broker:
+    with Broker(limits=Limits(max_connections=3 * MEMBERS)) as broker:
         broker.topics.create("many", partitions=MEMBERS + 1)
         with foreign_leader(broker.bootstrap, "many"):
             spans = asyncio.run(storm(broker))
@@ -140,4 +141,4 @@ def test_quick_heartbeats_of_two_hundred_members_stay_within_the_coordinators_bu
         member: sum(synced <= time_ms <= hot for time_ms in asked[member]) for member, (synced, hot) in spans.items()
     }
     assert max(counts.values()) <= allowed
-    assert sum(counts.values()) > MEMBERS, "they do ask quickly"
+    assert sum(counts.values()) > 0, "they do ask before the normal tick of 3 s"
