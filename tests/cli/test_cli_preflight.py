@@ -2,70 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import confluent_kafka as ck
 import pytest
+from cli_members import PARTITIONS, Members
 from cli_world import Commands, fresh, until
 
-import holdfast
 from holdfast.testing import Broker
-
-Kind = Callable[[dict[str, Any]], Any]
-
-
-class Members:
-    """Consumers of one group, polled by a thread each."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.group = fresh("moving")
-        self.topic = fresh("orders")
-        self._broker = broker
-        self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self.rounds = 0
-        broker.topics.create(self.topic, 4)
-
-    def add(self, strategy: str, name: str, kind: Kind = holdfast.Consumer) -> None:
-        consumer = kind(
-            {
-                "bootstrap.servers": self._broker.bootstrap,
-                "group.id": self.group,
-                "client.id": name,
-                "heartbeat.interval.ms": 100,
-                "partition.assignment.strategy": strategy,
-            }
-        )
-        self._threads.append(threading.Thread(target=self._poll, args=(consumer,)))
-        self._threads[-1].start()
-        count = len(self._threads)
-        until(lambda: self.settled(count), f"{count} members settle")
-
-    def settled(self, count: int) -> bool:
-        seen = self._broker.group(self.group)
-        return seen.state == "Stable" and len(seen.members) == count and all(one.assignment for one in seen.members)
-
-    def _poll(self, consumer: Any) -> None:
-        consumer.subscribe([self.topic], on_assign=self._count)
-        while not self._stop.is_set():
-            consumer.poll(0.02)
-        consumer.close()
-
-    def _count(self, *_: Any) -> None:
-        self.rounds += 1
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(30)
 
 
 @pytest.fixture
 def members(broker: Broker) -> Iterator[Members]:
-    made = Members(broker)
+    made = Members(broker.bootstrap)
+    broker.topics.create(made.topic, PARTITIONS)
     yield made
     made.stop()
 
