@@ -31,6 +31,8 @@ MAX_WAIT_MS = 500
 RETRY_S = 0.05
 RETRY_LIMIT_S = 60.0
 """How long a partition without a usable leader is tried; an election takes seconds."""
+UNKNOWN_LIMIT_S = 10.0
+"""How long a topic is looked for that nobody knows: one that was deleted does not come back."""
 FOLLOWER_S = 300.0
 """How long a follower is read before the leader is asked again which replica is best: Kafka's metadata.max.age.ms."""
 
@@ -145,6 +147,8 @@ class RangeReader:
             if replica is not None:  # the leader knows better, also about an offset that a follower does not have yet
                 self._followers[fetching.partition] = (None, loop.time() + FOLLOWER_S)
                 continue
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name:
+                deadline = min(deadline, loop.time() + UNKNOWN_LIMIT_S)
             if not error.retriable or loop.time() > deadline:
                 raise error
             self._cluster.forget_leaders([fetching.partition.topic])
@@ -161,9 +165,11 @@ class RangeReader:
     async def _fetch_once(self, fetching: Fetching, offset: int, replica: int | None) -> FetchedPartition:
         partition = fetching.partition
         leader = await self._cluster.leader_of(partition)
+        topic = self._cluster.info.topics.get(partition.topic)
+        if topic is None:  # another read of the same topic has just met an old leader
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} is being looked up again.")
         node = leader.node_id if replica is None else replica
         connection = await self._cluster.broker_for(node, f"fetch/{fetching.lane or partition}")
-        topic = self._cluster.info.topics[partition.topic]
         # A leader names its follower to whoever tells its rack; once that one has failed, the rack is not told.
         rack = "" if replica is None and partition in self._followers else fetching.rack
         asked = FetchPartition(partition=partition.partition, offset=offset, max_bytes=fetching.max_bytes)

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from holdfast.model import HoldfastError
+from holdfast.model import ErrorCode, HoldfastError
 from holdfast.net.config import client_config
+from holdfast.net.errors import BrokerError
 from holdfast.net.reading import PARTITION_BYTES, Fetching, OutOfRange, Pull, RangeReader, shared_reader
 from holdfast.records.arrow import ArrowDecoder, empty_batch
 from holdfast.spark import loss
@@ -63,6 +64,12 @@ class RangeRead:
             answer = self._pull.answer()
         except OutOfRange:
             self._skip()
+            return
+        except BrokerError as error:
+            if error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self._tell(loss.topics_deleted([self.partition.topic]))
+            self.position = self.end
             return
         topic, number = self.partition
         for part in answer.records:

@@ -1,0 +1,112 @@
+"""Moving a job from Spark's own Kafka source to holdfast and back: its offsets, without a lost or doubled record.
+
+Spark keeps a query's offsets in its checkpoint, holdfast in the group. `import_checkpoint` reads what the last finished
+batch of a Spark Kafka query ended with, and commits it to a group; `export_checkpoint` writes a checkpoint on which
+Spark's Kafka source begins where the group stands. Both want the job stopped: whoever still runs would go on from where
+it was. State of aggregations and the like stays behind: it belongs to the query that made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.group.messages import OffsetEntry
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.net.admin import Admin
+from holdfast.net.admin_groups import GroupAdmin
+from holdfast.net.cluster import Cluster
+from holdfast.net.config import client_config
+from holdfast.net.errors import BrokerError
+from holdfast.spark import checkpoint_files as files
+from holdfast.spark.starting import topic_counts, write_note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What was brought over."""
+
+    batch: int | None
+    """The last finished batch of the Spark query; None if it had only begun."""
+    offsets: Mapping[TopicPartition, int]
+    unfinished: bool
+    """Whether a later batch was begun and not finished: its records are read again, and its output may be there."""
+
+
+def import_checkpoint(
+    spark_checkpoint: str, *, bootstrap: str, group: str, config: Mapping[str, Any] | None = None
+) -> Imported:
+    """Commit to `group` the offsets at which a query on Spark's Kafka source has stopped.
+
+    `config` has what else is needed to reach the cluster, under Kafka's keys. The group must have no members.
+    """
+    found = files.read(spark_checkpoint)
+    offsets = dict(sorted(found.offsets.items()))
+    asyncio.run(_commit(_client(bootstrap, config), group, offsets))
+    return Imported(batch=found.batch, offsets=offsets, unfinished=found.unfinished)
+
+
+def export_checkpoint(
+    spark_checkpoint: str,
+    *,
+    bootstrap: str,
+    group: str,
+    topics: Sequence[str] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> dict[TopicPartition, int]:
+    """Write a fresh checkpoint on which Spark's Kafka source begins at the offsets that `group` has committed.
+
+    `topics` are those the query will subscribe to; by default all that the group has committed. Every partition of
+    theirs must have an offset. The folder must be empty or absent.
+    """
+    offsets = asyncio.run(_committed(_client(bootstrap, config), group, topics))
+    files.write(spark_checkpoint, offsets)
+    return offsets
+
+
+def _client(bootstrap: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {**(config or {}), "bootstrap.servers": bootstrap}
+
+
+async def _no_members(cluster: Cluster, group: str) -> None:
+    try:
+        described = await GroupAdmin(cluster).describe_group(group)
+    except BrokerError:
+        return  # there is no such group yet
+    if described.members:
+        raise HoldfastError(
+            "GROUP_HAS_MEMBERS",
+            f"the group {group} has {len(described.members)} members at work.",
+            "Stop them first: they would go on from where they are.",
+        )
+
+
+async def _commit(config: Mapping[str, Any], group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    async with Cluster(client_config(config)) as cluster:
+        await _no_members(cluster, group)
+        note = write_note(await topic_counts(cluster, tuple(sorted({p.topic for p in offsets}))))
+        entries = {partition: OffsetEntry(offset, metadata=note) for partition, offset in offsets.items()}
+        verdicts = await Admin(cluster).commit(group, entries)
+        for refused in verdicts.values():
+            if refused is not None:
+                raise refused
+
+
+async def _committed(config: Mapping[str, Any], group: str, topics: Sequence[str] | None) -> dict[TopicPartition, int]:
+    async with Cluster(client_config(config)) as cluster:
+        await _no_members(cluster, group)
+        entries = await Admin(cluster).committed(group)
+        wanted = tuple(sorted(topics)) if topics else tuple(sorted({p.topic for p in entries}))
+        counts = await topic_counts(cluster, wanted)
+    partitions = [TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)]
+    missing = [p for p in partitions if p not in entries]
+    if not partitions or missing or set(wanted) - counts.keys():
+        names = ", ".join(str(p) for p in missing[:5]) or ", ".join(sorted(set(wanted) - counts.keys())) or "any topic"
+        raise HoldfastError(
+            "NO_COMMITTED_OFFSET",
+            f"the group {group} has committed nothing for {names}.",
+            "Let the query run once, so that every partition has an offset; or name the topics it reads.",
+        )
+    return {partition: entries[partition].offset for partition in partitions}

@@ -1,0 +1,163 @@
+"""Records that are gone before they were read: an error that says what to do, or a warning and on with the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+from source_engine import Engine, every, produce, wait_until
+
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.spark import reading
+from holdfast.testing import Broker
+from holdfast.wire.api import Api
+
+GO_ON = {"failOnDataLoss": "false"}
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.topics.create("orders", partitions=4)
+        produce(running, 10)
+        yield running
+
+
+def admin(broker: Broker) -> Any:
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+def delete_records(broker: Broker, before: int) -> None:
+    client = admin(broker)
+    for future in client.delete_records([ck.TopicPartition("orders", 0, before)]).values():
+        future.result(30)
+
+
+def delete_topic(broker: Broker) -> None:
+    client = admin(broker)
+    for future in client.delete_topics(["orders"]).values():
+        future.result(30)
+
+
+def test_records_deleted_before_they_were_read_are_an_error_that_says_what_to_do(broker: Broker) -> None:
+    query = Engine(broker.bootstrap)
+    planned = query.plan()
+    assert planned is not None
+    delete_records(broker, 4)
+    with pytest.raises(HoldfastError, match=r"RECORDS_DELETED: orders-0 begins at 4 .*failOnDataLoss=false"):
+        query.read(planned)
+    query.stop()
+
+
+def test_without_them_the_rest_is_read_and_a_warning_tells(broker: Broker) -> None:
+    query = Engine(broker.bootstrap, **GO_ON)
+    planned = query.plan()
+    assert planned is not None
+    delete_records(broker, 4)
+    with pytest.warns(UserWarning, match="RECORDS_DELETED"):
+        query.sink(planned)
+    assert sorted(query.seen) == every(10)[4:]
+    query.stop()
+
+
+def recreate(broker: Broker) -> None:
+    delete_topic(broker)
+    broker.topics.create("orders", partitions=4)
+    produce(broker, 3)
+
+
+def test_a_log_that_ends_before_the_query_is_an_error_or_begins_anew(broker: Broker) -> None:
+    for options in ({}, GO_ON):
+        query = Engine(broker.bootstrap, kafka__group__id=f"g{len(options)}", **options)
+        query.run_until(lambda q=query: len(q.seen) == 40)
+        recreate(broker)
+        if options:
+            with pytest.warns(UserWarning, match="OFFSETS_REGRESSED"):
+                query.run_until(lambda q=query: len(q.seen) == 52)
+        else:
+            with pytest.raises(HoldfastError, match="OFFSETS_REGRESSED"):
+                query.run_until(lambda: False)
+            delete_topic(broker)
+            broker.topics.create("orders", partitions=4)
+            produce(broker, 10)
+        query.stop()
+
+
+def test_a_deleted_topic_is_an_error_or_left_alone_until_it_is_back(broker: Broker) -> None:
+    strict = Engine(broker.bootstrap, kafka__group__id="strict")
+    strict.run_until(lambda: len(strict.seen) == 40)
+    delete_topic(broker)
+    with pytest.raises(HoldfastError, match="TOPIC_DELETED"):
+        strict.run_until(lambda: False)
+    strict.stop()
+
+
+def test_an_end_that_can_not_be_reached_is_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Symptom: a task ran for ever. Cause: the log was cut off after the batch was planned, and a fetch at its end
+    answers nothing, without an error. Invariant: a range is read to its end, or an error says why not."""
+    monkeypatch.setattr(reading, "STALL_S", 0.2)
+    where = TopicPartition("orders", 0)
+    query = Engine(broker.bootstrap)
+    with pytest.raises(HoldfastError, match=r"END_UNREACHABLE: orders-0 has nothing behind 10, .* up to 12"):
+        list(reading.read_pieces(query.options, [(where, 8, 12)]))
+    calm = Engine(broker.bootstrap, **GO_ON)
+    with pytest.warns(UserWarning, match="END_UNREACHABLE"):
+        batches = list(reading.read_pieces(calm.options, [(where, 8, 12)]))
+    assert [row["offset"] for batch in batches for row in batch.to_pylist()] == [8, 9]
+    query.stop()
+    calm.stop()
+
+
+def test_a_leader_that_moves_in_the_middle_of_a_read_is_found_again(broker: Broker) -> None:
+    query = Engine(broker.bootstrap, kafka__max__partition__fetch__bytes="60")
+    planned = query.plan()
+    assert planned is not None
+    broker.faults.error(Api.FETCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=3)
+    broker.faults.disconnect(Api.FETCH, times=2)
+    query.sink(planned)
+    assert sorted(query.seen) == every(10)
+    query.stop()
+
+
+def test_a_record_larger_than_the_fetch_size_comes_whole(broker: Broker) -> None:
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("orders", b"x" * 900_000, partition=0)
+    assert producer.flush(30) == 0
+    query = Engine(broker.bootstrap, kafka__max__partition__fetch__bytes="1000")
+    planned = query.plan()
+    assert planned is not None
+    rows = query.read(planned)
+    assert max(len(row["value"]) for row in rows) == 900_000
+    assert len(rows) == 41
+    query.stop()
+
+
+def test_headers_nulls_and_timestamps_come_as_sparks_own_source_gives_them(broker: Broker) -> None:
+    broker.topics.create("rich", partitions=1)
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd"})
+    producer.produce("rich", None, key=b"k", headers=[("a", b"1"), ("a", None)], timestamp=1_700_000_000_123)
+    producer.produce("rich", b"v", key=None)
+    assert producer.flush(30) == 0
+    query = Engine(broker.bootstrap, subscribe="rich", includeHeaders="true")
+    planned = query.plan()
+    assert planned is not None
+    first, second = query.read(planned)
+    assert (first["key"], first["value"], first["timestampType"]) == (b"k", None, 0)
+    assert first["timestamp"].timestamp() == 1_700_000_000.123
+    assert first["headers"] == [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    assert (second["key"], second["value"], second["headers"]) == (None, b"v", None)
+    query.stop()
+
+
+def test_a_coordinator_that_does_not_answer_holds_up_no_batch_for_long(broker: Broker) -> None:
+    query = Engine(broker.bootstrap)
+    assert query.step() == 40
+    broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.COORDINATOR_NOT_AVAILABLE, times=3)
+    assert query.plan() is None
+    produce(broker, 1)
+    query.run_until(lambda: len(query.seen) == 44)
+    wait_until(lambda: not query.member._work.owed() or query.plan() is not None)
+    query.stop()

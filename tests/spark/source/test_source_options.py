@@ -1,0 +1,171 @@
+"""Every option: what is read, what is refused, and the sentence that goes with it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.options import parse, wants_headers
+from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Place
+from holdfast.spark.planning import share, tasks
+from holdfast.spark.session import SETTINGS, configure
+
+BASE = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
+
+
+def test_names_are_case_insensitive_and_kafkas_keys_lose_their_prefix() -> None:
+    read = parse(
+        {"KAFKA.bootstrap.servers": "h:1", "kafka.GROUP.id": "g", "Subscribe": "b, a", "MAXOFFSETSPERTRIGGER": "7"},
+        streaming=True,
+    )
+    assert read.kafka == {"bootstrap.servers": "h:1", "group.id": "g"}
+    assert read.topics == ("a", "b")
+    assert read.max_offsets == 7
+    assert (read.starting, read.fail_on_data_loss, read.include_headers) == (LATEST, True, False)
+
+
+def test_what_belongs_to_sparks_own_source_alone_does_no_harm() -> None:
+    assert parse(BASE | {"groupIdPrefix": "x", "kafkaConsumer.pollTimeoutMs": "1"}, streaming=True).topics == (
+        "orders",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": ""}, "subscribe is missing"),
+        ({"assign": '{"orders": [0]}'}, "subscribe and assign are given together"),
+        ({"subscribe": "", "assign": "[]"}, "assign is"),
+        ({"subscribe": "", "assign": '{"orders": [-1]}'}, "assign is"),
+        ({"subscribe": "", "subscribePattern": "("}, "not a regular expression"),
+        ({"subscribe": "^orders"}, "subscribePattern"),
+        ({"kafka.group.id": ""}, "kafka.group.id is missing"),
+        ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
+        ({"startingOffsets": "sometimes"}, "startingOffsets is 'sometimes'"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "from -2 on"),
+        ({"maxOffsetsPerTrigger": "0"}, "at least 1"),
+        ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "No batch could satisfy both"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is 'soon'"),
+        ({"includeHeaders": "perhaps"}, "Choose true or false"),
+        ({"kafka.isolation.level": "serializable"}, "read_committed or read_uncommitted"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "Choose error or latest"),
+        ({"startingOfsets": "earliest"}, "startingofsets is not an option of this source"),
+    ],
+)
+def test_a_wrong_option_is_told_before_anything_starts(options: dict[str, str], said: str) -> None:
+    with pytest.raises(HoldfastError) as raised:
+        parse(BASE | options, streaming=True)
+    assert said in str(raised.value)
+    assert raised.value.code == "INVALID_OPTION"
+
+
+def test_a_batch_needs_no_group_and_must_not_be_empty_by_its_options() -> None:
+    base = {k: v for k, v in BASE.items() if k != "kafka.group.id"}
+    assert parse(base, streaming=False).starting == EARLIEST
+    for wrong in ({"startingOffsets": "latest"}, {"endingOffsets": "earliest"}, {"startingOffsets": "committed"}):
+        with pytest.raises(HoldfastError, match="INVALID_OPTION"):
+            parse(base | wrong, streaming=False)
+    assert parse(BASE | {"startingOffsets": "committed"}, streaming=False).starting == COMMITTED
+
+
+def test_places_by_word_by_offset_and_by_time() -> None:
+    where = TopicPartition("orders", 0)
+    named = parse(BASE | {"startingOffsets": '{"orders": {"0": 23, "1": -2, "2": -1}}'}, streaming=True).starting
+    assert named.of(where) == Place("offset", 23)
+    assert named.of(TopicPartition("orders", 1)) == EARLIEST.default
+    assert named.of(TopicPartition("orders", 2)) == LATEST.default
+    with pytest.raises(HoldfastError, match="OFFSET_NOT_GIVEN"):
+        named.of(TopicPartition("orders", 3))
+    timed = parse(BASE | {"startingTimestamp": "1000", "startingOffsets": "earliest"}, streaming=True).starting
+    assert timed.of(where) == Place("time", 1000, False)
+    late = {"startingOffsetsByTimestamp": '{"orders": {"0": 5}}', "startingOffsetsByTimestampStrategy": "latest"}
+    assert parse(BASE | late, streaming=True).starting.of(where) == Place("time", 5, True)
+
+
+def test_a_duration_is_read_as_spark_writes_it() -> None:
+    for text, seconds in (("500ms", 0.5), ("30s", 30.0), ("15m", 900.0), ("2 min", 120.0), ("1h", 3600.0)):
+        assert parse(BASE | {"maxTriggerDelay": text}, streaming=True).max_delay_s == seconds
+
+
+def test_the_schema_depends_on_one_option_alone() -> None:
+    assert wants_headers({"INCLUDEHEADERS": "True"})
+    assert not wants_headers({})
+
+
+# -- how much a batch takes, and in how many tasks
+
+
+def partitions(count: int) -> list[TopicPartition]:
+    return [TopicPartition("orders", number) for number in range(count)]
+
+
+def test_a_limit_is_shared_in_proportion_and_kept_to_the_record() -> None:
+    a, b, c = partitions(3)
+    taken = share({a: 0, b: 0, c: 5}, {a: 900, b: 100, c: 5}, 100)
+    assert taken == {a: (0, 90), b: (0, 10)}
+
+
+def test_a_limit_below_the_number_of_partitions_is_kept_too_and_starves_none() -> None:
+    names = partitions(5)
+    positions = dict.fromkeys(names, 0)
+    ends = dict.fromkeys(names, 10)
+    rounds = 0
+    while any(positions[p] < ends[p] for p in names):
+        taken = share(positions, ends, 2)
+        assert sum(end - start for start, end in taken.values()) == 2
+        positions |= {p: end for p, (_, end) in taken.items()}
+        rounds += 1
+    assert rounds == 25
+
+
+def test_small_ranges_ride_together_and_large_ones_alone() -> None:
+    small = dict.fromkeys(partitions(12), (0, 10))
+    assert [len(pieces) for pieces in tasks(small)] == [12]
+    large = dict.fromkeys(partitions(6), (0, 1000000))
+    assert [len(pieces) for pieces in tasks(large)] == [1] * 6
+    assert tasks({}) == []
+
+
+def test_tasks_are_cut_when_the_options_ask_for_it() -> None:
+    (where,) = partitions(1)
+    assert tasks({where: (0, 10)}, at_least=3) == [[(where, 0, 3)], [(where, 3, 6)], [(where, 6, 10)]]
+    whole = [piece for pieces in tasks({where: (5, 105)}, at_most_records=30) for piece in pieces]
+    assert whole[0][1] == 5
+    assert whole[-1][2] == 105
+    assert all(end - start <= 30 for _, start, end in whole)
+    assert [end for _, _, end in whole[:-1]] == [start for _, start, _ in whole[1:]]
+
+
+# -- the session
+
+
+class Builder:
+    """As much of SparkSession.Builder as is asked for."""
+
+    def __init__(self) -> None:
+        self.set: dict[str, str] = {}
+
+    def config(self, key: str, value: str) -> Builder:
+        self.set[key] = value
+        return self
+
+
+def test_every_setting_has_a_reason_and_a_price_and_can_be_skipped() -> None:
+    builder = Builder()
+    assert configure(builder) is builder  # type: ignore[arg-type]  # a stand-in
+    assert builder.set == {setting.key: setting.value for setting in SETTINGS}
+    assert all(setting.why and setting.costs for setting in SETTINGS)
+    less = Builder()
+    configure(less, skip=[SETTINGS[0].key])  # type: ignore[arg-type]  # a stand-in
+    assert SETTINGS[0].key not in less.set
+    with pytest.raises(HoldfastError, match="UNKNOWN_SETTING"):
+        configure(Builder(), skip=["spark.sql.typo"])  # type: ignore[arg-type]  # a stand-in
+
+
+def test_options_survive_the_way_to_an_executor() -> None:
+    import pickle
+
+    read = parse(BASE | {"startingOffsets": json.dumps({"orders": {"0": 1}})}, streaming=True)
+    assert pickle.loads(pickle.dumps(read)) == read

@@ -1,0 +1,191 @@
+"""Where a query begins: the group's offsets first, then the options; and what came later is read from its beginning."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from source_engine import Engine, committed, every, produce, wait_until
+
+from holdfast.group.messages import OffsetEntry
+from holdfast.model import HoldfastError
+from holdfast.spark.starting import read_notes, write_note
+from holdfast.testing import Broker
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.topics.create("orders", partitions=4)
+        produce(running, 10)
+        yield running
+
+
+def commit(broker: Broker, offsets: dict[int, int]) -> None:
+    """As any tool may, from outside the group."""
+    consumer = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+    consumer.commit(offsets=[ck.TopicPartition("orders", p, at) for p, at in offsets.items()], asynchronous=False)
+    consumer.close()
+
+
+def first_rows(broker: Broker, count: int, **options: str) -> list[tuple[int, int]]:
+    """What a fresh query reads first."""
+    query = Engine(broker.bootstrap, **options)
+    query.run_until(lambda: len(query.seen) >= count)
+    query.stop()
+    return sorted(query.seen)
+
+
+def test_the_groups_offsets_go_before_every_option(broker: Broker) -> None:
+    commit(broker, {0: 7, 1: 10, 2: 8, 3: 10})
+    for options in ({"startingOffsets": "earliest"}, {"startingOffsets": json.dumps({"orders": {"0": 1}})}):
+        assert first_rows(broker, 5, **options) == [(0, 7), (0, 8), (0, 9), (2, 8), (2, 9)]
+
+
+def test_committed_begins_at_the_groups_offsets_and_says_so_where_there_are_none(broker: Broker) -> None:
+    query = Engine(broker.bootstrap, startingOffsets="committed")
+    with pytest.raises(HoldfastError, match=r"NO_COMMITTED_OFFSET.*import-checkpoint"):
+        query.plan()
+    query.stop()
+    commit(broker, {0: 7, 1: 10, 2: 8, 3: 10})
+    assert len(first_rows(broker, 5, startingOffsets="committed")) == 5
+
+
+def test_committed_falls_back_to_kafkas_own_reset_if_that_is_given(broker: Broker) -> None:
+    commit(broker, {0: 9, 1: 9, 2: 9})
+    rows = first_rows(broker, 13, startingOffsets="committed", kafka__auto__offset__reset="earliest")
+    assert rows == [(0, 9), (1, 9), (2, 9), *((3, offset) for offset in range(10))]
+
+
+def test_latest_is_where_the_group_stands_from_then_on_although_nothing_was_read(broker: Broker) -> None:
+    """Symptom: records produced between two starts of a query with startingOffsets=latest were never read. Cause: the
+    end was looked up anew. Invariant: where a partition begins is committed before anything is read."""
+    query = Engine(broker.bootstrap, startingOffsets="latest")
+    assert query.plan() is None
+    assert committed(broker) == dict.fromkeys(range(4), 10)
+    query.stop()
+    produce(broker, 2)
+    assert first_rows(broker, 8, startingOffsets="latest") == [(p, o) for p in range(4) for o in (10, 11)]
+
+
+def test_offsets_by_name_and_by_time(broker: Broker) -> None:
+    named = json.dumps({"orders": {"0": 8, "1": -2, "2": -1, "3": 9}})
+    assert len(first_rows(broker, 13, startingOffsets=named)) == 2 + 10 + 0 + 1
+    now_ms = str(int(time.time() * 1_000) + 3_600_000)
+    early = Engine(broker.bootstrap, kafka__group__id="timed", startingTimestamp="1000")
+    early.run_until(lambda: len(early.seen) == 40)
+    early.stop()
+    late = Engine(broker.bootstrap, kafka__group__id="late", startingTimestamp=now_ms)
+    with pytest.raises(HoldfastError, match=r"NO_RECORD_THAT_LATE.*=latest"):
+        late.plan()
+    late.stop()
+
+
+def test_a_partition_not_named_is_an_error_that_names_it(broker: Broker) -> None:
+    query = Engine(broker.bootstrap, startingOffsets=json.dumps({"orders": {"0": 8}}))
+    with pytest.raises(HoldfastError, match=r"orders-1 .* no offset"):
+        query.plan()
+    query.stop()
+
+
+def grow(broker: Broker, count: int) -> None:
+    admin: Any = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_partitions([NewPartitions("orders", count)]).values():
+        future.result(30)
+
+
+def test_a_partition_that_is_added_under_the_query_is_read_from_its_beginning(broker: Broker) -> None:
+    query = Engine(broker.bootstrap, startingOffsets="latest", kafka__metadata__max__age__ms="100")
+    assert query.plan() is None
+    grow(broker, 5)
+    produce(broker, 3, partitions=5)
+    query.run_until(lambda: len(query.seen) == 15)
+    assert sorted(query.seen) == [(p, o) for p in range(4) for o in (10, 11, 12)] + [(4, 0), (4, 1), (4, 2)]
+    query.stop()
+
+
+def test_a_partition_that_was_added_while_nobody_ran_is_read_from_its_beginning(broker: Broker) -> None:
+    """What was there when the group began travels in its commits: a query that starts later knows it from them."""
+    query = Engine(broker.bootstrap, startingOffsets="latest")
+    assert query.plan() is None
+    query.stop()
+    grow(broker, 5)
+    produce(broker, 1, partitions=5)
+    assert first_rows(broker, 5, startingOffsets="latest") == [(0, 10), (1, 10), (2, 10), (3, 10), (4, 0)]
+
+
+def test_a_topic_that_comes_to_match_the_pattern_is_read_from_its_beginning(broker: Broker) -> None:
+    query = Engine(
+        broker.bootstrap,
+        subscribePattern="orders|late-.*",
+        startingOffsets="latest",
+        kafka__metadata__max__age__ms="100",
+    )
+    assert query.plan() is None
+    broker.topics.create("late-orders", partitions=1)
+    broker.topics.create("unrelated-orders", partitions=1)
+    produce(broker, 3, topic="late-orders", partitions=1)
+    produce(broker, 3, topic="unrelated-orders", partitions=1)
+    query.run_until(lambda: len(query.seen) == 3)
+    assert set(query.member.report()["owned"]) == {"late-orders", "orders"}
+    query.stop()
+
+
+def test_assigned_partitions_belong_to_no_membership_and_are_committed_all_the_same(broker: Broker) -> None:
+    query = Engine(broker.bootstrap, assign='{"orders": [1, 3]}')
+    query.run_until(lambda: len(query.seen) == 20)
+    assert query.plan() is None
+    wait_until(lambda: committed(broker) == {1: 10, 3: 10})
+    assert broker.group("g").members == ()
+    assert {p for p, _ in query.seen} == {1, 3}
+    query.member.drain()
+    assert query.member.report()["drained"]
+    assert query.plan() is None
+    query.stop()
+
+
+def test_assigned_partitions_in_a_group_with_members_are_refused_with_the_reason(broker: Broker) -> None:
+    member = Engine(broker.bootstrap)
+    member.run_until(lambda: len(member.seen) == 40)
+    query = Engine(broker.bootstrap, assign='{"orders": [1]}')
+    with pytest.raises(HoldfastError, match="GROUP_HAS_MEMBERS"):
+        query.run_until(lambda: False)
+    query.stop()
+    member.stop()
+
+
+def test_available_now_reads_what_is_there_and_nothing_that_comes_later(broker: Broker) -> None:
+    query = Engine(broker.bootstrap)
+    query.member.stop_at_what_is_there()
+    produce(broker, 5)
+    while query.step(15):
+        pass
+    assert sorted(query.seen) == every(10)
+    assert all(sum(end - start for start, end in batch.values()) <= 15 for batch in query.batches)
+    query.stop()
+
+
+def test_a_batch_waits_for_the_least_number_of_records_but_not_for_ever(broker: Broker) -> None:
+    patient = Engine(broker.bootstrap, minOffsetsPerTrigger="41", maxTriggerDelay="1h")
+    assert patient.plan(at_least=41) is None
+    produce(broker, 1)
+    wait_until(lambda: patient.plan(at_least=41) is not None)
+    patient.stop()
+    hasty = Engine(broker.bootstrap, kafka__group__id="h", minOffsetsPerTrigger="400", maxTriggerDelay="10ms")
+    wait_until(lambda: hasty.plan(at_least=400) is not None)
+    hasty.stop()
+
+
+def test_notes_of_strangers_are_nothing_and_the_least_of_ours_counts() -> None:
+    ours = [OffsetEntry(1, metadata=write_note({"a": 4, "b": 2})), OffsetEntry(1, metadata=write_note({"a": 3}))]
+    assert read_notes([OffsetEntry(1, metadata="x"), OffsetEntry(1, metadata='{"holdfast": 9}'), *ours]) == {
+        "a": 3,
+        "b": 2,
+    }
+    assert read_notes([OffsetEntry(1), OffsetEntry(1, metadata="[]"), OffsetEntry(1, metadata="7")]) is None
+    assert write_note({f"a-topic-with-a-long-name-{n}": n for n in range(100)}) == ""
