@@ -65,7 +65,8 @@ def test_the_exit_code_is_the_processs_own(commands: Commands) -> None:
     ended = end(commands.start("run", *python("import sys; print('hello'); sys.exit(3)")))
     assert (ended.code, ended.lines()) == (3, ["hello"])
     started, over = ended.err.splitlines()
-    assert started.startswith("holdfast run: started ") and "(pid " in started
+    assert started.startswith(f"holdfast run: started {Path(sys.executable).name} (pid ")
+    assert "hello" not in started, "arguments may hold secrets"
     assert over == "holdfast run: ended with code 3"
 
 

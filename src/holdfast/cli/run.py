@@ -70,7 +70,7 @@ def run(
 
 
 WORDS = {
-    "started": "started {command} (pid {pid})",
+    "started": "started {program} (pid {pid})",
     "signalled": "{signal}",
     "draining": "draining: {members} consumer(s) hand over",
     "drained": "drained in {took_ms} ms",

@@ -129,7 +129,8 @@ class Supervisor:
     def _one_life(self, environment: Mapping[str, str]) -> int:
         self._begin()
         self._child = start(self._orders.command, environment)
-        self._say("started", pid=self._child.pid, command=" ".join(self._orders.command))
+        program = Path(self._orders.command[0]).name  # and no more: what follows may be nobody's business
+        self._say("started", pid=self._child.pid, program=program)
         if self._asked:  # told to stop while it was starting
             self._stop_child("asked to stop")
         while (code := self._reap()) is None:
