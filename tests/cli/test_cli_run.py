@@ -70,6 +70,7 @@ def test_the_exit_code_is_the_processs_own(commands: Commands) -> None:
     assert over == "holdfast run: ended with code 3"
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_of_a_signal_ends_as_a_shell_would_tell_it(commands: Commands) -> None:
     ended = end(commands.start("run", *python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")))
     assert ended.code == 128 + signal.SIGKILL
@@ -97,6 +98,7 @@ def test_a_process_that_does_not_end_is_killed_when_its_grace_is_over(commands: 
     assert names(ended) == ["started", "signalled", "stopping", "killed", "ended"]
 
 
+@pytest.mark.slow
 def test_what_the_process_started_ends_with_it(commands: Commands, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     parent = (
@@ -115,6 +117,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_other_signals_are_passed_on(commands: Commands) -> None:
     listening = (
         "import signal, sys, time; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9)); print('up', flush=True);"
@@ -129,6 +132,7 @@ def test_other_signals_are_passed_on(commands: Commands) -> None:
 # -- restarts
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_is_restarted_until_it_is_well(commands: Commands, tmp_path: Path) -> None:
     marker = tmp_path / "failed-once"
     code = (
@@ -141,6 +145,7 @@ def test_a_process_that_fails_is_restarted_until_it_is_well(commands: Commands, 
     assert events(ended)[2] == {"event": "restarting", "restart": 1, "wait_s": 1.0}
 
 
+@pytest.mark.slow
 def test_a_process_that_keeps_failing_is_given_up(commands: Commands) -> None:
     ended = end(
         commands.start(
@@ -151,6 +156,7 @@ def test_a_process_that_keeps_failing_is_given_up(commands: Commands) -> None:
     assert names(ended) == ["started", "ended", "restarting", "started", "ended", "given-up"]
 
 
+@pytest.mark.slow
 def test_sigterm_in_the_pause_before_a_restart_ends_the_run(commands: Commands) -> None:
     running = commands.start("run", "--restart", "on-failure", *python("print('bye', flush=True); raise SystemExit(4)"))
     read_until(running, b"bye")
@@ -250,6 +256,7 @@ def test_a_second_sigterm_does_not_wait_for_the_drain(commands: Commands, broker
     assert events(ended)[1]["why"] == "asked twice"
 
 
+@pytest.mark.slow
 def test_the_process_does_not_outlive_a_supervisor_that_was_killed(commands: Commands) -> None:
     running = commands.start("run", *python("import os, time; print('pid', os.getpid(), flush=True); time.sleep(60)"))
     pid = int(read_until(running, b"pid").split()[1])
@@ -269,6 +276,7 @@ def test_wrong_use_is_one_line_and_code_2(commands: Commands) -> None:
     assert nobody.code == 1 and "NO_SUPERVISOR" in nobody.err
 
 
+@pytest.mark.slow
 def test_a_socket_left_behind_is_taken_over_and_one_in_use_is_not(commands: Commands, tmp_path: Path) -> None:
     control = str(tmp_path / "control")
     first = commands.start("run", "--control", control, *python("import time; print('up', flush=True); time.sleep(60)"))
@@ -282,6 +290,7 @@ def test_a_socket_left_behind_is_taken_over_and_one_in_use_is_not(commands: Comm
     assert end(commands.start("run", "--control", control, *python("pass"))).code == 0
 
 
+@pytest.mark.slow
 def test_what_a_stranger_says_on_the_socket_is_ignored(commands: Commands, tmp_path: Path) -> None:
     control = str(tmp_path / "control")
     running = commands.start(
