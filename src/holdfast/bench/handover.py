@@ -29,6 +29,8 @@ VARIANTS = (
     Variant("confluent", ("confluent",) * 3, "confluent", ("join", "leave", "kill")),
 )
 
+GROUPS = [variant.name for variant in VARIANTS]
+
 HEARTBEAT_MS = 3_000.0
 
 GOALS_MS: dict[tuple[str, str], tuple[float, float | None]] = {
@@ -78,7 +80,7 @@ def summary(result: Result) -> list[dict[str, Any]]:
 def handover(
     repetitions: int = typer.Option(20, help="Repetitions of each event for holdfast."),
     peer_repetitions: int = typer.Option(3, help="Repetitions for the peers; a kill of theirs, 45 s each, comes once."),
-    groups: str = typer.Option(",".join(v.name for v in VARIANTS), help="Which groups, in order."),
+    groups: str = typer.Option(",".join(GROUPS), help="Which groups, in order."),
     output: str = typer.Option("table", "--output", "-o", help="table or json."),
 ) -> None:
     """Handovers beside Java's and librdkafka's consumers: the longest silence of moved and unmoved partitions."""

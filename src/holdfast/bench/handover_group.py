@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -189,11 +189,11 @@ def _leaver(group: Group, number: int) -> MemberProcess:
     return able[(number * 7) % len(able)]
 
 
-def _count(result: Result, group: Group, acknowledged: dict[int, int]) -> None:
+def _count(result: Result, group: Group, acknowledged: Mapping[int, Iterable[int]]) -> None:
     deadline = time.monotonic() + 30
     while groupcheck.lost(acknowledged, group.logs()) and time.monotonic() < deadline:
         time.sleep(0.2)
-    result.lost = sum(map(len, groupcheck.lost(acknowledged, group.logs()).values()))
+    result.lost = sum(len(offsets) for offsets in groupcheck.lost(acknowledged, group.logs()).values())
     doubled = groupcheck.doubled(group.logs())
     killed = {member.name for member in group.gone if not _ended_cleanly(member)}
     result.after_kills = sum(1 for record in doubled if any(name in killed for _, name in record.times))
