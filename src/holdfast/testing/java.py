@@ -65,6 +65,20 @@ def kafka_jars() -> Path:
     return folder
 
 
+def spark_kafka_jars() -> list[Path]:
+    """The jars of Spark's own Kafka source, sorted."""
+    named = os.environ.get("HOLDFAST_SPARK_JARS")
+    folder = Path(named) if named else Path(__file__).resolve().parents[3] / "tests" / "spark" / "jars"
+    jars = sorted(folder.glob("*.jar"))
+    if not jars:
+        raise HoldfastError(
+            "SPARK_JARS_MISSING",
+            f"the jars of Spark's own Kafka source were looked for in {folder} and are not there.",
+            "Run `make spark-jars` in the checkout, or set HOLDFAST_SPARK_JARS to a folder that has them.",
+        )
+    return jars
+
+
 def kafka_classpath(*first: Path) -> str:
     """Kafka's jars in a fixed order as one class path, after the folders in `first`. The compiler is left out."""
     jars = sorted(jar for jar in kafka_jars().glob("*.jar") if not jar.name.startswith("ecj-"))
