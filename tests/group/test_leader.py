@@ -66,6 +66,17 @@ def test_a_draining_member_is_planned_nothing_and_its_partitions_are_withheld_un
     assert len(planned.round.target["b"]) == 12
 
 
+def test_a_draining_member_of_a_mixed_group_is_left_to_choose_its_moment() -> None:
+    """Symptom: in a group with one Java member a drained partition stood still for 3 s. Cause: it was planned away and
+    revoked at once, but the round that gives it to another waited for Java's next heartbeat. Invariant: a leader plans
+    a draining member's partitions away only if everybody follows the mark."""
+    members = [member("a", range(6), note=MemberNote(draining=True)), member("j", range(6, 12), foreign=True)]
+    planned = plan(COOPERATIVE, TWELVE, members)
+    assert planned.draining == frozenset()
+    assert len(planned.round.assignment["a"]) == 6, "it works on"
+    assert not note_for(planned, "a").knows_drain, "and leaves just before the others' heartbeat"
+
+
 def test_a_foreign_leader_does_not_know_the_flag() -> None:
     members = [member("a", range(6), note=MemberNote(draining=True)), member("b", range(6, 12))]
     planned = plan(COOPERATIVE, TWELVE, members, marks=False)

@@ -58,7 +58,7 @@ def plan(
 
     `leader` is our own member id, `token` what pokes must carry. With `marks` off we lead as a foreign client would.
     """
-    draining = frozenset(member.member_id for member in members if _drains(member)) if marks else frozenset[str]()
+    draining = _draining(members) if marks else frozenset[str]()
     planned = plan_round(assignor, cluster, members, draining=draining)
     planned_for = {
         topic: cluster.topics[topic].partitions if topic in cluster.topics else 0 for topic in sorted(planned.topics)
@@ -77,8 +77,9 @@ def plan(
         if (note := read_member_note(planned.user_data(member.member_id))) is not None
     }
     offers = _offers(members, notes, generation)
+    all_read = len(notes) == len(members)
     common = LeaderNote(
-        withheld=planned.transferring, peers=_peers(notes), token=token, all_read=len(notes) == len(members)
+        withheld=planned.transferring, peers=_peers(notes), token=token, all_read=all_read, knows_drain=all_read
     )
     return result(_leader_notes(common, notes, _positions(planned, offers), {leader: planned_for}))
 
@@ -88,14 +89,25 @@ def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:
     return plan_round("roundrobin", ClusterView(), members).topics
 
 
-def _drains(member: JoinedMember) -> bool:
-    if DRAIN_HINT not in member.metadata:
-        return False
+def _draining(members: Sequence[JoinedMember]) -> frozenset[str]:
+    """Whose partitions are planned away: those who drain, if everybody follows the mark.
+
+    What is revoked in one round is given in the next, and that one waits for a foreign member's heartbeat. Where there
+    is one, whoever drains is told that we don't know the flag, works on, and leaves just before that heartbeat.
+    """
+    if not any(DRAIN_HINT in member.metadata for member in members):
+        return frozenset()
+    notes = {member.member_id: _note_of(member) for member in members}
+    if None in notes.values():
+        return frozenset()
+    return frozenset(name for name, note in notes.items() if note is not None and note.draining)
+
+
+def _note_of(member: JoinedMember) -> MemberNote | None:
     try:
-        note = read_member_note(decode_subscription(member.metadata).user_data)
+        return read_member_note(decode_subscription(member.metadata).user_data)
     except HoldfastError:
-        return False
-    return note is not None and note.draining
+        return None
 
 
 def _leader_notes(

@@ -58,6 +58,7 @@ class LeaderNote:
     withheld: bool = False
     """The mark: partitions are kept back this round, so rejoin at once."""
     knows_drain: bool = True
+    """Whether the leader plans the partitions of draining members away."""
     peers: tuple[Endpoint, ...] = ()
     token: str = ""
     """What a poke must carry in this generation."""

@@ -129,10 +129,10 @@ def drain_after_round(turn: Turn) -> bool:
         return True
     if state.rejoin is not None:
         return False
-    # A leader that doesn't know the flag: everybody's heartbeat clock restarted with this sync, so leaving just
+    # The leader is a stranger, or some member is: everybody's heartbeat clock restarted with this sync, so leaving just
     # before the common tick costs tens of milliseconds instead of up to a whole interval.
     turn.set(leave_at=state.synced_at + max(0.0, state.config.heartbeat_interval_ms - LEAVE_LEAD_MS))
-    turn.trace("leave-aligned", cause="the leader does not know the drain flag", at=turn.state.leave_at or 0.0)
+    turn.trace("leave-aligned", cause="not everybody follows a leader's mark", at=turn.state.leave_at or 0.0)
     return True
 
 

@@ -200,7 +200,7 @@ class MemberState:
     leader_drains: bool = False
     """Whether the leader said that it knows the drain flag."""
     leave_at: float | None = None
-    """When a draining member leaves under a leader that doesn't know the flag."""
+    """When a draining member leaves whose partitions the leader does not plan away."""
     closing: str | None = None
     """Why we leave for good."""
     peers: tuple[Endpoint, ...] = ()
