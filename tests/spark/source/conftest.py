@@ -1,16 +1,40 @@
-"""What every test of the source needs put away: the readers that executors keep for good."""
+"""What tests of the source share: one Spark, and readers that are put away with the test."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast.net import reading
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @pytest.fixture(autouse=True)
 def readers_end_with_the_test() -> Iterator[None]:
+    """Executors keep them for good; here they would outlive their broker."""
     yield
     while reading._READERS:
         reading._READERS.popitem()[1].close()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Starting it takes seconds. Nothing is registered by hand: PySpark finds the source by the name of its module."""
+    from pyspark.sql import SparkSession
+
+    from holdfast.spark import configure
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    session = configure(builder).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
