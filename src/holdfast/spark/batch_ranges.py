@@ -38,10 +38,14 @@ def _execution(batch: DataFrame) -> Any:
     """The plan that runs now: of the query whose thread calls us."""
     session = batch.sparkSession
     wanted = session.sparkContext.getLocalProperty("sql.streaming.queryId")
-    for query in session.streams.active:
-        if str(query.id) == wanted:
-            return query._jsq.streamingQuery().lastExecution().executedPlan()
-    raise _unknown(f"the query {wanted} is not among the active ones")
+    if not wanted:
+        raise _unknown("it is not called by a streaming query")
+    # The session of foreachBatch is a clone, which does not know its query; what all sessions share does.
+    running = session._jsparkSession.sharedState().activeStreamingQueries()
+    query = running.get(session._jvm.java.util.UUID.fromString(wanted))
+    if query is None:
+        raise _unknown(f"the query {wanted} is not among the active ones")
+    return query.lastExecution().executedPlan()
 
 
 def _slices(plan: Any) -> list[Any]:

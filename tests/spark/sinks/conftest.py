@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,12 +13,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     from holdfast.spark import register
+    from holdfast.spark.pipeline.python import quick_python
 
+    os.environ["PYSPARK_PYTHON"] = quick_python(tmp_path_factory.mktemp("python"))
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from sink_queries import run_query
 
 from holdfast.model import TopicPartition
 from holdfast.spark.files import positions
@@ -41,16 +42,9 @@ def stream(spark: SparkSession, broker: Broker, group: str) -> DataFrame:
 
 def run_until(rows: DataFrame, path: Path, checkpoint: Path, wanted: dict[int, int]) -> None:
     """Run a query until the sink has these positions, then stop it."""
-    query = rows.writeStream.format("holdfast-files").option("checkpointLocation", str(checkpoint)).start(str(path))
+    writer = rows.writeStream.format("holdfast-files").option("checkpointLocation", str(checkpoint))
     goal = {TopicPartition("orders", partition): end for partition, end in wanted.items()}
-    try:
-        for _ in range(600):
-            if positions(str(path)) == goal:
-                return
-            assert not query.awaitTermination(0.1)
-        raise AssertionError(f"{positions(str(path))} after a minute: {query.lastProgress}")
-    finally:
-        query.stop()
+    run_query(lambda: writer.start(str(path)), lambda: positions(str(path)) == goal)
 
 
 def values(spark: SparkSession, path: Path) -> list[str]:

@@ -29,7 +29,7 @@ class Command:
         self.log = log
         self.lines: deque[dict[str, Any]] = deque(maxlen=KEEP_LINES)
         self._errors = log.open("wb")
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from holdfast.cli.main import main; main()", *args, "-o", "json"],
             stdout=subprocess.PIPE,

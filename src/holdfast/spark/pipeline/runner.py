@@ -6,6 +6,7 @@ run; the checkpoint and the sink's ledger make the next start go on where this o
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from holdfast.model import HoldfastError
 from holdfast.spark.pipeline.job import function_of, load_module
 from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
+from holdfast.spark.pipeline.python import quick_python
 from holdfast.spark.pipeline.settings import FOREACH_BATCH, Pipeline
 
 if TYPE_CHECKING:
@@ -102,8 +104,11 @@ class Run:
         builder = configure(SparkSession.builder.appName(pipeline.name or "holdfast"))
         builder = builder.master(pipeline.master or "local[*]")
         options = pipeline.spark.get("spark.driver.extraJavaOptions", "")
+        local = (pipeline.master or "local").startswith("local")
+        if local:
+            os.environ.setdefault("PYSPARK_PYTHON", quick_python(Path(self._folder.name)))
         fixed = {
-            **(LOOPBACK if (pipeline.master or "local").startswith("local") else {}),
+            **(LOOPBACK if local else {}),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             **pipeline.spark,

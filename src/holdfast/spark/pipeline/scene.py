@@ -120,15 +120,15 @@ class Scene:
         )
         if topic.process.wait(START_S):
             raise HoldfastError("SCENE_FAILED", "The topic could not be created.", f"See {topic.log}.")
-        self._tell(f"a producer sends {self.options.rate} orders a second to {self.options.partitions} partitions")
-        producer = self._command(
-            "producer", ["produce", TOPIC, "--rate", str(self.options.rate), "--keys", "500", *where]
-        )
         self._tell("two PySpark queries start as members of one group (Spark takes its seconds)")
         for name in ("a", "b"):
             self._start(name)
         for name in ("a", "b"):
             self._await_started(name)
+        self._tell(f"a producer sends {self.options.rate} orders a second to {self.options.partitions} partitions")
+        producer = self._command(
+            "producer", ["produce", TOPIC, "--rate", str(self.options.rate), "--keys", "500", *where]
+        )
         self._settle()
         return producer
 

@@ -1,0 +1,123 @@
+"""`exactly_once` in foreachBatch of a real query: rows, and the result of a streaming aggregation."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from postgres_server import Postgres
+from sink_queries import run_query
+
+from holdfast.spark import exactly_once
+from holdfast.testing.broker import Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def produce(broker: Broker, values: list[str], partitions: int = 2) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number, value in enumerate(values):
+        producer.produce("orders", value.encode(), partition=number % partitions)
+    producer.flush()
+
+
+def stream(spark: SparkSession, broker: Broker, group: str) -> DataFrame:
+    return (
+        spark.readStream.format("holdfast")
+        .option("kafka.bootstrap.servers", broker.bootstrap)
+        .option("kafka.group.id", group)
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .load()
+        .selectExpr("topic", "partition", "offset", "cast(value as string) customer")
+    )
+
+
+def run_until(rows: DataFrame, write: Any, checkpoint: Path, mode: str, holds: Callable[[], bool]) -> None:
+    writer = rows.writeStream.foreachBatch(write).outputMode(mode)
+    run_query(writer.option("checkpointLocation", str(checkpoint)).start, holds)
+
+
+def test_totals_by_customer_count_each_order_once_although_it_is_read_by_two_groups(
+    spark: SparkSession, holdfast_broker: Broker
+) -> None:
+    """The second group reads everything again. What the first has added is not added a second time."""
+    holdfast_broker.topics.create("orders", partitions=2)
+    produce(holdfast_broker, ["ann"] * 6 + ["bob"] * 4)
+    with Postgres() as server:
+        with psycopg.connect(server.dsn) as connection:
+            connection.execute("create table totals (customer text primary key, orders bigint)")
+
+        def add(rows: DataFrame, connection: psycopg.Connection[Any], batch_id: int) -> None:
+            totals = rows.groupBy("customer").count().collect()
+            with connection.cursor() as cursor:
+                cursor.executemany(
+                    "insert into totals values (%s, %s) "
+                    "on conflict (customer) do update set orders = totals.orders + excluded.orders",
+                    [tuple(row) for row in totals],
+                )
+
+        def totals() -> dict[str, int]:
+            with psycopg.connect(server.dsn) as connection:
+                return dict(connection.execute("select customer, orders from totals").fetchall())
+
+        write = exactly_once(lambda: psycopg.connect(server.dsn), add, sink="totals")
+        folder = server.folder.with_suffix(".checkpoints")
+        run_until(
+            stream(spark, holdfast_broker, "one"), write, folder / "1", "append", lambda: totals().get("bob") == 4
+        )
+        produce(holdfast_broker, ["bob", "cid"])
+        run_until(stream(spark, holdfast_broker, "two"), write, folder / "2", "append", lambda: "cid" in totals())
+        assert totals() == {"ann": 6, "bob": 5, "cid": 1}
+
+
+def test_the_result_of_a_streaming_aggregation_is_written_with_its_ranges(
+    spark: SparkSession, holdfast_broker: Broker, tmp_path: Path
+) -> None:
+    """A batch that was written, but of which Spark does not know, is replayed after a restart and dropped.
+
+    Dropping it must still let Spark keep its state: a later batch counts on from there.
+    """
+    holdfast_broker.topics.create("orders", partitions=2)
+    produce(holdfast_broker, ["ann"] * 6 + ["bob"] * 4)
+    database = tmp_path / "db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("create table counts (batch integer, customer text, orders integer)")
+    connection.close()
+
+    def add(rows: DataFrame, connection: sqlite3.Connection, batch_id: int) -> None:
+        found = [(batch_id, row["customer"], row["count"]) for row in rows.collect()]
+        connection.executemany("insert into counts values (?, ?, ?)", found)
+
+    def counts() -> list[tuple[Any, ...]]:
+        connection = sqlite3.connect(database)
+        found = connection.execute("select customer, orders from counts order by rowid").fetchall()
+        connection.close()
+        return found
+
+    counted = stream(spark, holdfast_broker, "g").groupBy("customer").count()
+    write = exactly_once(lambda: sqlite3.connect(database), add, sink="counts", by="batch")
+    run_until(counted, write, tmp_path / "cp", "update", lambda: len(counts()) == 2)
+    assert sorted(counts()) == [("ann", 6), ("bob", 4)]
+    for entry in (tmp_path / "cp" / "commits").iterdir():  # Spark forgets that it has done the batch
+        entry.unlink()
+    again = stream(spark, holdfast_broker, "g").groupBy("customer").count()
+    produce(holdfast_broker, ["bob", "bob"])
+    run_until(again, write, tmp_path / "cp", "update", lambda: len(counts()) == 3)
+    assert sorted(counts()) == [("ann", 6), ("bob", 4), ("bob", 6)]
+
+
+def test_ranges_that_can_not_be_known_are_an_error_and_not_a_guess(spark: SparkSession, tmp_path: Path) -> None:
+    from holdfast.model import HoldfastError
+    from holdfast.spark.batch_ranges import batch_ranges
+
+    with pytest.raises(HoldfastError, match="BATCH_RANGES_UNKNOWN"):
+        batch_ranges(spark.range(3))
