@@ -23,6 +23,7 @@ from holdfast.client.warned import PitfallWarning
 from holdfast.model import HoldfastError
 from holdfast.model.consumer_protocol import decode_subscription
 from holdfast.testing import Broker
+from holdfast.wire.api import Api
 
 Answer = Callable[[str, str, dict[str, str]], tuple[int, str]]
 NOWHERE = Places(aws=None, google=None, azure=None, pod_labels="/nonexistent/labels")
@@ -239,3 +240,30 @@ def test_without_a_rack_librdkafka_is_told_of_none() -> None:
     assert parsed.rack == parsed.librdkafka()["client.rack"] == "south"
     unset = config.parse({"group.id": "g", "bootstrap.servers": "127.0.0.1:1"}, {})
     assert "client.rack" not in unset.librdkafka()
+
+
+def test_records_are_fetched_from_the_replica_in_the_consumers_own_rack() -> None:
+    """KIP-392: the leader is in another rack, and names the follower that is nearer."""
+    with Broker(racks=("north", "south")) as broker:
+        broker.topics.create("orders", assignments=[[0, 1]])  # led from the north
+        producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+        for _ in range(10):
+            producer.produce("orders", b"x")
+        assert producer.flush(30) == 0
+        asked: list[int] = []
+        broker.faults.call(Api.FETCH, lambda exchange: asked.append(exchange.client.node_id))
+        settings = {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "nearby",
+            "auto.offset.reset": "earliest",
+            "rack_cb": lambda: "south",
+            "holdfast.watchdog": False,
+        }
+        with holdfast.Consumer(settings) as consumer:
+            consumer.subscribe(["orders"])
+            seen, deadline = 0, time.monotonic() + 30
+            while seen < 10:
+                assert time.monotonic() < deadline
+                message = consumer.poll(0.05)
+                seen += message is not None and message.error() is None
+        assert asked[0] == 0 and set(asked[1:]) == {1}, "the leader was asked once, and sent us next door"
