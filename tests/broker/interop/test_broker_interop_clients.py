@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clients import ASSIGNORS, COMPRESSIONS, HOLDFAST, KINDS, GroupScene, create_and_produce, read_all, values
+from clients import (
+    ASSIGNORS,
+    COMPRESSIONS,
+    HOLDFAST,
+    KINDS,
+    GroupScene,
+    create_and_produce,
+    read_all,
+    read_with,
+    values,
+)
 
 from holdfast.testing.broker import Broker
 
@@ -38,15 +48,24 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("kind", kinds(KINDS))
-def test_a_client_creates_a_topic_and_produces_with_every_compression_it_has(broker: Broker, kind: str) -> None:
+def test_a_client_creates_a_topic_and_produces_with_every_compression(broker: Broker, kind: str) -> None:
     topic = f"made-by-{kind}"
 
     create_and_produce(kind, broker.bootstrap, topic)
 
-    expected = sorted(value for compression in COMPRESSIONS[kind] for value in values(compression))
+    expected = sorted(value for compression in COMPRESSIONS for value in values(compression))
     assert broker.topics.count(topic) == len(expected)
     assert len(broker.topics.offsets(topic)) == 3
     assert sorted(read_all(broker.bootstrap, topic, len(expected))) == expected
+
+
+@pytest.mark.parametrize("kind", ["aiokafka", "kafka-python"])
+def test_a_client_reads_what_another_one_compressed(broker: Broker, kind: str) -> None:
+    topic = f"read-by-{kind}"
+    create_and_produce("confluent", broker.bootstrap, topic)
+    expected = sorted(value for compression in COMPRESSIONS for value in values(compression))
+
+    assert sorted(read_with(kind, broker.bootstrap, topic, len(expected))) == expected
 
 
 @pytest.mark.parametrize(("kind", "assignor"), pairs())
