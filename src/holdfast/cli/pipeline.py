@@ -24,6 +24,9 @@ from holdfast.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.model import TopicPartition
     from holdfast.spark.files.store import Store
     from holdfast.spark.pipeline.settings import Pipeline
 
@@ -133,6 +136,60 @@ def _kafka_options(bootstrap_server: str | None, command_config: Path | None) ->
     for ours in ("client.id", "default.api.timeout.ms"):  # meant for commands that somebody waits for
         found.pop(ours, None)
     return {f"kafka.{key}": str(value) for key, value in found.items()}
+
+
+# -- from Spark's own Kafka source, and back
+
+Group = Annotated[str, typer.Option(help="The group that holds the offsets.")]
+Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of a query on Spark's source.")]
+
+
+@app.command(name="import-checkpoint")
+def import_checkpoint(
+    checkpoint: Checkpoint,
+    group: Group,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Commit to a group the offsets at which a query on Spark's own Kafka source has stopped.
+
+    Stop the old query first, then start the new one with startingOffsets=committed: no record is lost or doubled.
+    """
+    from holdfast.spark import checkpoints
+
+    settings = client_settings(bootstrap_server, command_config)
+    found = checkpoints.import_checkpoint(
+        checkpoint, bootstrap=settings["bootstrap.servers"], group=group, config=settings
+    )
+    _print_offsets(found.offsets, output)
+    if found.unfinished:
+        what = "a later batch was begun and not finished: its records are read again, and its output may be there."
+        typer.echo(f"holdfast: {what}", err=True)
+
+
+@app.command(name="export-checkpoint")
+def export_checkpoint(
+    checkpoint: Checkpoint,
+    group: Group,
+    topic: Annotated[list[str], typer.Option(help="Only these topics; may be repeated.")] = [],  # noqa: B006 - typer copies it
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Write a checkpoint on which Spark's own Kafka source begins where a group stands. Stop its members first."""
+    from holdfast.spark import checkpoints
+
+    settings = client_settings(bootstrap_server, command_config)
+    found = checkpoints.export_checkpoint(
+        checkpoint, bootstrap=settings["bootstrap.servers"], group=group, topics=topic or None, config=settings
+    )
+    _print_offsets(found, output)
+
+
+def _print_offsets(offsets: Mapping[TopicPartition, int], output: Output) -> None:
+    rows = [{"topic": p.topic, "partition": p.partition, "offset": offset} for p, offset in sorted(offsets.items())]
+    _print_rows(rows, output)
 
 
 # -- the file sink

@@ -36,7 +36,7 @@ def batch_ranges(batch: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
 
 def _execution(batch: DataFrame) -> Any:
     """The plan that runs now: of the query whose thread calls us."""
-    session = batch.sparkSession
+    session: Any = batch.sparkSession
     wanted = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     if not wanted:
         raise _unknown("it is not called by a streaming query")

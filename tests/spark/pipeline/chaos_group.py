@@ -85,7 +85,7 @@ class ChaosGroup:
 
     def kill_executor(self, name: str) -> None:
         """The JVM of an executor on its own; there is one with a local-cluster master."""
-        victims = self._find(name, "CoarseGrainedExecutorBackend", leaf=False)
+        victims = self._find(name, "CoarseGrainedExecutorBackend")
         assert victims, "no executor is running"
         os.kill(victims[-1], signal.SIGKILL)
 
@@ -98,14 +98,14 @@ class ChaosGroup:
     def _await_worker(self, name: str) -> list[int]:
         deadline = time.monotonic() + LIMIT_S
         while True:
-            daemons = self._find(name, "pyspark.daemon", leaf=False)
+            daemons = self._find(name, "pyspark.daemon")
             workers = sorted(child for pid in daemons for child in _descendants(pid))
             if workers:
                 return workers
             assert time.monotonic() < deadline, f"{name} has no Python worker"
             time.sleep(0.01)
 
-    def _find(self, name: str, text: str, *, leaf: bool) -> list[int]:
+    def _find(self, name: str, text: str) -> list[int]:
         return sorted(
             pid for pid in _descendants(self.members[name].process.pid) if text.encode() in _command_line(pid)
         )

@@ -14,6 +14,7 @@ from holdfast.spark.files.committing import commit_files
 from holdfast.spark.files.sink import open_sink
 from holdfast.spark.files.store import LocalStore
 from holdfast.spark.files.writing import write_rows
+from holdfast.testing.broker import Broker
 
 
 def call(*args: str) -> int:
@@ -56,6 +57,24 @@ def test_a_sink_is_shown_compacted_and_cleaned(sink: str, capsys: pytest.Capture
     assert Path(file).exists()
     assert call("compact", sink) == 0
     assert capsys.readouterr().out == "nothing to do\n"
+
+
+def test_a_job_comes_over_from_sparks_own_source_and_goes_back(
+    tmp_path: Path, holdfast_broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holdfast_broker.topics.create("orders", partitions=2)
+    old, new = tmp_path / "old", str(tmp_path / "new")
+    for part, lines in (("offsets", ["v1", "{}", '{"orders":{"0":0,"1":0}}']), ("commits", ["v1", "{}"])):
+        (old / part).mkdir(parents=True)
+        (old / part / "0").write_text("\n".join(lines))
+    where = ["--group", "g", "--bootstrap-server", holdfast_broker.bootstrap, "-o", "json"]
+    assert call("import-checkpoint", str(old), *where) == 0
+    imported = capsys.readouterr().out
+    assert [json.loads(line)["offset"] for line in imported.splitlines()] == [0, 0]
+    assert call("export-checkpoint", new, *where) == 0
+    assert capsys.readouterr().out == imported
+    assert call("import-checkpoint", str(tmp_path / "nothing"), *where) == 1
+    assert capsys.readouterr().err.startswith("holdfast: ")
 
 
 def test_wrong_use_is_told_in_one_line(tmp_path: Path, sink: str, capsys: pytest.CaptureFixture[str]) -> None:
