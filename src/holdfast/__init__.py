@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from holdfast.client.aio import AsyncConsumer as AsyncConsumer
     from holdfast.client.consumer import Consumer as Consumer
+    from holdfast.client.warned import PitfallWarning as PitfallWarning
     from holdfast.model import Assignor as Assignor
     from holdfast.model import HoldfastError as HoldfastError
 
@@ -17,8 +18,9 @@ _LAZY = {
     "AsyncConsumer": "holdfast.client.aio",
     "Consumer": "holdfast.client.consumer",
     "HoldfastError": "holdfast.model",
+    "PitfallWarning": "holdfast.client.warned",
 }
-__all__ = ["Assignor", "AsyncConsumer", "Consumer", "HoldfastError"]
+__all__ = ["Assignor", "AsyncConsumer", "Consumer", "HoldfastError", "PitfallWarning"]
 
 
 def __getattr__(name: str) -> Any:

@@ -71,8 +71,9 @@ def test_a_consumer_that_polls_again_after_a_long_pause_is_told(broker: Broker, 
         consumer.subscribe([topic])
         consumer.poll(0)
         consumer._polled_at -= 250_000  # four minutes of processing
-        with pytest.warns(PitfallWarning, match="went by between two polls"):
+        with pytest.warns(holdfast.PitfallWarning, match="went by between two polls") as told:
             consumer.poll(0)
+        assert told[0].filename == __file__, "the line to change is the application's"
         consumer._polled_at -= 250_000
         consumer.poll(0)
     said = [json.loads(line) for line in trace.read_text().splitlines()]
@@ -224,8 +225,9 @@ def test_a_leader_on_range_notices_a_member_that_joined_with_partitions_in_hand(
 
 def test_a_static_id_with_a_session_of_minutes_is_mentioned() -> None:
     given = settings(**{"group.instance.id": "pod-0", "session.timeout.ms": 180_000})
-    with pytest.warns(PitfallWarning, match=r"nobody reads its partitions for 3.0 minutes"):
+    with pytest.warns(PitfallWarning, match=r"nobody reads its partitions for 3.0 minutes") as told:
         config.parse(given, {})
+    assert told[0].filename == __file__
 
 
 @pytest.mark.usefixtures("quiet")

@@ -11,12 +11,11 @@ what another thread finds is kept until the next round is told.
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.client.warned import PitfallWarning
+from holdfast.client.warned import warn
 from holdfast.model import TopicPartition, TraceRecord
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class Pitfalls:
                 data={"pitfall": kind},
             )
         )
-        warnings.warn(text, PitfallWarning, stacklevel=4)
+        warn(text)
 
 
 def lopsided(plan: LeaderPlan) -> str | None:
@@ -174,10 +173,8 @@ def check_static(instance_id: str | None, session_timeout_ms: int, *, watchdog: 
     """A static member's silence is excused until its session ends; a dead one's partitions wait as long."""
     if instance_id is None or watchdog or session_timeout_ms < HIDDEN_FOR_MS:
         return
-    warnings.warn(
+    warn(
         f"group.instance.id is set and session.timeout.ms is {session_timeout_ms}: if this process dies, nobody reads "
         f"its partitions for {session_timeout_ms / 60_000:.1f} minutes. Choose a session timeout just above the "
-        "longest restart (45–60 s), or set holdfast.watchdog=true, which tells the group of a killed process at once.",
-        PitfallWarning,
-        stacklevel=5,
+        "longest restart (45–60 s), or set holdfast.watchdog=true, which tells the group of a killed process at once."
     )

@@ -19,14 +19,13 @@ import re
 import ssl
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.client.warned import PitfallWarning
+from holdfast.client.warned import warn
 from holdfast.model import HoldfastError
 
 AUTO = "auto"
@@ -120,11 +119,9 @@ def ask(whom: Places) -> str | None:
             return zone
         silent[name] = why
     told = "; ".join(f"{name}: {why}" for name, why in silent.items())
-    warnings.warn(
+    warn(
         f"client.rack=auto found no rack ({told}). This consumer reads from leaders, and is assigned partitions, "
-        "wherever they are. Set client.rack or KAFKA_CLIENT_RACK where the zone is known.",
-        PitfallWarning,
-        stacklevel=5,
+        "wherever they are. Set client.rack or KAFKA_CLIENT_RACK where the zone is known."
     )
     return None
 
