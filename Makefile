@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fast nightly lint types contracts kafka-jars spark-jars lock clean
+.PHONY: help setup run test fast nightly lint types contracts kafka-jars spark-jars postgres lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -23,7 +23,7 @@ run: setup ## play the scene: eager beside cooperative
 # Two at a time where tests compute; three where they mostly wait for a Kafka, a JVM or another client.
 OTHERS := java or kafka or spark or browser or slow
 
-test: fast kafka-jars spark-jars ## everything CI runs
+test: fast kafka-jars spark-jars postgres ## everything CI runs
 	@echo "[test] with Java, Apache Kafka and other real clients"
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "($(OTHERS)) and not nightly"
 
@@ -31,7 +31,7 @@ fast: setup lint types contracts ## what needs no Java, Kafka or Spark: about a 
 	@echo "[test] without Java, Kafka or Spark"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(OTHERS) or nightly)"
 
-nightly: setup kafka-jars spark-jars ## the long forms of the tests: fuzzing, kill -9 rounds, large swarms
+nightly: setup kafka-jars spark-jars postgres ## the long forms of the tests: fuzzing, kill -9 rounds, large swarms
 	@$(BIN)/python -m pytest -m nightly
 
 lint: setup ## ruff
@@ -55,6 +55,9 @@ spark-jars: tests/spark/jars/.ready ## Spark's own Kafka source from Maven, for 
 tests/spark/jars/.ready: tests/spark/pom.xml tools/spark-jars.sh | tests/kafka/jars/.ready
 	@bash tools/spark-jars.sh
 	@touch $@
+
+postgres: ## a PostgreSQL server for the tests of the database sink, from Debian's packages
+	@bash tools/postgres.sh
 
 lock: setup ## pin the dependencies anew
 	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group test --group java --python-version 3.11 \
