@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
+from holdfast.assign import by_name
 from holdfast.client import consumer as client
+from holdfast.group.member import HeartbeatAnswered, MemberConfig, Phase
+from holdfast.group.messages import HeartbeatAnswer, JoinRequest
+from holdfast.model import ClusterView, ErrorCode, Membership, RebalanceProtocol
+from holdfast.net.driver import Hooks, MemberDriver
 from holdfast.testing import Broker
 
 RESPONSIVE_MS = 200.0
@@ -88,16 +95,62 @@ def test_a_hung_application_does_not_hold_the_second_half_of_a_round(member: Cal
     run([busy, hung, newcomer], lambda: {one.owned for one in (busy, hung, newcomer)} == {1})
 
 
-def test_an_application_that_polls_is_never_waited_for(member: Callable[[], Member]) -> None:
-    """The driver tells the machine of polls before every event, not only when a timer runs out: with a heartbeat of
-    seconds the machine would take an application for silent that has polled all the while."""
-    first = member()
-    run([first], lambda: first.owned == 3)
-    over = time.monotonic() + 2 * RESPONSIVE_MS / 1_000
-    run([first], lambda: time.monotonic() > over)
-    second = member()
-    run([first, second], lambda: first.owned > 0 and second.owned > 0 and first.owned + second.owned == 3)
-    assert "waiting-for-poll" not in first.steps() + second.steps()
+class Mute:
+    """A way to a coordinator that never answers."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    async def send(self, request: Any, timeout_ms: float) -> Any:
+        self.sent.append(request)
+        await asyncio.Event().wait()
+
+    async def members(self) -> int:
+        return 1
+
+    def forget(self) -> None:
+        """There is nothing to forget."""
+
+
+@pytest.mark.parametrize(("polled_at", "joins"), [(49_500.0, True), (48_000.0, False)])
+def test_the_driver_tells_of_polls_before_every_event(polled_at: float, joins: bool) -> None:
+    """Symptom: a member asked for a round waited for a poll although its application had polled all the while. Cause:
+    the machine heard of polls when a timer ran out, which with a heartbeat of seconds is seconds ago."""
+
+    async def scene() -> tuple[list[Any], list[str]]:
+        channel, traced = Mute(), list[str]()
+        hooks = Hooks(
+            notify=lambda _: None,
+            fail=lambda _: None,
+            trace=lambda record: traced.append(record.step),
+            cluster_view=lambda _: asyncio.sleep(0, ClusterView()),
+            last_poll=lambda: polled_at,
+        )
+        config = MemberConfig(
+            group="g",
+            assignors=(by_name("cooperative-sticky"),),
+            protocol=RebalanceProtocol.COOPERATIVE,
+            heartbeat_interval_ms=3_000,
+            responsive_ms=1_000.0,
+        )
+        driver = MemberDriver(config, channel, hooks, clock=lambda: 50_000.0)
+        driver.state = replace(
+            driver.state,
+            phase=Phase.STABLE,
+            membership=Membership("m", 1),
+            topics=frozenset({"orders"}),
+            heartbeat=7,
+            last_polled_at=47_000.0,
+            last_heard_at=49_000.0,
+        )
+        driver.feed(HeartbeatAnswered(7, HeartbeatAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS)))
+        await asyncio.sleep(0)
+        await driver.stop()
+        return channel.sent, traced
+
+    sent, traced = asyncio.run(scene())
+    assert [type(request) for request in sent] == ([JoinRequest] if joins else [])
+    assert ("waiting-for-poll" in traced) is not joins
 
 
 def test_a_drain_that_is_waited_for_counts_as_polling(member: Callable[[], Member]) -> None:
