@@ -82,7 +82,7 @@ class ConsumerConfig:
             kept["client.rack"] = self.rack
         # A moved partition's first fetch waits for the one under way; half a second of that would be most of the gap.
         kept.setdefault("fetch.wait.max.ms", FETCH_WAIT_MS)
-        # librdkafka fills a full queue again only after a second. A small one, filled at once, is faster and takes less.
+        # librdkafka fills a full queue only after a second. A small one, filled at once, is faster and takes less.
         kept.setdefault("fetch.queue.backoff.ms", QUEUE_BACKOFF_MS)
         kept.setdefault("queued.min.messages", QUEUED_MESSAGES)
         return kept
