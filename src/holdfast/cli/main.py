@@ -45,6 +45,7 @@ BENCHMARKS: Mapping[str, Lazy] = {
     ),
     "deploy": Lazy("holdfast.bench.deploy", "Redeploys of PySpark applications, beside Spark's own Kafka source."),
     "handover": Lazy("holdfast.bench.handover", "Silences when members come and go, beside Java and librdkafka."),
+    "spark": Lazy("holdfast.bench.spark", "The Spark source beside Spark's own Kafka connector."),
     "assign": Lazy("holdfast.bench.assign", "Planning at scale, beside Java's CooperativeStickyAssignor."),
     "consume": Lazy("holdfast.bench.consume", "Records a second and memory, beside confluent-kafka's consumer."),
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from source_engine import committed
 
+from holdfast.spark.pipeline.python import quick_python
 from holdfast.testing import Broker
 from holdfast.testing.producer import SteadyProducer
 
@@ -42,8 +43,8 @@ class App:
                 stdout=output,
                 stderr=output,
                 text=True,
-                start_new_session=True,
-                env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+                process_group=0,
+                env=os.environ | {"PYSPARK_PYTHON": quick_python(folder), "SPARK_LOCAL_IP": "127.0.0.1"},
             )
 
     def say(self, word: str) -> None:
@@ -56,6 +57,9 @@ class App:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
 
     def said(self, word: str) -> bool:
         return word in self.output.read_text()

@@ -15,6 +15,7 @@ from source_engine import Engine, committed, every, produce
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark import checkpoint_files as files
 from holdfast.spark.checkpoints import export_checkpoint, import_checkpoint
+from holdfast.spark.pipeline.python import quick_python
 from holdfast.testing import Broker
 
 JARS = Path(__file__).parents[1] / "jars"
@@ -149,7 +150,7 @@ class ConnectorJob:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            env=os.environ | {"PYSPARK_PYTHON": quick_python(errors.parent), "SPARK_LOCAL_IP": "127.0.0.1"},
         )
 
     def __enter__(self) -> ConnectorJob:

@@ -1,0 +1,125 @@
+"""One Spark application of `holdfast bench spark`, in a process of its own: reads what it is told with one source.
+
+Asked by one JSON argument, answers with one JSON line. It knows nothing of goals, and treats all sources alike.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LIMIT_S = 600
+SMALL_WARM_UP = 10
+"""Batches before the JVM has compiled what matters; not counted."""
+
+
+def session(asked: dict[str, Any]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from holdfast.spark import configure
+
+    builder = configure(SparkSession.builder.master("local[2]").appName("holdfast-bench"))
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "2g"}
+    settings |= {"spark.sql.shuffle.partitions": "1", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
+    settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if asked["jars"]:
+        settings["spark.jars"] = asked["jars"]
+    for key, value in sorted(settings.items()):
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def stream(spark: SparkSession, asked: dict[str, Any], starting: str) -> DataFrame:
+    options = {"kafka.bootstrap.servers": asked["bootstrap"], "subscribe": asked["topic"], "startingOffsets": starting}
+    if asked["format"] == "holdfast":
+        options["kafka.group.id"] = f"bench-{uuid.uuid4()}"
+    return spark.readStream.format(asked["format"]).options(**options, **asked["options"]).load()
+
+
+def _sum(frame: DataFrame, _number: int) -> None:
+    frame.selectExpr("sum(length(value))").collect()
+
+
+def start(frame: DataFrame, sink: str, folder: Path, **trigger: Any) -> StreamingQuery:
+    writer = frame.writeStream.option("checkpointLocation", str(folder / uuid.uuid4().hex))
+    writer = writer.foreachBatch(_sum) if sink == "sum" else writer.format("noop")
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def throughput(spark: SparkSession, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Seconds to read the whole topic as one query: the first time in this application, and then again and again."""
+    seconds = []
+    for _ in range(1 + asked["repeats"]):
+        frame = stream(spark, asked, "earliest")
+        began = time.perf_counter()
+        query = start(frame, asked["sink"], folder, availableNow=True)
+        ended = query.awaitTermination(LIMIT_S)
+        seconds.append(time.perf_counter() - began)
+        rows = sum(progress["numInputRows"] for progress in query.recentProgress)
+        # A batch may be planned twice by a sink that asks for its rows twice; what matters is that none is missing.
+        if not ended or rows < asked["records"]:
+            raise RuntimeError(f"{asked['format']} read {rows} of {asked['records']} records")
+    return {"cold_s": seconds[0], "warm_s": seconds[1:]}
+
+
+def small_batches(spark: SparkSession, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Milliseconds of Spark's own clock for one trigger, of batches of so many records."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": asked["bootstrap"], "linger.ms": 0, "acks": "all"})
+    found: dict[str, Any] = {}
+    query = start(stream(spark, asked, "latest"), "noop", folder)
+    wait_for(lambda: query.status["message"] == "Waiting for data to arrive", query)
+    for size in asked["sizes"]:
+        times = []
+        for number in range(SMALL_WARM_UP + asked["batches"]):
+            before = _batches(query)
+            for record in range(size):
+                producer.produce(asked["topic"], b"x" * 100, partition=(number + record) % asked["partitions"])
+            producer.flush(30)
+            wait_for(lambda seen=before: len(_batches(query)) > len(seen), query)
+            times += [took for batch, took in _batches(query).items() if batch not in before]
+        found[f"batch_{size}_ms"] = times[SMALL_WARM_UP:]
+    query.stop()
+    return found
+
+
+def _batches(query: StreamingQuery) -> dict[int, int]:
+    """Batch number -> how long its trigger took, of batches that had rows."""
+    return {
+        progress["batchId"]: progress["durationMs"]["triggerExecution"]
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    }
+
+
+def wait_for(holds: Any, query: StreamingQuery) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not holds():
+        if time.monotonic() > deadline or not query.isActive:
+            raise RuntimeError(f"the query stands still: {query.lastProgress}, {query.exception()}")
+        time.sleep(0.005)
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    spark = session(asked)
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        work = {"throughput": throughput, "small": small_batches}[asked["work"]]
+        print(json.dumps(work(spark, asked, Path(folder))))
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
