@@ -58,3 +58,8 @@ def leader_seen_by(scene: GroupScene, name: str) -> str:
     """Who led the last round that this holdfast member took part in, as the coordinator told it."""
     leader = str(steps(scene, name, "joined")[-1].data["leader"])
     return next((member for member in scene.members if leader.startswith(f"{member}-")), leader)
+
+
+def taken_over(scene: GroupScene, partitions: frozenset[int]) -> bool:
+    """Whether those in the group own what others left behind."""
+    return partitions <= frozenset().union(*(member.owned() for member in scene.members.values()))

@@ -9,18 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mixed_groups import GROUNDS, KINDS, ground
+from mixed_groups import GROUNDS, KINDS, ground, taken_over
 
-from holdfast.testing.scene import AUTO_COMMIT, GroupScene
+from holdfast.testing.scene import AUTO_COMMIT
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(280)]
 
 HANG_S = 9.0
 """Longer than the 6 s after which a member that does not poll is out."""
-
-
-def taken_over(scene: GroupScene, partitions: frozenset[int]) -> bool:
-    return partitions <= frozenset().union(*(member.owned() for member in scene.members.values()))
 
 
 @pytest.mark.parametrize("where", GROUNDS)
