@@ -11,7 +11,7 @@ import pytest
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files import committed_files, positions
 from holdfast.spark.files.columns import Columns, check_columns
-from holdfast.spark.files.committing import commit_files, drop_files
+from holdfast.spark.files.committing import commit_files
 from holdfast.spark.files.ledger import Ledger
 from holdfast.spark.files.sink import keep_schema, open_sink
 from holdfast.spark.files.store import LocalStore
@@ -109,7 +109,7 @@ def test_several_rows_of_one_record_stay_together(tmp_path: Path) -> None:
     assert read(tmp_path) == [("orders", 0, 3)] * 5
 
 
-def test_a_failed_task_and_an_aborted_batch_leave_nothing(tmp_path: Path) -> None:
+def test_a_failed_task_leaves_nothing(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
 
     def failing():  # type: ignore[no-untyped-def]
@@ -118,9 +118,29 @@ def test_a_failed_task_and_an_aborted_batch_leave_nothing(tmp_path: Path) -> Non
 
     with pytest.raises(RuntimeError, match="the task fails"):
         write_rows(store, failing(), columns=COLUMNS, schema_id="s")
-    drop_files(store, write(store, orders(1, 0, 10)))
-    assert store.names("data/orders/0") == store.names("data/orders/1") == []
+    assert store.names("data/orders/0") == []
     assert store.leftovers("data/orders/0") == []
+
+
+def test_an_aborted_batch_keeps_its_files_because_some_may_be_in_the_ledger(tmp_path: Path) -> None:
+    """Spark calls abort also after a commit that failed half-way, or that a stopped query interrupted.
+
+    Symptom: a partition whose entry was written lost its file. Cause: abort deleted every file that the tasks had
+    reported. Invariant: only `clean` deletes files that were reported to the driver and may be named by an entry.
+    """
+    from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+
+    from holdfast.spark.files.source import FilesSource, TaskWrote
+
+    schema = StructType().add("topic", StringType()).add("partition", IntegerType()).add("offset", LongType())
+    writer = FilesSource({"path": str(tmp_path)}).streamWriter(schema, False)
+    message = writer.write(iter([orders(0, 0, 10), orders(1, 0, 10)]))
+    assert isinstance(message, TaskWrote)
+    (tmp_path / message.written[1].file.name).unlink()
+    with pytest.raises(HoldfastError, match="DATA_FILE_MISSING"):
+        writer.commit([message, None], 7)
+    writer.abort([message, None], 7)
+    assert read(tmp_path) == expected(0, 0, 10)
 
 
 def test_large_tasks_write_row_groups_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,13 +62,6 @@ def commit_files(store: Store, written: Iterable[Written], *, columns: Columns, 
     )
 
 
-def drop_files(store: Store, written: Iterable[Written]) -> None:
-    """Of a batch that failed. What can't be removed now is a leftover that `clean` finds."""
-    for one in written:
-        with contextlib.suppress(OSError):
-            store.remove(one.file.name)
-
-
 def commit_partition(
     store: Store, partition: TopicPartition, files: Sequence[FileRef], *, cut: Cut, writer: str = ""
 ) -> Committed:

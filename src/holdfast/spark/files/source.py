@@ -141,11 +141,6 @@ class WritePlan:
                 file=sys.stderr,
             )
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        from holdfast.spark.files.committing import drop_files
-
-        drop_files(open_store(self.path), _written(messages))
-
 
 class StreamFilesWriter(DataSourceStreamArrowWriter):
     """One query's output."""
@@ -160,7 +155,8 @@ class StreamFilesWriter(DataSourceStreamArrowWriter):
         self._plan.commit(messages, f"batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._plan.abort(messages)
+        """Deletes nothing. Spark also calls it when a commit failed half-way or was interrupted and may still be going
+        on in its process: a file of this batch may be in the ledger, or be there in a moment. `clean` knows later."""
 
 
 class BatchFilesWriter(DataSourceArrowWriter):
@@ -176,7 +172,7 @@ class BatchFilesWriter(DataSourceArrowWriter):
         self._plan.commit(messages, "batch job")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._plan.abort(messages)
+        """Deletes nothing, as above."""
 
 
 class FilesReader(DataSourceReader):

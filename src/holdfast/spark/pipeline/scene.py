@@ -27,6 +27,13 @@ SETTLE_S = 120.0
 SESSION_MS = 10_000
 """Session timeout of the scene's members: what a kill costs where no watchdog can speak for the dead."""
 
+SMALL_SPARK = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.memory": "512m",
+    # Three drivers share two cores and live for a minute: the quick compiler and the small collector are enough.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneOptions:
@@ -141,7 +148,7 @@ class Scene:
         source = {"startingOffsets": "earliest", "kafka.session.timeout.ms": str(SESSION_MS)}
         for key, value in source.items():
             args += ["--source-option", f"{key}={value}"]
-        for key, value in {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "512m"}.items():
+        for key, value in SMALL_SPARK.items():
             args += ["--conf", f"{key}={value}"]
         self.members[name] = self._command(name, args)
 
