@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -152,8 +153,10 @@ def _fill(kafka: RealKafka, records: int) -> None:
             "queue.buffering.max.messages": 1_000_000,
         }
     )
+    seeded = random.Random(7)
+    tails = [seeded.randbytes(RECORD_BYTES // 2).hex()[: RECORD_BYTES - 12].encode() for _ in range(1_000)]
     for number in range(records):
-        value = str(number).encode().ljust(RECORD_BYTES, b"abcdefghij")
+        value = b"%012d" % number + tails[number % len(tails)]
         while True:
             try:
                 producer.produce("load", value, partition=number % PARTITIONS)

@@ -7,7 +7,6 @@ question is one line, an answer is one line of JSON.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -15,9 +14,12 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError
+
+if TYPE_CHECKING:
+    import asyncio
 
 PREFIX = "holdfast-spark"
 SOCKETS = Path("/proc/net/unix")
@@ -34,6 +36,7 @@ def _name(driver: int, reader: int) -> str:
 
 async def open_door(answer: Answerer) -> asyncio.Server:
     """Answer questions until closed. Runs in the reader, whose parent is the driver's JVM."""
+    import asyncio  # here: drivers and planners import this module and have no loop
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError):  # whoever asked has gone, or never asked

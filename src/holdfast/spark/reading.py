@@ -8,6 +8,7 @@ batch was planned, and an end that can't be reached must not be waited for.
 from __future__ import annotations
 
 import gc
+import os
 import time
 import warnings
 from collections import deque
@@ -50,7 +51,7 @@ class RangeRead:
         self._fetching = Fetching(
             partition=self.partition,
             read_committed=options.read_committed,
-            rack=options.kafka.get("client.rack", ""),
+            rack=_rack(options),
             max_bytes=int(options.kafka.get("max.partition.fetch.bytes", PARTITION_BYTES)),
             lane=str(lane),
         )
@@ -112,6 +113,15 @@ class RangeRead:
         if self._options.fail_on_data_loss:
             raise lost
         warnings.warn(f"{lost.code}: {lost.what} failOnDataLoss is false, so the query goes on.", stacklevel=2)
+
+
+def _rack(options: SourceOptions) -> str:
+    """This executor's own: with `auto`, or from its environment, it is another one on another host."""
+    if not ("client.rack" in options.kafka or "KAFKA_CLIENT_RACK" in os.environ):
+        return ""
+    from holdfast.client.rack import resolve
+
+    return resolve(options.kafka, os.environ) or ""
 
 
 def read_pieces(options: SourceOptions, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
