@@ -238,6 +238,55 @@ def test_seek_goes_where_it_says(consumer_of: Make, topic: str) -> None:
     assert caught.value.args[0].code() == ck.KafkaError._STATE
 
 
+def test_a_seek_counts_although_the_other_reader_made_it(consumer_of: Make, topic: str) -> None:
+    consumer = consumer_of()
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+    until(consumer, lambda: consumer.position([ck.TopicPartition(topic, 0)])[0].offset == 5)
+    consumer.seek(ck.TopicPartition(topic, 0, 2))
+    assert taken(consumer, 3) == [(0, 2), (0, 3), (0, 4)]
+    consumer.seek(ck.TopicPartition(topic, 0, 1))
+    message = consumer.poll(LIMIT_S)
+    assert message is not None
+    assert message.offset() == 1
+
+
+def test_the_same_partition_is_not_taken_twice(consumer_of: Make, topic: str) -> None:
+    consumer = consumer_of()
+    consumer.incremental_assign([ck.TopicPartition(topic, 0, 0)])
+    taken(consumer, 5)
+    with pytest.raises(ck.KafkaException) as caught:
+        consumer.incremental_assign([ck.TopicPartition(topic, 0, 0)])
+    assert caught.value.args[0].code() == ck.KafkaError._CONFLICT
+    consumer.incremental_assign([ck.TopicPartition(topic, 1, 3)])
+    assert taken(consumer, 2) == [(1, 3), (1, 4)]
+    assert [p.partition for p in consumer.assignment()] == [0, 1]
+    consumer.incremental_unassign([ck.TopicPartition(topic, 0)])
+    assert [p.partition for p in consumer.assignment()] == [1]
+
+
+def test_watermarks_and_lag_are_known_from_what_was_fetched(consumer_of: Make, topic: str) -> None:
+    consumer = consumer_of()
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+    taken(consumer, 2, most=2)
+    assert consumer.get_watermark_offsets(ck.TopicPartition(topic, 0), cached=True) == (0, 5)
+    assert consumer.get_watermark_offsets(ck.TopicPartition(topic, 1), cached=True) == (-1001, -1001)
+    assert consumer.get_watermark_offsets(ck.TopicPartition(topic, 1), 10) == (0, 5)
+    assert consumer.metrics()["records-lag-max"] == 3
+
+
+def test_a_record_larger_than_what_is_fetched_at_a_time_still_comes(broker: Broker, consumer_of: Make) -> None:
+    topic = f"large-{next(COUNTER)}"
+    broker.topics.create(topic, partitions=2)
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in range(2):
+        producer.produce(topic, b"x" * 300_000, partition=partition)
+        producer.produce(topic, b"y", partition=partition)
+    assert producer.flush(30) == 0
+    consumer = consumer_of(**{"max.partition.fetch.bytes": 1_024, "queued.max.messages.kbytes": 1})
+    consumer.assign([ck.TopicPartition(topic, p, 0) for p in range(2)])
+    assert sorted(taken(consumer, 4)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
 def test_an_offset_out_of_range_is_reset_as_configured(consumer_of: Make, topic: str) -> None:
     consumer = consumer_of()
     consumer.assign([ck.TopicPartition(topic, 0, 0)])

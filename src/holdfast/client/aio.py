@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import confluent_kafka as ck
 
 from holdfast.client.aio_core import POOL, Core, on_loop
-from holdfast.client.consumer import MAX_RECORDS, MOST_RECORDS
+from holdfast.client.consumer import MOST_RECORDS
 from holdfast.client.errors import as_kafka_exception
 from holdfast.client.listener import Listener, callbacks
 from holdfast.model import HoldfastError
@@ -47,6 +47,9 @@ application is there, and makes commits that are due."""
 
 STAND_S = 0.005
 """The same while nothing may be handed out."""
+
+ARROW_RECORDS = 16_384
+"""Rows of an Arrow batch unless asked otherwise: they are decoded on the loop, in some 4 ms."""
 
 YIELD_S = 0.01
 """How long records are handed out before the loop gets a turn, although nobody had to wait."""
@@ -81,7 +84,6 @@ class AsyncConsumer:
         on_commit = given.get("on_commit")
         if on_commit is not None:
             given["on_commit"] = lambda error, partitions: self._told(on_commit, error, partitions)
-        self._core = Core(given, wake=self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._came = asyncio.Event()
         self._signalled = False
@@ -90,6 +92,7 @@ class AsyncConsumer:
         self._closing: asyncio.Future[None] | None = None
         self._telling: set[asyncio.Future[Any]] = set()
         self._yielded_at = 0.0
+        self._core = Core(given, wake=self._wake)
 
     # -- subscription
 
@@ -163,7 +166,7 @@ class AsyncConsumer:
         return found or []
 
     async def consume_arrow(
-        self, max_records: int = MAX_RECORDS, timeout: float = -1, *, include_headers: bool = False
+        self, max_records: int = ARROW_RECORDS, timeout: float = -1, *, include_headers: bool = False
     ) -> pa.RecordBatch:
         """What is there, as one Arrow batch of at most so many rows; an empty one when nothing came in time."""
         if not 1 <= max_records <= MOST_RECORDS:
@@ -230,12 +233,11 @@ class AsyncConsumer:
 
     def _wake(self) -> None:
         """From any thread: whoever waits looks again. Many calls in a row are one."""
-        loop = self._loop if hasattr(self, "_loop") else None
-        if loop is None or self._signalled:
+        if self._loop is None or self._signalled:
             return
         self._signalled = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(self._look)
+            self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
         self._signalled = False

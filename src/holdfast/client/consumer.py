@@ -478,6 +478,9 @@ class Consumer:
         self, partition: ck.TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int] | None:
         self._open()
+        if cached and self._data.arrow is not None:
+            seen = self._data.watermarks(TopicPartition(partition.topic, partition.partition))
+            return seen or (ck.OFFSET_INVALID, ck.OFFSET_INVALID)
         return self._data.handle.get_watermark_offsets(partition, -1 if timeout is None else timeout, cached)
 
     def offsets_for_times(

@@ -82,11 +82,14 @@ class DataPlane:
         """Read these too, each from the offset it names."""
         wanted = list(partitions)
         starts = _starts(wanted)
-        if self.arrow is not None:
-            self.arrow.add(starts)
-        else:
+        if self.arrow is None:
             self.handle.incremental_assign(wanted)
             self._starts.update(starts)
+        elif self.assigned.isdisjoint(starts):
+            self.arrow.add(starts)
+        else:
+            twice = ", ".join(map(str, sorted(self.assigned & starts.keys())))
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._CONFLICT, f"{twice}: already assigned"))
         self.assigned |= set(starts)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:

@@ -293,19 +293,20 @@ class Fetcher:
 
     def _refused(self, flow: Flow, code: ErrorCode, offset: int, now: float) -> None:
         """With the lock held."""
+        flow.ready_at = now + self._settings.backoff_s
         if flow.replica is not None:  # a follower may be behind, or none any more: only the leader knows
             flow.replica = None
             return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            flow.ready_at = 0.0
             self.flows.reset(flow, OutOfRange(flow.partition, offset))
             return
-        flow.ready_at = now + self._settings.backoff_s
         error = BrokerError(code, f"{flow.partition} can't be read.")
         if code in MOVED:
             self._forgotten.add(flow.partition.topic)
         if code in UNKNOWN:
             self._unknown(flow, error, now)
-        elif not error.retriable:
+        elif not error.retriable or code is ErrorCode.CORRUPT_MESSAGE:
             flow.ready_at = now + RETRY_TOLD_S
             self.flows.fail(flow, error)
 
