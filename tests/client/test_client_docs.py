@@ -56,7 +56,8 @@ def test_the_defaults_on_the_page_are_the_defaults() -> None:
     assert int(shown["max.poll.records"]) == parsed.max_poll_records
     assert int(shown["auto.commit.interval.ms"]) == parsed.auto_commit_interval_ms
     assert shown["auto.offset.reset"] == parsed.auto_offset_reset
-    assert int(shown["fetch.wait.max.ms"]) == parsed.librdkafka()["fetch.wait.max.ms"]
+    for key in ("fetch.wait.max.ms", "fetch.queue.backoff.ms", "queued.min.messages"):
+        assert int(shown[key]) == parsed.librdkafka()[key]
     assert shown["partition.assignment.strategy"] == parsed.assignors[0].name
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
 
 import holdfast
+from holdfast.client import migration
 from holdfast.client.config import parse
 from holdfast.client.migration import Assessment, assess, missed_step
+from holdfast.group.messages import JoinAnswer, JoinRequest, LeaveAnswer, LeaveRequest
 from holdfast.group.user_data import MemberNote, append_note
-from holdfast.model import HoldfastError, RebalanceProtocol, Subscription, TopicPartition
+from holdfast.model import ErrorCode, HoldfastError, Membership, RebalanceProtocol, Subscription, TopicPartition
 from holdfast.net.admin_groups import DescribedGroup, DescribedMember
+from holdfast.net.config import client_config
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 
@@ -144,6 +149,96 @@ def test_a_member_is_told_which_step_was_missed() -> None:
 def test_where_the_group_does_not_show_why_the_refusal_stays_as_it_was() -> None:
     assert missed_step(REFUSED, group(""), COOPERATIVE) is REFUSED
     assert missed_step(REFUSED, group("cooperative-sticky", None), COOPERATIVE) is REFUSED
+
+
+class Admin:
+    """Describes a group as it is told to, one answer after another, the last one for ever."""
+
+    def __init__(self, *answers: DescribedGroup) -> None:
+        self._answers = list(answers)
+
+    async def describe_group(self, _group: str) -> DescribedGroup:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+def settled(*answers: DescribedGroup) -> DescribedGroup:
+    return asyncio.run(migration._settled(Admin(*answers), "billing"))
+
+
+def test_a_group_in_the_middle_of_a_round_is_looked_at_again_until_it_is_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(migration, "LOOK_EVERY_S", 0.0)
+    busy, quiet = replace(group("", None), state="PreparingRebalance"), group("range", None)
+    assert settled(busy, busy, quiet) is quiet
+    monkeypatch.setattr(migration, "SETTLE_S", 0.0)
+    with pytest.raises(HoldfastError, match="GROUP_DOES_NOT_SETTLE"):
+        settled(busy)
+
+
+def test_groups_that_have_no_assignor_to_migrate_are_told_so() -> None:
+    with pytest.raises(HoldfastError, match="GROUP_NEEDS_NO_MIGRATION"):
+        settled(replace(group("uniform", None), kind="consumer"))
+    with pytest.raises(HoldfastError, match="GROUP_IS_NO_CONSUMER_GROUP"):
+        settled(replace(group("default", None), protocol_type="connect"))
+
+
+class Coordinator:
+    """A cluster of one connection, which answers a join as it is told to."""
+
+    def __init__(self, version: int, error: ErrorCode, member_id: str = "") -> None:
+        self.config = client_config({"bootstrap.servers": "h:1"})
+        self.asked: list[Any] = []
+        self._version, self._answer = version, JoinAnswer(error=error, membership=Membership(member_id))
+
+    async def coordinator(self, _group: str) -> tuple[str, int]:
+        return "h", 1
+
+    async def connection(self, _address: object) -> Coordinator:
+        return self
+
+    def version(self, _api: Api) -> int:
+        return self._version
+
+    async def ask_coordinator(self, request: Any, *, timeout_s: float) -> Any:
+        self.asked.append(request)
+        return self._answer if isinstance(request, JoinRequest) else LeaveAnswer()
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "known", "requests"),
+    [
+        (9, ErrorCode.MEMBER_ID_REQUIRED, True, [JoinRequest, LeaveRequest]),
+        (9, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, False, [JoinRequest]),
+        (9, ErrorCode.GROUP_AUTHORIZATION_FAILED, None, [JoinRequest]),
+        (3, ErrorCode.MEMBER_ID_REQUIRED, None, []),
+    ],
+    ids=["everybody does", "somebody does not", "not allowed to ask", "too old to be asked without joining"],
+)
+def test_the_coordinator_is_asked_by_a_join_that_never_becomes_one(
+    version: int, error: ErrorCode, known: bool | None, requests: list[type]
+) -> None:
+    cluster = Coordinator(version, error, "given-id" if error is ErrorCode.MEMBER_ID_REQUIRED else "")
+    found = asyncio.run(migration.everybody_lists(cluster, "billing", "range"))
+    assert found is known
+    assert [type(request) for request in cluster.asked] == requests
+    if len(requests) == 2:
+        assert [leaver.member_id for leaver in cluster.asked[1].members] == ["given-id"], "the id is given back"
+
+
+def test_a_refusal_is_not_held_up_by_a_group_that_can_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        def __init__(self, _cluster: object) -> None:
+            """Of any cluster."""
+
+        async def describe_group(self, _group: str) -> DescribedGroup:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    monkeypatch.setattr(migration, "GroupAdmin", Silent)
+    monkeypatch.setattr(migration, "EXPLAIN_S", 0.01)
+    told = asyncio.run(migration.explained(REFUSED, None, "billing", COOPERATIVE))
+    assert told is REFUSED
 
 
 def test_a_list_with_an_eager_assignor_in_it_speaks_eager() -> None:
