@@ -58,6 +58,30 @@ def test_members_join_leave_and_drain_without_a_record_lost_or_doubled(
     assert verdict.excused == 0
 
 
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+def test_an_eager_group_of_all_kinds_loses_and_doubles_nothing_either(
+    request: pytest.FixtureRequest, tmp_path: Path, assignor: str
+) -> None:
+    """Everybody revokes everything for every round, and the next owner starts where the last one committed."""
+    with ground(request, "embedded", tmp_path, partitions=6) as scene:
+        scene.add("lead", "java", assignors=(assignor,))
+        scene.add("theirs", "confluent", assignors=(assignor,))
+        scene.add("ours", "holdfast", assignors=(assignor,))
+        scene.wait_shared()
+        scene.add("auto", "holdfast", assignors=(assignor,), config=AUTO_COMMIT)
+        scene.wait_shared()
+        scene.leave("theirs")
+        scene.wait_shared()
+        scene.drain("auto")
+        scene.wait_shared()
+        scene.leave("lead")
+        scene.wait_shared()
+        verdict = scene.finish()
+
+    assert verdict.clean, str(verdict)
+    assert verdict.excused == 0
+
+
 @pytest.mark.kafka
 @pytest.mark.parametrize("leader", KINDS)
 def test_at_default_timeouts_members_join_drain_leave_and_die_without_a_record_lost_or_doubled(
