@@ -48,8 +48,12 @@ def test_every_variable_that_auto_reads_is_on_the_page() -> None:
 
 def test_the_defaults_on_the_page_are_the_defaults() -> None:
     parsed = parse({"group.id": "g", "bootstrap.servers": "h:1"}, {})
-    rows = dict(line.split("|")[1:3] for line in PAGE.splitlines() if line.startswith("| `"))
-    shown = {key.strip().strip("`"): value.strip().strip("`") for key, value in rows.items()}
+    cells = [line.split("|")[1:3] for line in PAGE.splitlines() if line.startswith("| `")]
+    shown = {
+        key.strip(" `"): value.strip(" `")
+        for keys, values in cells
+        for key, value in zip(keys.split(","), values.split(","), strict=False)
+    }
     assert int(shown["session.timeout.ms"]) == parsed.session_timeout_ms
     assert int(shown["heartbeat.interval.ms"]) == parsed.heartbeat_interval_ms
     assert int(shown["max.poll.interval.ms"]) == parsed.max_poll_interval_ms
