@@ -136,6 +136,49 @@ def test_a_member_cut_off_from_its_coordinator_hands_out_nothing_once_its_sessio
     assert not {offset for _, partition, offset in other.story} >= {0, 1}, "it is the other's turn, not a new beginning"
 
 
+class Slow:
+    """librdkafka in a process that is frozen while it waits."""
+
+    def __init__(self, handle: Any, seconds: float) -> None:
+        self._handle = handle
+        self._seconds = seconds
+
+    def poll(self, timeout: float) -> Any:
+        message = self._handle.poll(timeout)
+        time.sleep(self._seconds)
+        return message
+
+
+def test_a_process_that_freezes_while_it_waits_hands_out_nothing_when_it_wakes(
+    broker: Broker, join: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: a process that was frozen handed out, on waking, one more batch. Cause: it had looked whether it may
+    before it waited for records, which is where a process mostly is when it freezes. Invariant: it looks again."""
+    frozen = join(**{**QUICK, "max.poll.interval.ms": 60_000})
+    until(lambda: len(frozen.records()) >= 30, frozen)
+    told = len(frozen.story)
+    broker.faults.disconnect(Api.HEARTBEAT)
+    broker.faults.disconnect(Api.OFFSET_COMMIT)
+    data = frozen.consumer._data
+    monkeypatch.setattr(data, "to_records", lambda: Slow(data.handle, 1.2))
+
+    frozen.step()
+
+    assert frozen.story[told:] == []
+
+
+def test_what_was_taken_and_not_handed_out_is_fetched_again(join: Callable[..., Watched]) -> None:
+    member = join()
+    messages: list[ck.Message] = []
+    while len(messages) < 20:
+        messages += member.consumer.consume(50, 0.2)
+    returned = {(message.partition(), message.offset()) for message in messages}
+
+    member.consumer._data.rewind(messages)
+
+    until(lambda: returned <= set(member.records()), member)
+
+
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_a_member_on_another_client_goes_on_where_a_holdfast_member_stopped(
     broker: Broker, join: Callable[..., Watched], strategy: str

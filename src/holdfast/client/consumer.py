@@ -58,6 +58,9 @@ round stands still until everybody's listener has returned."""
 CLOSE_TIMEOUT_S = 10.0
 """How long close() waits for the coordinator to hear of it; the session timeout does the rest."""
 
+FROZEN_MS = 100.0
+"""A wait of at most 5 ms that took so much longer: this process did not run meanwhile, and must look around first."""
+
 SMALL_BATCH = 64
 """Records that are looked at one by one to note where they end. Behind larger batches all positions are asked for."""
 
@@ -86,6 +89,7 @@ class Consumer:
         self._positions: dict[TopicPartition, int] = {}
         self._handed: dict[TopicPartition, OffsetEntry] = {}
         self._watchdog: Watchdog | None = None
+        self._awake_since = 0.0
         self._noting = False
         self._unnoted: list[ck.Message] = []
         self._unnoted_batch = 0
@@ -141,7 +145,9 @@ class Consumer:
                 return None  # a callback closed it
             if not self._may_process():
                 self._stand(deadline)
-            elif (message := self._data.to_records().poll(self._slice(deadline))) is not None:
+            elif (message := self._data.to_records().poll(self._slice(deadline))) is not None and (
+                now_ms() - self._polled_at <= FROZEN_MS or self._kept([message])
+            ):
                 self._returned([message])
                 return message
             if deadline is not None and time.monotonic() >= deadline:
@@ -163,12 +169,15 @@ class Consumer:
                 break  # first the application does what it has: what is committed at a revoke includes it
             if self._may_process():
                 messages += self._data.to_records().consume(num_messages - len(messages), self._slice(deadline))
+            elif messages:
+                break
             else:
                 self._stand(deadline)
             if len(messages) >= num_messages or (deadline is not None and time.monotonic() >= deadline):
                 break
-        if messages:
-            self._returned(messages)
+        if not messages or not self._kept(messages):
+            return []
+        self._returned(messages)
         return messages
 
     def consume_arrow(
@@ -208,7 +217,7 @@ class Consumer:
 
     def _wanted(self) -> bool:
         """Whether there is something to do that a batch under way must not wait for; and a sign that we are alive."""
-        self._polled_at = now_ms()
+        self._look_at_the_clock(now_ms())
         plane = self._control
         return plane is not None and (bool(plane.calls) or plane.failure is not None)
 
@@ -222,7 +231,24 @@ class Consumer:
     def _may_process(self) -> bool:
         """Whether records may be handed out; not while somebody else may own what they are of."""
         plane = self._control
-        return plane is None or not self._subscribed or mb.may_process(plane.state, self._polled_at)
+        if plane is None or not self._subscribed:
+            return True
+        return mb.may_process(plane.state, self._polled_at, awake_since=self._awake_since)
+
+    def _kept(self, messages: list[ck.Message]) -> bool:
+        """Whether what librdkafka returned may still be handed out. A process that is frozen mostly is while it waits
+        there; when it wakes its session may be over. What is not handed out is fetched again, if it is still ours."""
+        self._look_at_the_clock(now_ms())
+        if self._may_process():
+            return True
+        self._data.rewind(messages)
+        return False
+
+    def _look_at_the_clock(self, now: float) -> None:
+        """A sign of life; and a note when this thread was away for so long that others may have taken over."""
+        if now - self._polled_at > self._config.session_timeout_ms:
+            self._awake_since = now
+        self._polled_at = now
 
     def _stand(self, deadline: float | None) -> None:
         """Nothing is handed out: what librdkafka holds may belong to others by now. The control plane finds out."""
@@ -241,7 +267,7 @@ class Consumer:
         now = now_ms()
         if now - self._polled_at > self._pitfalls.slow_ms:
             self._pitfalls.paused(now - self._polled_at, now, self._stuck.where)
-        self._polled_at = now
+        self._look_at_the_clock(now)
         plane = self._control
         if plane is None:
             return False

@@ -130,6 +130,17 @@ class DataPlane:
         else:
             raise ck.KafkaException(ck.KafkaError(ck.KafkaError._STATE, f"{where} is not assigned to this consumer"))
 
+    def rewind(self, messages: list[ck.Message]) -> None:
+        """What librdkafka returned is not handed out after all: fetch it again, from the first of each partition."""
+        first: dict[TopicPartition, int] = {}
+        for message in messages:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if message.error() is None and topic is not None and partition is not None and offset is not None:
+                first.setdefault(TopicPartition(topic, partition), offset)
+        for where, offset in sorted(first.items()):
+            if where in self.assigned:
+                self.seek(ck.TopicPartition(where.topic, where.partition, offset))
+
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
         named = {TopicPartition(p.topic, p.partition) for p in partitions}
         if self.arrow is None:

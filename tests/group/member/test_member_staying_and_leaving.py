@@ -99,6 +99,33 @@ def test_what_is_owned_is_not_processed_when_the_coordinator_was_silent_for_a_se
     assert not may_process(member.state, 45_001.0)
     member.feed(Tick(), after_ms=46_000).answer_heartbeat()
     assert may_process(member.state, member.now)
+    assert member.state.last_heard_at == member.now
+
+
+def test_a_session_counts_from_when_the_last_answered_request_was_sent() -> None:
+    """Symptom: a process that was frozen for a little more than its session processed a batch on waking that others had
+    by then. Cause: its session counted from the reading of an answer, the coordinator's from the request's arrival.
+    Invariant: ours ends first."""
+    member = Driven().stable_with("orders-0").feed(Tick(), after_ms=3_000)
+    member.now += 500
+    member.answer_heartbeat()
+    assert may_process(member.state, 48_000.0)
+    assert not may_process(member.state, 48_001.0)
+
+
+def test_an_answer_to_a_join_of_long_ago_vouches_for_nothing() -> None:
+    member = Driven().stable_with("orders-0").feed(Enforce("again"), after_ms=1_000)
+    member.now += 60_000
+    member.answer_join(generation=2)
+    assert not may_process(member.state, member.now), "the round may be over, and its answer have waited for us"
+    member.answer_sync("orders-0", note=LeaderNote())
+    assert may_process(member.state, member.now)
+
+
+def test_whoever_was_away_for_a_session_during_a_parked_join_waits_for_its_answer() -> None:
+    member = Driven().stable_with("orders-0").feed(Enforce("again"), after_ms=1_000)
+    assert may_process(member.state, 61_000.0)
+    assert not may_process(member.state, 61_000.0, awake_since=61_000.0)
 
 
 def test_a_parked_join_is_no_silence_until_one_fails() -> None:

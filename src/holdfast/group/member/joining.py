@@ -208,7 +208,7 @@ def back_off(turn: Turn, cause: str) -> None:
 def join_answered(turn: Turn, event: JoinAnswered) -> None:
     answer = event.answer
     turn.set(pending=None)
-    turn.heard_of(answer.error)
+    turn.answered(answer.error)
     if answer.error is ErrorCode.NONE:
         _joined(turn, answer)
     elif answer.error is ErrorCode.MEMBER_ID_REQUIRED:  # 1e

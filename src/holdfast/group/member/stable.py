@@ -47,17 +47,18 @@ def next_deadline(state: MemberState) -> float | None:
     return min(times, default=None)
 
 
-def may_process(state: MemberState, now: float) -> bool:
+def may_process(state: MemberState, now: float, *, awake_since: float = 0.0) -> bool:
     """Whether what we own may be processed further: as far as we can know, nobody else has been given it.
 
     Not after the membership was taken away or given up, also before the listener has heard of it. And not when the
-    coordinator has said nothing for a session timeout: then it may have expelled us and given everything to others,
-    be it that the network is cut or that this process was frozen. A parked join is no silence, as long as none failed.
+    coordinator has acknowledged nothing that we sent within a session timeout: then it may have expelled us and given
+    everything to others, be it that the network is cut or that this process was frozen. A parked join is no silence, as
+    long as none failed and this process has not been away for a session timeout since, until `awake_since`.
     """
     if state.lost or state.phase is Phase.EVICTED:
         return False
-    expects_answers = state.phase in HEARTBEATING or state.unheard
-    silent = now - state.last_heard_at > state.config.session_timeout_ms
+    expects_answers = state.phase in HEARTBEATING or state.unheard or awake_since > state.vouched_at
+    silent = now - state.vouched_at > state.config.session_timeout_ms
     return not (state.membership.joined and expects_answers and silent)
 
 
@@ -97,9 +98,9 @@ def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
     error = event.answer.error
     turn.set(heartbeat=None)
     if error is ErrorCode.NONE:
-        turn.heard()
+        turn.vouched(state.heartbeat_at)
     elif error is ErrorCode.REBALANCE_IN_PROGRESS:  # 1c
-        turn.heard()
+        turn.vouched(state.heartbeat_at)
         if state.phase is Phase.STABLE:
             _join_when_polled(turn, state.rejoin or "the group is rebalancing", now=True)
         elif state.phase is Phase.APPLYING and state.rejoin is None:

@@ -180,6 +180,13 @@ class MemberState:
     """When the coordinator last acknowledged us."""
     unheard: bool = False
     """Whether a request has failed since then."""
+    asked_at: float = 0.0
+    """When the join, sync or leave under way was sent, or the last one."""
+    heartbeat_at: float = 0.0
+    """The same of the heartbeat."""
+    vouched_at: float = 0.0
+    """When the last request was sent that the coordinator acknowledged. It got it later, so our session lasts a session
+    timeout from here at least; when the answer was read says nothing, least of all in a process that was frozen."""
     last_polled_at: float = 0.0
     next_heartbeat_at: float | None = None
     """The normal tick: SyncGroup plus whole intervals, like everybody's in the group."""

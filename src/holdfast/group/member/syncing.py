@@ -51,7 +51,7 @@ def plan_failed(turn: Turn, event: PlanFailed) -> None:
 def sync_answered(turn: Turn, event: SyncAnswered) -> None:
     answer = event.answer
     turn.set(pending=None)
-    turn.heard_of(answer.error)
+    turn.answered(answer.error)
     if answer.error is ErrorCode.NONE:
         _synced(turn, answer.assignment)
     elif answer.error is ErrorCode.REBALANCE_IN_PROGRESS:

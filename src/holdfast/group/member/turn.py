@@ -86,12 +86,17 @@ class Turn:
         """The coordinator acknowledged us."""
         self.set(last_heard_at=self.now, unheard=False)
 
-    def heard_of(self, error: ErrorCode) -> None:
-        """An answer came; from the coordinator, unless it says that the coordinator is elsewhere or not ready."""
+    def vouched(self, sent_at: float) -> None:
+        """The coordinator acknowledged what we sent then."""
+        self.heard()
+        self.set(vouched_at=max(self.state.vouched_at, sent_at))
+
+    def answered(self, error: ErrorCode) -> None:
+        """What the phase waited for was answered; by the coordinator, unless that is elsewhere or loading."""
         if error in NOBODY_THERE:
             self.set(unheard=True)
         else:
-            self.heard()
+            self.vouched(self.state.asked_at)
 
     def next_serial(self) -> int:
         self.set(serial=self.state.serial + 1)
@@ -100,7 +105,7 @@ class Turn:
     def send(self, request: JoinRequest | SyncRequest | LeaveRequest) -> None:
         """Send what the phase will wait for."""
         serial = self.next_serial()
-        self.set(pending=serial, retry_at=None)
+        self.set(pending=serial, retry_at=None, asked_at=self.now)
         self.do(Send(serial, request))
 
     def send_and_forget(self, request: LeaveRequest) -> None:
@@ -113,7 +118,7 @@ class Turn:
         if state.heartbeat is not None or not state.membership.joined:
             return
         serial = self.next_serial()
-        self.set(heartbeat=serial)
+        self.set(heartbeat=serial, heartbeat_at=self.now)
         request = HeartbeatRequest(
             group=state.config.group, membership=state.membership, instance_id=state.config.instance_id
         )
