@@ -87,6 +87,14 @@ def test_what_a_frozen_foreign_client_does_on_waking_is_not_held_against_the_gro
     assert judge(ACKNOWLEDGED, [zombie, b], zombies={"z"}).clean
 
 
+def test_a_batch_in_the_hands_of_a_member_that_froze_can_not_be_taken_back_but_the_next_one_can() -> None:
+    frozen = "#assigned 1 0\n0 0 10\n#held 25 8000\n0 1 25\n"
+    b = log("b", "#assigned 20 0\n0 1 21\n0 2 22\n0 3 26\n")
+
+    assert judge(ACKNOWLEDGED, [log("a", frozen + "#lost 30 0\n"), b]).clean
+    assert judge(ACKNOWLEDGED, [log("a", frozen + "0 2 28\n#lost 30 0\n"), b]).overlaps != []
+
+
 def test_a_message_about_many_faults_shows_the_first_few() -> None:
     a = log("a", "#assigned 1 0\n" + "".join(f"0 {offset} 10\n" for offset in range(50)) + "#revoked 12 0\n")
     b = log("b", "#assigned 13 0\n" + "".join(f"0 {offset} 14\n" for offset in range(50)))

@@ -10,6 +10,7 @@
   nothing any more; but it must not process anything more of them.
 - A *zombie* is a foreign client that was frozen and, on waking, processes what it had fetched before it learns that it
   is out. Its own doings are not held against the group.
+- A batch that was in a member's hands when it froze (#held) is processed when it wakes; no client can take it back.
 - Nothing excuses a lost record.
 """
 
@@ -63,6 +64,8 @@ def judge(
     zombies: Collection[str] = (),
 ) -> Verdict:
     """Judge the whole run. `killed` without `spoken_for` are those for whom nobody committed."""
+    everything = logs
+    logs = [log.without({event.time_ms for event in log.named("held")}) for log in everything]
     held = {log.name: stints(log) for log in logs}
     in_hand = {log.name: max((record.time_ms for record in log.records), default=0.0) for log in logs}
 
@@ -91,7 +94,7 @@ def judge(
         if not stint.lost
     ]
     return Verdict(
-        lost=lost(acknowledged, logs),
+        lost=lost(acknowledged, everything),
         doubled=faults,
         overlaps=[each for each in overlaps(logs) if not _involves(each, zombies)],
         double_owners=overlapping_stints(aware),

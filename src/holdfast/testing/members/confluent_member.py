@@ -37,8 +37,9 @@ class ConfluentMember:
             if first is not None:
                 # The next call says that what was returned before is done, so it is done first. consume() alone would
                 # wait for its whole batch or the timeout; without a timeout it takes what is there already.
-                session.processed(self._good([first]))
-                session.processed(self._good(consumer.consume(BATCH - 1, 0)))
+                session.processed(self._good([first]), handed_at=time.monotonic())
+                rest = consumer.consume(BATCH - 1, 0)
+                session.processed(self._good(rest), handed_at=time.monotonic())
             self._commit_in_passing(session.due_offsets())
             if session.draining and consumer.drain():
                 session.log.event("drained")

@@ -14,6 +14,7 @@ One line per event, time second, partitions as a comma list or `-` for none:
     #committed TIME PARTITIONS      acknowledged by the coordinator
     #commit-failed TIME TEXT
     #dropped TIME PARTITION OFFSET  the client handed over a record of a partition it had just revoked
+    #held TIME MS                   the process was frozen with a batch in its hands: the records of this very time
     #hang TIME MS, #awake TIME      the poll loop stood still, as told
     #closing TIME, #closed TIME     a clean end
     #error TIME TEXT                the program gave up
@@ -24,7 +25,7 @@ Times are milliseconds since the epoch with microseconds after the point; member
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +106,13 @@ class MemberLog:
                 held.difference_update(event.partitions)
         return frozenset(held)
 
+    def without(self, times_ms: Collection[float]) -> MemberLog:
+        """The same log less the records of these times."""
+        log = MemberLog(self.name, self.path)
+        log.events = self.events
+        log.records = [record for record in self.records if record.time_ms not in times_ms]
+        return log
+
     def named(self, name: str) -> list[Event]:
         """The events of one name, in order."""
         return [event for event in self.events if event.name == name]
@@ -127,10 +135,11 @@ class LogWriter:
     def close(self) -> None:
         self._file.close()
 
-    def records(self, batch: Iterable[tuple[int, int]]) -> None:
-        """(partition, offset) of records processed now."""
+    def records(self, batch: Iterable[tuple[int, int]], *, held_s: float = 0.0) -> None:
+        """(partition, offset) of records processed now; `held_s` after the client handed them out, if that is long."""
         now = f"{time.time() * 1000:.3f}"
-        self._file.write("".join(f"{partition} {offset} {now}\n" for partition, offset in batch).encode())
+        held = f"#held {now} {held_s * 1000:.0f}\n" if held_s else ""
+        self._file.write((held + "".join(f"{partition} {offset} {now}\n" for partition, offset in batch)).encode())
 
     def event(self, name: str, text: str = "") -> None:
         line = f"#{name} {time.time() * 1000:.3f} {text}".rstrip().replace("\n", " ")

@@ -23,6 +23,9 @@ from holdfast.testing.members.options import MemberOptions, parse_arguments
 POLL_S = 0.1
 """How long a poll may wait, and so how soon a command is heard."""
 
+FROZEN_S = 3.0
+"""A batch is written down in microseconds. If that took so long, the process did not run: half of a test's session."""
+
 BATCH = 500
 """Records taken per poll, Kafka's default of max.poll.records."""
 
@@ -69,8 +72,11 @@ class Session:
             self.log.event("hang", f"{hang_s * 1000:.0f}")
         return hang_s
 
-    def processed(self, batch: Iterable[tuple[int, int]]) -> None:
-        """Processes (partition, offset) records: writes them down. Those of partitions no longer owned are dropped."""
+    def processed(self, batch: Iterable[tuple[int, int]], *, handed_at: float | None = None) -> None:
+        """Processes (partition, offset) records: writes them down. Those of partitions no longer owned are dropped.
+
+        `handed_at` is when the client handed them out, by the monotonic clock: this process may have been frozen since.
+        """
         with self._lock:
             kept = []
             for partition, offset in batch:
@@ -80,7 +86,8 @@ class Session:
                 else:
                     self.log.event("dropped", f"{partition} {offset}")
             if kept:
-                self.log.records(kept)
+                held_s = 0.0 if handed_at is None else time.monotonic() - handed_at
+                self.log.records(kept, held_s=held_s if held_s > FROZEN_S else 0.0)
 
     def assigned(self, partitions: Iterable[int]) -> None:
         with self._lock:
