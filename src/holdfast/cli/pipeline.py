@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from holdfast.model import TopicPartition
     from holdfast.spark.files.store import Store
-    from holdfast.spark.pipeline.settings import Pipeline
 
 GRACE = "24h"
 """What nobody names any more is kept so long: longer than any batch, and than any reader uses its list of files."""
@@ -69,6 +68,9 @@ def run(
     conf: Annotated[KeyValues, typer.Option(metavar="KEY=VALUE", help="Spark's settings; may be repeated.")] = [],  # noqa: B006 - typer copies it
     every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two lines of progress.")] = 2.0,
     duration: Annotated[float | None, typer.Option(min=0.0, help="Drain and end after so many seconds.")] = None,
+    warm_up: Annotated[
+        bool, typer.Option(help="Run the job on one record before joining, so that the first batch is quick.")
+    ] = True,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="The member's trace goes there.")] = None,
     spark_log: Annotated[Path | None, typer.Option(metavar="FILE", help="Spark's log goes there.")] = None,
     bootstrap_server: BootstrapServer = None,
@@ -101,18 +103,7 @@ def run(
         master=master,
         name=name,
     )
-    _run(st.check(pipeline), output, every_s=every, duration_s=duration, trace=trace, spark_log=spark_log)
-
-
-def _run(
-    pipeline: Pipeline,
-    output: Output,
-    *,
-    every_s: float,
-    duration_s: float | None,
-    trace: Path | None,
-    spark_log: Path | None,
-) -> None:
+    st.check(pipeline)
     from holdfast.spark.pipeline.progress import Report
     from holdfast.spark.pipeline.runner import Run
 
@@ -125,9 +116,10 @@ def _run(
         say=say,
         trace=None if trace is None else trace.resolve(),
         log=None if spark_log is None else spark_log.resolve(),
+        warm_up=warm_up,
     )
     with one, Interrupt() as interrupt:  # in this order: Spark takes Ctrl-C for itself when it starts
-        one.run(asked=interrupt.asked, every_s=every_s, duration_s=duration_s)
+        one.run(asked=interrupt.asked, every_s=every, duration_s=duration)
 
 
 def _kafka_options(bootstrap_server: str | None, command_config: Path | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ from holdfast.spark.pipeline.job import function_of, load_module
 from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
 from holdfast.spark.pipeline.python import quick_python
 from holdfast.spark.pipeline.settings import FOREACH_BATCH, Pipeline
+from holdfast.spark.pipeline.warming import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,9 +53,16 @@ class Run:
     """One run of a pipeline."""
 
     def __init__(
-        self, pipeline: Pipeline, *, say: Callable[[Report], None], trace: Path | None = None, log: Path | None = None
+        self,
+        pipeline: Pipeline,
+        *,
+        say: Callable[[Report], None],
+        trace: Path | None = None,
+        log: Path | None = None,
+        warm_up: bool = True,
     ) -> None:
         self._pipeline = pipeline
+        self._warm = warm_up
         self._say = say
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-pipeline-")
         self._trace = trace
@@ -74,6 +82,8 @@ class Run:
         self._write = function_of(module, "write") if pipeline.sink_format == FOREACH_BATCH else None
         self._spark = self._session()
         self._spark.sparkContext.addPyFile(str(pipeline.job))
+        if self._warm:
+            self._warm_up()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -119,6 +129,22 @@ class Run:
         spark: SparkSession = builder.getOrCreate()
         register(spark)
         return spark
+
+    def _warm_up(self) -> None:
+        """Whatever fails here will fail again where it matters, or does not matter."""
+        from pyspark.errors import PySparkException
+
+        pipeline = self._pipeline
+        try:
+            warm_up(
+                self._spark,
+                self._transform,
+                source=pipeline.source,
+                sink_format=pipeline.sink_format,
+                folder=Path(self._folder.name) / "warm-up",
+            )
+        except (PySparkException, HoldfastError, OSError, TimeoutError) as error:
+            self._tell("warm-up", message=f"left out: {cause_of(str(error))}")
 
     def _start(self) -> StreamingQuery:
         from pyspark.sql import DataFrame

@@ -127,6 +127,10 @@ class Scene:
         )
         if topic.process.wait(START_S):
             raise HoldfastError("SCENE_FAILED", "The topic could not be created.", f"See {topic.log}.")
+        # A first few, so that there is something for the queries to warm up on.
+        first = self._command("first", ["produce", TOPIC, "--rate", "0", "--count", "60", *where])
+        if first.process.wait(START_S):
+            raise HoldfastError("SCENE_FAILED", "The first orders could not be sent.", f"See {first.log}.")
         self._tell("two PySpark queries start as members of one group (Spark takes its seconds)")
         for name in ("a", "b"):
             self._start(name)
