@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
@@ -24,33 +25,71 @@ CHUNK = 500
 NO_TIMESTAMP = (ck.TIMESTAMP_NOT_AVAILABLE, 0)
 
 
+@dataclass(slots=True)
+class Chunk:
+    """Rows in both forms, of which some were handed out."""
+
+    batch: pa.RecordBatch
+    messages: list[ck.Message]
+    at: int = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.messages) - self.at
+
+    def unread(self) -> list[ck.Message]:
+        return self.messages[self.at :]
+
+    def without(self, partition: TopicPartition) -> Chunk:
+        import pyarrow as pa
+
+        kept = [number for number in range(self.at, len(self.messages)) if _where(self.messages[number]) != partition]
+        return Chunk(self.batch.take(pa.array(kept, pa.int64())), [self.messages[number] for number in kept])
+
+
 class RowPlane(ArrowPlane):
     """An `ArrowPlane` that also gives messages."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self._rows: deque[ck.Message] = deque()
+        self._chunks: deque[Chunk] = deque()
         super().__init__(*args, **options)
 
     def ready(self, wanted: int) -> int:
         """How many messages can be handed out at once, up to what is wanted. Makes them if need be."""
         with self._lock:
-            while len(self._rows) < wanted:
+            there = sum(chunk.left for chunk in self._chunks)
+            while there < wanted:
                 batch = super().take(CHUNK, include_headers=True)
                 if batch is None:
                     break
-                self._rows.extend(messages(batch))
-            return min(wanted, len(self._rows))
+                self._chunks.append(Chunk(batch, messages(batch)))
+                there += batch.num_rows
+            return min(wanted, there)
 
     def rows(self, count: int) -> list[ck.Message]:
         """Hand out so many of them."""
+        found: list[ck.Message] = []
         with self._lock:
-            return [self._rows.popleft() for _ in range(count)]
+            while len(found) < count:
+                chunk = self._chunks[0]
+                part = chunk.messages[chunk.at : chunk.at + count - len(found)]
+                found += part
+                self._passed(chunk, len(part))
+        return found
 
     def take(self, max_rows: int, *, include_headers: bool = False) -> pa.RecordBatch | None:
         with self._lock:
-            for partition, offset in self._unread().items():
-                self._rewind(partition, offset)
-            return super().take(max_rows, include_headers=include_headers)
+            if not self._chunks:
+                return super().take(max_rows, include_headers=include_headers)
+            chunk = self._chunks[0]
+            part = chunk.batch.slice(chunk.at, max_rows)
+            self._passed(chunk, part.num_rows)
+            return part if include_headers else part.select(range(part.num_columns - 1))
+
+    def _passed(self, chunk: Chunk, count: int) -> None:
+        chunk.at += count
+        if not chunk.left:
+            self._chunks.popleft()
 
     def position(self, partition: TopicPartition) -> int | None:
         with self._lock:
@@ -74,13 +113,15 @@ class RowPlane(ArrowPlane):
 
     def _forget(self, partition: TopicPartition) -> None:
         super()._forget(partition)
-        self._rows = deque(row for row in self._rows if _where(row) != partition)
+        kept = (chunk.without(partition) for chunk in self._chunks)
+        self._chunks = deque(chunk for chunk in kept if chunk.left)
 
     def _unread(self) -> dict[TopicPartition, int]:
         """The first row of each partition that was made and not handed out."""
         found: dict[TopicPartition, int] = {}
-        for row in self._rows:
-            found.setdefault(_where(row), row.offset() or 0)
+        for chunk in self._chunks:
+            for row in chunk.unread():
+                found.setdefault(_where(row), row.offset() or 0)
         return found
 
     def _rewind(self, partition: TopicPartition, offset: int) -> None:
