@@ -6,17 +6,16 @@ its own thread and hands calls over in order. Records of kept partitions flow be
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
 from holdfast.client import config as cfg
-from holdfast.client.control import ControlPlane, PendingCall, now_ms
+from holdfast.client.control import ControlPlane, now_ms
 from holdfast.client.data import RESET, DataPlane, librdkafka
 from holdfast.client.engine import Engine
 from holdfast.client.errors import as_kafka_exception, no_offset
@@ -24,13 +23,12 @@ from holdfast.client.listener import Listener, callbacks
 from holdfast.client.metrics import prometheus_text
 from holdfast.client.offsets import Entries, Offsets, after, entries_of
 from holdfast.client.pitfalls import Pitfalls
+from holdfast.client.round_calls import RoundCalls
 from holdfast.client.stuck import Stuck
 from holdfast.client.tokens import Tokens
 from holdfast.client.tracing import open_trace
 from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
-from holdfast.group.messages import OffsetEntry
-from holdfast.group.user_data import MAX_HANDED_OVER
 from holdfast.model import NOBODY, HoldfastError, TopicPartition
 from holdfast.net.config import client_config
 
@@ -83,18 +81,15 @@ class Consumer:
         self._pitfalls = Pitfalls(self._config, self._trace.write, name=self._config.client_id)
         self._polled_at = now_ms()
         self._control: ControlPlane | None = None
-        self._listener = Listener()
+        self._round = RoundCalls(self, self._config, self._data, self._offsets, self._trace)
         self._subscribed = False
         self._closed = False
-        self._positions: dict[TopicPartition, int] = {}
-        self._handed: dict[TopicPartition, OffsetEntry] = {}
         self._watchdog: Watchdog | None = None
         self._awake_since = 0.0
         self._noting = False
         self._unnoted: list[ck.Message] = []
         self._unnoted_batch = 0
         self._next_note = 0.0
-        self._raise: BaseException | None = None
         self._serving = False
         self._closing = False
         self._close_asked = False
@@ -114,7 +109,7 @@ class Consumer:
         self._open()
         if isinstance(topics, str):
             raise TypeError("expected list of topic unicode strings")
-        self._listener = listener or callbacks(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        self._round.listener = listener or callbacks(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         self._subscribed = True
         self._polled_at = now_ms()
         self._plane().subscribe([str(topic) for topic in topics])
@@ -284,9 +279,7 @@ class Consumer:
         if self._subscribed and plane.state.phase is mb.Phase.EVICTED:
             plane.feed(mb.Polled())
         self._offsets.report()
-        if self._raise is not None:
-            raised, self._raise = self._raise, None
-            raise raised
+        self._round.raise_first()
         return changed
 
     def _note_positions(self, now: float) -> None:
@@ -311,13 +304,9 @@ class Consumer:
         try:
             while plane.calls and plane.calls[0].ready:
                 pending = plane.calls.popleft()
-                changed |= self._make_call(plane, pending)
+                changed |= self._round.make(plane, pending)
                 if pending.last:
-                    plane.feed(mb.Notified(pending.serial, self._positions))
-                    self._positions = {}
-                    if self._handed:  # ahead of any commit of the application's own: they share one connection
-                        plane.submit(_quietly(plane.commit(self._handed)))
-                        self._handed = {}
+                    self._round.end(plane, pending)
         finally:
             self._serving = False
         self._pitfalls.tell(now_ms())
@@ -325,77 +314,6 @@ class Consumer:
             self._close_asked = False
             self._close()
         return changed
-
-    def _make_call(self, plane: ControlPlane, pending: PendingCall) -> bool:
-        """One call, whatever it raises: the first error comes out of poll when all are made (KIP-429)."""
-        match pending.call:
-            case mb.Revoked(partitions) if plane.state.lost:
-                self._lose(partitions)  # it was asked for while we still were a member; by now it is lost
-            case mb.Revoked(partitions):
-                self._revoke(plane, partitions)
-            case mb.Lost(partitions):
-                self._lose(partitions)
-            case mb.OnAssignment(protocol, assignment, membership):
-                with self._remembering():
-                    assignor = next(a for a in self._config.assignors if a.name == protocol)
-                    assignor.on_assignment(assignment, membership)
-                return False
-            case mb.Assigned(partitions):
-                self._assign(plane, pending, partitions)
-                return bool(partitions)
-        return True
-
-    def _revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
-        started = now_ms()
-        hands_over = self._hands_over(plane)
-        state = plane.state
-        # An eager member revokes before it can know who else will be in the round, and which assignor will plan it.
-        reaches = hands_over and state.cooperative and state.positions_reach and len(partitions) <= MAX_HANDED_OVER
-        self._offsets.commit_before_revoke(plane, partitions, handed_over=reaches)
-        self._offsets.acknowledged.clear()
-        with self._remembering():
-            self._listener.on_revoke(self, _listed(partitions))
-        if hands_over:
-            # Whoever commits for himself hands over what he committed just now, and nothing he did not.
-            final = self._offsets.committable(partitions) if self._config.auto_commit else {}
-            self._positions.update({p: entry.offset for p, entry in final.items()})
-            self._positions.update({p: at for p, at in self._offsets.acknowledged.items() if p in partitions})
-        self._data.drop(partitions)
-        self._offsets.forget(partitions)
-        self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started)
-
-    def _hands_over(self, plane: ControlPlane) -> bool:
-        """Whether a join follows the revoke and carries the positions; whoever leaves must commit instead."""
-        leaves = plane.state.phase is mb.Phase.LEAVING or plane.state.draining is not None
-        return self._config.inventions.offset_handover and not leaves
-
-    def _lose(self, partitions: frozenset[TopicPartition]) -> None:
-        started = now_ms()
-        self._data.drop(partitions)
-        self._offsets.forget(partitions)
-        with self._remembering():
-            self._listener.on_lost(self, _listed(partitions))
-        if self._control is not None:
-            self._trace.callback("lost", started, self._control.state, partitions, now_ms() - started)
-
-    def _assign(self, plane: ControlPlane, pending: PendingCall, partitions: frozenset[TopicPartition]) -> None:
-        started = now_ms()
-        with self._remembering():
-            self._listener.on_assign(self, _listed(partitions))
-        waiting = {p: pending.offsets.get(p) for p in partitions if p not in self._data.assigned}
-        self._data.add(waiting)
-        self._handed = {
-            p: OffsetEntry(offset) for p in sorted(pending.handed) if (offset := pending.offsets.get(p)) is not None
-        }
-        self._trace.callback("assigned", started, plane.state, partitions, now_ms() - started)
-
-    @contextlib.contextmanager
-    def _remembering(self) -> Any:
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001  # a listener may raise anything; poll raises the first of them
-            if self._raise is None:
-                self._raise = error
 
     # -- offsets
 
@@ -600,9 +518,7 @@ class Consumer:
                 self._watchdog.dismiss()
             self._data.close()
             self._trace.close()
-        if self._raise is not None:
-            raised, self._raise = self._raise, None
-            raise raised
+        self._round.raise_first()
 
     def _serve_until(self, done: Callable[[ControlPlane], bool], timeout_s: float) -> None:
         plane = self._plane()
@@ -664,13 +580,3 @@ def _no_records(include_headers: bool) -> pa.RecordBatch:
     from holdfast.records.arrow import empty_batch
 
     return empty_batch(include_headers=include_headers)
-
-
-async def _quietly(work: Any) -> None:
-    """For what is a courtesy to others: a handed-over offset is committed again with the next commit anyway."""
-    with contextlib.suppress(HoldfastError):
-        await work
-
-
-def _listed(partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:
-    return [ck.TopicPartition(p.topic, p.partition) for p in sorted(partitions)]
