@@ -2,7 +2,7 @@
 
     python -m holdfast.bench.consume_client '{"kind": "arrow", "bootstrap": …}'
 
-writes one JSON line: records a second, how many came, and the largest resident memory. Every reader is the one member
+writes one JSON line: records a second, CPU time of each, how many came, and the largest resident memory. Every reader is the one member
 of a group of its own and reads a topic from its beginning to the same end. The clock runs from the first part of the
 records on, so that starting and joining are not measured.
 
@@ -73,16 +73,23 @@ def measure(read: Callable[[], int], records: int) -> dict[str, float]:
     """Read so many, and how fast."""
     deadline = time.monotonic() + LIMIT_S
     count = before = 0
-    began = 0.0
+    began = cpu = 0.0
     while count < records:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{count} of {records} records came within {LIMIT_S:.0f} s")
         count += read()
         if not began and count >= records * WARM:
-            began, before = time.monotonic(), count
-    took = time.monotonic() - began
+            began, before, cpu = time.monotonic(), count, _cpu_seconds()
+    took, cpu = time.monotonic() - began, _cpu_seconds() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    return {"records_s": (count - before) / took, "records": count, "peak_mb": peak}
+    measured = count - before
+    return {"records_s": measured / took, "cpu_us": 1e6 * cpu / measured, "records": count, "peak_mb": peak}
+
+
+def _cpu_seconds() -> float:
+    """Of all threads of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 READERS = {"confluent": confluent, "holdfast": holdfast, "arrow": arrow}
