@@ -2,9 +2,9 @@
 
     python -m holdfast.bench.consume_client '{"kind": "arrow", "bootstrap": …}'
 
-writes one JSON line: records a second, CPU time of each, how many came, and the largest resident memory. Every reader is the one member
-of a group of its own and reads a topic from its beginning to the same end. The clock runs from the first part of the
-records on, so that starting and joining are not measured.
+writes one JSON line: records a second, CPU time of each, how many came, and the largest resident memory. Every reader
+is the one member of a group of its own and reads a topic from its beginning to the same end. The clock runs from the
+first part of the records on, so that starting and joining are not measured.
 
 It knows nothing of goals.
 """

@@ -24,13 +24,14 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import confluent_kafka as ck
 
 from holdfast.client.aio_core import POOL, Core, on_loop
+from holdfast.client.awaited import DONE, Done, Listed
 from holdfast.client.consumer import MOST_RECORDS
 from holdfast.client.errors import as_kafka_exception
 from holdfast.client.listener import Listener, callbacks
@@ -56,24 +57,6 @@ YIELD_S = 0.01
 
 _inside: ContextVar[object | None] = ContextVar("holdfast_inside", default=None)
 """The consumer whose callback is running: it must not wait for its own callbacks."""
-
-
-class Done:
-    """Nothing to wait for; awaiting it is allowed."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield from ()
-
-
-class Listed(list[ck.TopicPartition]):
-    """A list; awaiting it gives it."""
-
-    def __await__(self) -> Generator[None, None, list[ck.TopicPartition]]:
-        yield from ()
-        return self
-
-
-DONE = Done()
 
 
 class AsyncConsumer:
