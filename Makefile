@@ -17,8 +17,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml tools/setup.sh
 	@PYTHON="$(PYTHON)" bash tools/setup.sh "$(VENV)"
 	@touch $@
 
-run: setup ## play the scene: eager beside cooperative
-	@$(BIN)/holdfast sim --compare --members 4 --partitions 6 --seed 7 --event join@10s,crash:c0@20s,hang:c1@35s
+run: setup ## play the scene: PySpark queries of one group; one joins, one drains, one is killed
+	@$(BIN)/holdfast demo
 
 # Two at a time where tests compute; three where they mostly wait for a Kafka, a JVM or another client.
 OTHERS := java or kafka or spark or browser or slow

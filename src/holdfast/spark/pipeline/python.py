@@ -1,4 +1,4 @@
-"""A Python for Spark's workers that starts three times as fast.
+"""What Spark runs on: a Python for its workers that starts three times as fast, and a Java where the machine has none.
 
 Spark puts its own pyspark.zip first on the path of every Python process it starts, and Python keeps no bytecode for
 what it imports from a zip: each process compiles all of pyspark anew. Measured: 1.45 s of processor time until a worker
@@ -11,6 +11,7 @@ hosts there is no such script, and pyspark may not be installed there.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -37,3 +38,10 @@ def quick_python(folder: Path) -> str:
     path.write_text(SCRIPT.format(python=shlex.quote(sys.executable)))
     path.chmod(0o755)
     return str(path)
+
+
+def use_bundled_java() -> None:
+    """`make setup` leaves a Java in the environment if the machine has no suitable one; Spark looks at JAVA_HOME."""
+    bundled = Path(sys.prefix) / "java"
+    if (bundled / "bin" / "java").exists():
+        os.environ["JAVA_HOME"] = str(bundled)

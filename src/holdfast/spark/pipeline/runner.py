@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from holdfast.model import HoldfastError
 from holdfast.spark.pipeline.job import function_of, load_module
 from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
-from holdfast.spark.pipeline.python import quick_python
+from holdfast.spark.pipeline.python import quick_python, use_bundled_java
 from holdfast.spark.pipeline.settings import FOREACH_BATCH, Pipeline
 from holdfast.spark.pipeline.warming import warm_up
 
@@ -114,6 +114,7 @@ class Run:
         builder = configure(SparkSession.builder.appName(pipeline.name or "holdfast"))
         builder = builder.master(pipeline.master or "local[*]")
         options = pipeline.spark.get("spark.driver.extraJavaOptions", "")
+        use_bundled_java()
         local = (pipeline.master or "local").startswith("local")
         if local:
             os.environ.setdefault("PYSPARK_PYTHON", quick_python(Path(self._folder.name)))
