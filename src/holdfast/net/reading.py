@@ -78,9 +78,17 @@ class LoopThread:
         return self.submit(work).result(timeout_s)
 
     def stop(self) -> None:
+        """What is still under way is ended first, so that no connection is left half open."""
+        self.call(self._end_tasks(), 10)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(10)
         self.loop.close()
+
+    async def _end_tasks(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
 
 class Pull:

@@ -376,13 +376,16 @@ class QueryMember:
     async def _leave(self) -> None:
         self._stopping = True
         self._done.set()
-        await self._settle(limit_s=LEAVE_LIMIT_S / 2)
         driver = self._plane.driver
-        if not self._manual and not driver.closed.is_set():
-            driver.feed(mb.Close("the query was stopped"))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(driver.closed.wait(), LEAVE_LIMIT_S)
-        await self._end()
+        try:
+            with contextlib.suppress(HoldfastError):  # a commit that is refused for good is no reason to stay
+                await self._settle(limit_s=LEAVE_LIMIT_S / 2)
+            if not self._manual and not driver.closed.is_set():
+                driver.feed(mb.Close("the query was stopped"))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(driver.closed.wait(), LEAVE_LIMIT_S)
+        finally:
+            await self._end()
 
     async def _end(self) -> None:
         tasks: list[asyncio.Future[Any]] = list(self._background)

@@ -72,6 +72,12 @@ class Engine:
             self.checkpoint.planned.append(json.dumps(planned.to_json()))
         return planned
 
+    def plan_something(self) -> BatchOffset:
+        """Ask until there is a batch: the ends of partitions are looked at now and then."""
+        found: list[BatchOffset] = []
+        wait_until(lambda: bool(found or (found.append(one) if (one := self.plan()) is not None else found)))
+        return found[0]
+
     def replay(self) -> BatchOffset:
         """partitions(start, end) as the first call of a restarted query."""
         before, planned = (BatchOffset.from_json(json.loads(text)) for text in self.checkpoint.planned[-2:])

@@ -156,6 +156,7 @@ def test_assigned_partitions_in_a_group_with_members_are_refused_with_the_reason
     with pytest.raises(HoldfastError, match="GROUP_HAS_MEMBERS"):
         query.run_until(lambda: False)
     query.stop()
+    assert query.member._cluster._closed, "a refused commit does not keep it from ending"
     member.stop()
 
 
