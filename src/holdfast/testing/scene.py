@@ -147,13 +147,16 @@ class GroupScene:
         return everything == list(range(self.partitions)) and max(sizes) - min(sizes) <= 1 and min(sizes) > 0
 
     def wait(self, holds: Callable[[], bool], what: str, limit_s: float = WAIT_LIMIT_S) -> None:
+        """Until it holds. Fails when the time is up, and at once when a member has ended that should be there."""
         deadline = time.monotonic() + limit_s
         while not holds():
-            if time.monotonic() > deadline:
+            ended = sorted(name for name, member in self.members.items() if not member.running)
+            if ended or time.monotonic() > deadline:
+                how = f"{', '.join(ended)} ended" if ended else f"{limit_s:.0f} s went by"
                 owned = {name: sorted(member.owned()) for name, member in sorted(self.members.items())}
                 said = "\n".join(f"{name}: {member.output()[-1500:]}" for name, member in sorted(self._all.items()))
                 raise HoldfastError(
-                    "GROUP_NOT_THERE", f"Waited {limit_s:.0f} s for {what}; {owned}.\n{said}", "Read the logs above."
+                    "GROUP_NOT_THERE", f"{how} while waiting for {what}; {owned}.\n{said}", "Read the output above."
                 )
             time.sleep(0.05)
 
