@@ -209,6 +209,8 @@ def test_a_callback_that_was_begun_ends_although_its_poll_was_cancelled(broker: 
 
 
 def test_a_callback_may_commit_poll_and_seek(broker: Broker, topic: str) -> None:
+    """edge B58 aiokafka 335: a lock held across poll and the listener made a callback that asks its consumer hang."""
+
     async def scene() -> None:
         group = f"inside-{topic}"
 
@@ -267,6 +269,24 @@ def test_partitions_change_hands_without_a_record_lost_or_doubled(broker: Broker
         await asyncio.gather(*(member.close() for member in members))
         await asyncio.gather(*tasks)
         assert sorted(found) == everything(300)
+
+    play(scene)
+
+
+def test_a_consumer_may_be_closed_before_it_was_assigned_anything(broker: Broker, topic: str) -> None:
+    """edge B51 librdkafka 4908: a close before the first assignment waited for it, or for ever."""
+
+    async def scene() -> None:
+        heard: list[Any] = []
+        for polls in range(3):
+            consumer = AsyncConsumer(config(broker))
+            consumer.subscribe([topic], on_revoke=lambda _consumer, partitions: heard.append(partitions))
+            for _ in range(polls):
+                await consumer.poll(0.0)
+            await consumer.close()
+        assert all(heard), "nothing was revoked that was not assigned"
+        with pytest.raises(RuntimeError):
+            consumer.subscribe([topic])
 
     play(scene)
 

@@ -382,6 +382,7 @@ def test_check_crcs_can_be_switched_off(consumer_of: Make, topic: str, monkeypat
 
 
 def test_what_was_fetched_of_a_revoked_partition_is_never_returned(broker: Broker, consumer_of: Make) -> None:
+    """edge B53 librdkafka 3340: records that were fetched before a partition was given up came out of a later poll."""
     topic, group = f"revoked-{next(COUNTER)}", f"g-{next(COUNTER)}"
     broker.topics.create(topic, partitions=3)
     for partition in range(3):
