@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -253,10 +252,28 @@ def test_a_list_with_an_eager_assignor_in_it_speaks_eager() -> None:
 # -- live members
 
 
+class Seen:
+    """What was processed, how often, by whom and when."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[int, int], list[str]] = {}
+        self._began = time.monotonic()
+
+    def add(self, partition: int, offset: int, who: str) -> None:
+        when = time.monotonic() - self._began
+        self._times.setdefault((partition, offset), []).append(f"{who} at {when:.3f}")
+
+    def records(self) -> set[tuple[int, int]]:
+        return set(self._times)
+
+    def doubled(self) -> dict[tuple[int, int], list[str]]:
+        return {one: times for one, times in sorted(self._times.items()) if len(times) > 1}
+
+
 class Worker:
     """A consumer on a thread, that can be bounced with another list."""
 
-    def __init__(self, broker: Broker, group_id: str, topic: str, seen: list[tuple[int, int]]) -> None:
+    def __init__(self, broker: Broker, group_id: str, topic: str, seen: Seen) -> None:
         self._settings = {
             "bootstrap.servers": broker.bootstrap,
             "group.id": group_id,
@@ -267,11 +284,13 @@ class Worker:
         self._seen = seen
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._name = ""
         self.error: BaseException | None = None
         self.owned: set[int] = set()
 
     def start(self, strategy: str, kind: Callable[[dict[str, Any]], Any] = holdfast.Consumer) -> None:
         self._stop.clear()
+        self._name = f"{id(self) % 1_000}/{kind.__module__}/{strategy}"
         consumer = kind({**self._settings, "partition.assignment.strategy": strategy})
         self._thread = threading.Thread(target=self._work, args=(consumer,))
         self._thread.start()
@@ -282,7 +301,7 @@ class Worker:
             while not self._stop.is_set():
                 message = consumer.poll(0.02)
                 if message is not None and message.error() is None:
-                    self._seen.append((message.partition(), message.offset()))
+                    self._seen.add(message.partition(), message.offset(), self._name)
                 self.owned = {p.partition for p in consumer.assignment()}
         except BaseException as error:
             self.error = error
@@ -332,8 +351,8 @@ def until(holds: Callable[[], bool], workers: list[Worker], limit_s: float = 60.
 
 
 @pytest.fixture
-def live(broker: Broker, topic: str) -> Iterator[tuple[str, str, list[Worker], list[tuple[int, int]]]]:
-    name, seen = f"moving-{topic}", list[tuple[int, int]]()
+def live(broker: Broker, topic: str) -> Iterator[tuple[str, str, list[Worker], Seen]]:
+    name, seen = f"moving-{topic}", Seen()
     six = f"six-{topic}"
     broker.topics.create(six, 6)
     workers = [Worker(broker, name, six, seen) for _ in range(3)]
@@ -343,9 +362,7 @@ def live(broker: Broker, topic: str) -> Iterator[tuple[str, str, list[Worker], l
 
 
 @pytest.mark.slow
-def test_two_bounces_up_and_two_down_lose_no_record(
-    broker: Broker, live: tuple[str, str, list[Worker], list[tuple[int, int]]]
-) -> None:
+def test_two_bounces_up_and_two_down_lose_no_record(broker: Broker, live: tuple[str, str, list[Worker], Seen]) -> None:
     """edge A21 franz-go 686: a live group of librdkafka members on range becomes one of cooperative holdfast members,
     and goes back, while records come in."""
     name, topic, workers, seen = live
@@ -369,16 +386,15 @@ def test_two_bounces_up_and_two_down_lose_no_record(
         assert bounce("cooperative-sticky,range") == "cooperative-sticky"
         assert bounce("range", ck.Consumer) == "range"
         sent = feed.sent
-        until(lambda: len(set(seen)) >= sent, workers)
+        until(lambda: len(seen.records()) >= sent, workers)
     ends = {partition.partition: end for partition, (_, end) in broker.topics.offsets(topic).items()}
-    until(lambda: len(set(seen)) == sum(ends.values()), workers)
-    assert set(seen) == {(partition, offset) for partition, end in ends.items() for offset in range(end)}
-    doubled = [one for one, times in Counter(seen).items() if times > 1]
-    assert doubled == [], "every handover was clean, so nothing was done twice either"
+    until(lambda: len(seen.records()) == sum(ends.values()), workers)
+    assert seen.records() == {(partition, offset) for partition, end in ends.items() for offset in range(end)}
+    assert seen.doubled() == {}, "every handover was clean, so nothing was done twice either"
 
 
 def test_whoever_skips_the_first_bounce_is_refused_and_told_so(
-    broker: Broker, live: tuple[str, str, list[Worker], list[tuple[int, int]]]
+    broker: Broker, live: tuple[str, str, list[Worker], Seen]
 ) -> None:
     name, _, workers, _ = live
     workers[0].start("range", ck.Consumer)
@@ -405,7 +421,7 @@ def test_an_eager_member_joins_after_its_commit_whatever_the_last_leader_said() 
     Invariant: whoever revokes before it joins can't know who plans the round, and joins when its commit is through."""
     with Broker() as broker:
         broker.topics.create("orders", 6)
-        seen: list[tuple[int, int]] = []
+        seen = Seen()
         workers = [Worker(broker, "late", "orders", seen) for _ in range(3)]
         producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
         for number in range(60):
@@ -413,7 +429,7 @@ def test_an_eager_member_joins_after_its_commit_whatever_the_last_leader_said() 
         assert producer.flush(30) == 0
         for worker in workers[:2]:
             worker.start("cooperative-sticky,range")
-        until(lambda: all(worker.owned for worker in workers[:2]) and len(seen) >= 60, workers[:2])
+        until(lambda: all(worker.owned for worker in workers[:2]) and len(seen.records()) >= 60, workers[:2])
         broker.faults.delay(Api.OFFSET_COMMIT, ms=300)
         workers[2].start("range", ck.Consumer)
         until(lambda: all(worker.owned for worker in workers), workers)
@@ -423,4 +439,4 @@ def test_an_eager_member_joins_after_its_commit_whatever_the_last_leader_said() 
         broker.faults.clear()
         for worker in workers:
             worker.stop()
-        assert [one for one, times in Counter(seen).items() if times > 1] == []
+        assert seen.doubled() == {}
