@@ -426,6 +426,25 @@ def test_a_key_that_nobody_knows_is_refused_and_a_callback_never_made_is_told(br
     play(consumer.close)
 
 
+def test_a_consumer_belongs_to_one_loop_and_may_be_closed_from_another_once_that_is_gone(
+    broker: Broker, topic: str
+) -> None:
+    consumer = AsyncConsumer(config(broker))
+
+    async def begin() -> None:
+        consumer.subscribe([topic])
+        await taken(consumer, 15)
+
+        async def elsewhere() -> None:
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await consumer.poll(0.1)
+
+        await asyncio.to_thread(asyncio.run, elsewhere())
+
+    play(begin)
+    play(consumer.close)
+
+
 def test_many_consumers_share_one_thread_and_leave_none_behind(broker: Broker, topic: str) -> None:
     async def scene() -> None:
         before = threading.active_count()

@@ -209,10 +209,13 @@ class AsyncConsumer:
     def _open(self) -> asyncio.AbstractEventLoop:
         if self._core.closed:
             raise RuntimeError("Consumer closed")
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
+        running = asyncio.get_running_loop()
+        if self._loop is None or self._loop.is_closed():
+            self._loop = running
             self._core.loop_thread = threading.get_ident()
-        return self._loop
+        if self._loop is not running:
+            raise RuntimeError("this consumer belongs to another event loop")
+        return running
 
     def _wake(self) -> None:
         """From any thread: whoever waits looks again. Many calls in a row are one."""

@@ -108,9 +108,12 @@ class Fetcher:
         to_look_up: set[str] = set()
         to_place: dict[str, list[Flow]] = {}
         by_node: dict[int, list[Flow]] = {}
+        soonest = float("inf")
         with self.flows.lock:
             for flow in self.flows.flows.values():
                 if not self.flows.wants(flow, now):
+                    if now < flow.ready_at < soonest:
+                        soonest = flow.ready_at
                     continue
                 topic = flow.partition.topic
                 node = self._node(flow, now)
@@ -131,7 +134,7 @@ class Fetcher:
         if fresh:
             self._looking_up |= fresh
             self._spawn(self._look_up(fresh))
-        self._rearm(now)
+        self._rearm(soonest)
 
     def _node(self, flow: Flow, now: float) -> int | None:
         """The replica to read from: the follower that the leader named, else the leader. None while there is none."""
@@ -165,15 +168,13 @@ class Fetcher:
             self.flows.reserved_bytes += size
             self._spawn(self._fetch(node, lane, asked, size))
 
-    def _rearm(self, now: float) -> None:
+    def _rearm(self, soonest: float) -> None:
         """One timer, for the first partition that waits for its next try."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        with self.flows.lock:
-            waits = [f.ready_at for f in self.flows.flows.values() if f.ready_at > now and not f.paused]
-        if waits:
-            self._timer = self._loop.call_at(min(waits), self._pump)
+        if soonest < float("inf"):
+            self._timer = self._loop.call_at(soonest, self._pump)
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)
