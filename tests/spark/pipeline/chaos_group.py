@@ -12,7 +12,7 @@ import chaos_job
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files import positions
-from holdfast.spark.pipeline.processes import Command
+from holdfast.spark.pipeline.processes import Command, children_of
 
 LIMIT_S = 300.0
 """For anything that is waited for: starting Spark on a machine that is busy with other tests takes minutes."""
@@ -85,9 +85,9 @@ class ChaosGroup:
 
     def kill_executor(self, name: str) -> None:
         """The JVM of an executor on its own; there is one with a local-cluster master."""
-        victims = self._find(name, "CoarseGrainedExecutorBackend")
-        assert victims, "no executor is running"
-        os.kill(victims[-1], signal.SIGKILL)
+        self.wait("an executor to run", lambda: bool(self._find(name, "CoarseGrainedExecutorBackend")))
+        for pid in self._find(name, "CoarseGrainedExecutorBackend"):
+            os.kill(pid, signal.SIGKILL)
 
     def kill_python_worker(self, name: str) -> None:
         """A forked worker of an executor: a child of pyspark.daemon. The query's reader is another process."""
@@ -145,16 +145,7 @@ def _owns(member: Command) -> bool:
 
 
 def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        children = [
-            int(c) for task in Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()
-        ]
-    except (FileNotFoundError, ProcessLookupError):
-        return found
-    for child in sorted(children):
-        found += [child, *_descendants(child)]
-    return found
+    return [found for child in children_of(pid) for found in (child, *_descendants(child))]
 
 
 def _command_line(pid: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -78,12 +79,10 @@ class Command:
 
     def kill(self) -> None:
         """kill -9 of the process and of the JVM it started: what a pipeline's driver is made of."""
-        victims = [*_children(self.process.pid), self.process.pid]
+        victims = [*children_of(self.process.pid), self.process.pid]
         for pid in victims:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         self.process.wait(STOP_S)
         self._errors.close()
 
@@ -94,10 +93,11 @@ class Command:
         return HoldfastError("SCENE_FAILED", f"{what}.{said}", f"Its log is {self.log}.")
 
 
-def _children(pid: int) -> list[int]:
-    """The direct children of a process."""
-    try:
-        tasks = Path(f"/proc/{pid}/task").iterdir()
-        return sorted(int(child) for task in tasks for child in (task / "children").read_text().split())
-    except FileNotFoundError:
-        return []
+def children_of(pid: int) -> list[int]:
+    """The direct children of a process. Its threads come and go while we look."""
+    found: list[int] = []
+    with contextlib.suppress(FileNotFoundError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += [int(child) for child in (task / "children").read_text().split()]
+    return sorted(found)
