@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 
-from holdfast.model import HoldfastError, TopicPartition
+from holdfast.model import TopicPartition
 from holdfast.net import admin as net
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
@@ -36,9 +36,7 @@ async def _subscribed(cluster: Cluster, options: SourceOptions) -> tuple[TopicPa
     counts = await topic_counts(cluster, options.topics)
     missing = sorted(t for t in options.topics if not t.startswith("^") and t not in counts)
     if missing:
-        raise HoldfastError(
-            "UNKNOWN_TOPIC", f"there is no topic {', '.join(missing)}.", "Check the name, or create it first."
-        )
+        raise loss.no_such_topics(missing)
     return tuple(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
 
 

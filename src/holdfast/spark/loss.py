@@ -14,6 +14,14 @@ def topics_deleted(topics: Iterable[str]) -> HoldfastError:
     return HoldfastError("TOPIC_DELETED", f"the query reads {names}, which does not exist any more.", DO)
 
 
+def no_such_topics(topics: Iterable[str]) -> HoldfastError:
+    return HoldfastError(
+        "UNKNOWN_TOPIC",
+        f"there is no topic {', '.join(sorted(topics))}.",
+        "Check the name, or create it first; with failOnDataLoss=false the query waits for it.",
+    )
+
+
 def log_regressed(partition: TopicPartition, position: int, end: int) -> HoldfastError:
     return HoldfastError(
         "OFFSETS_REGRESSED",

@@ -251,12 +251,16 @@ class QueryMember:
 
         A first round may give nothing, while others finish their batches; what they release comes with a later one.
         """
+        if self._first:
+            await self._cluster.refresh()  # a wrong address or login is told as that, and soon
         deadline, since = time.monotonic() + JOIN_LIMIT_S, None
         patience_s = self._config.heartbeat_interval_ms / 1_000.0 + QUIET_S
         while not self._manual:
             self._check()
             state, now = self._plane.state, time.monotonic()
-            if state.phase is mb.Phase.CLOSED or (state.held_generation >= 0 and (self._work.held or not quiet)):
+            # While the round's result is being applied, where its partitions begin is not known yet.
+            given = state.held_generation >= 0 and state.phase is not mb.Phase.APPLYING
+            if state.phase is mb.Phase.CLOSED or (given and (self._work.held or not quiet)):
                 return
             since = (since or now) if state.phase is mb.Phase.STABLE else None
             if since is not None and now - since > patience_s:

@@ -16,6 +16,7 @@ from holdfast.group.messages import OffsetEntry
 from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
+from holdfast.spark import loss
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Places, no_committed_offset, resolve
 
@@ -42,10 +43,14 @@ class Starting:
         """Learn what was there when the group began, from anybody's commit; else it begins now, with what is there."""
         if self._known is not None or self._options.assigned:
             return
+        counts = await self._counts()
+        missing = sorted(t for t in self._options.topics if not t.startswith("^") and t not in counts)
+        if missing and self._options.fail_on_data_loss:
+            raise loss.no_such_topics(missing)
         entries = await self._admin.committed(self._options.group)
         self._known = read_notes(entries.values())
         if self._known is None:
-            self._known = await self._counts()
+            self._known = counts
         self.note = write_note(self._known)
 
     async def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -8,6 +8,7 @@ import pytest
 from source_engine import Checkpoint, Engine, committed, every, produce, wait_until
 
 from holdfast.testing import Broker
+from holdfast.wire.api import Api
 
 
 @pytest.fixture
@@ -36,6 +37,19 @@ def test_a_query_reads_everything_and_commits_what_is_done_when_it_is_asked_agai
     assert (view.state, len(view.members)) == ("Stable", 1)
     query.stop()
     assert members(broker) == 0
+
+
+def test_the_first_question_waits_until_it_is_known_where_the_first_partitions_begin(broker: Broker) -> None:
+    """Symptom: with startingOffsets=latest, records produced right after a query's first answer were never read. Cause:
+    the round counted as ended while the offsets of its partitions were still being asked for, so nothing was held, and
+    where they begin was not committed. Invariant: the first answer is given over what the first round gave."""
+    produce(broker, 5)
+    broker.faults.delay(Api.OFFSET_FETCH, ms=150)
+    query = Engine(broker.bootstrap)
+    planned = query.plan()
+    assert planned is not None
+    assert len(planned.ranges) == 4
+    query.stop()
 
 
 def test_two_queries_share_a_topic_and_each_plans_only_what_it_owns(broker: Broker) -> None:

@@ -93,6 +93,28 @@ def test_a_partition_not_named_is_an_error_that_names_it(broker: Broker) -> None
     query.stop()
 
 
+def test_a_topic_that_does_not_exist_is_an_error_or_waited_for(broker: Broker) -> None:
+    typo = Engine(broker.bootstrap, subscribe="odrers")
+    with pytest.raises(HoldfastError, match=r"UNKNOWN_TOPIC: there is no topic odrers"):
+        typo.plan()
+    typo.stop()
+    patient = Engine(
+        broker.bootstrap, subscribe="tomorrow", failOnDataLoss="false", kafka__metadata__max__age__ms="100"
+    )
+    assert patient.plan() is None
+    broker.topics.create("tomorrow", partitions=1)
+    produce(broker, 3, topic="tomorrow", partitions=1)
+    patient.run_until(lambda: len(patient.seen) == 3)
+    patient.stop()
+
+
+def test_brokers_that_are_not_there_are_told_as_that(broker: Broker) -> None:
+    query = Engine("127.0.0.1:1", kafka__default__api__timeout__ms="200")
+    with pytest.raises(HoldfastError, match=r"LOOKUP_TIMED_OUT.*brokers run"):
+        query.plan()
+    query.stop()
+
+
 def grow(broker: Broker, count: int) -> None:
     admin: Any = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_partitions([NewPartitions("orders", count)]).values():
