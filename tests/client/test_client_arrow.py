@@ -364,6 +364,31 @@ def test_a_damaged_batch_raises_in_its_place_and_is_not_skipped(
     assert taken(consumer, 5) == [(0, n) for n in range(5)]
 
 
+def test_a_defect_in_the_background_is_heard_of_and_tried_again(
+    consumer_of: Make, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that dies in the background must not leave a reader waiting for ever, nor spin."""
+    real, fails = fetching._fetched, [True]
+
+    def dying(one: Any, offset: int, era: int) -> Any:
+        if fails[0]:
+            raise ZeroDivisionError("a bug")
+        return real(one, offset, era)
+
+    monkeypatch.setattr(fetching, "_fetched", dying)
+    consumer = consumer_of()
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+    with pytest.raises(ck.KafkaException, match="ZeroDivisionError: a bug"):
+        taken(consumer, 1)
+    fails[0] = False
+    while True:  # what was under way meanwhile may still tell
+        try:
+            assert taken(consumer, 5) == [(0, n) for n in range(5)]
+        except ck.KafkaException:
+            continue
+        break
+
+
 def test_check_crcs_can_be_switched_off(consumer_of: Make, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = fetching._fetched
 

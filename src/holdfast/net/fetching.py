@@ -186,9 +186,12 @@ class Fetcher:
         if task.cancelled():
             return
         error = task.exception()
-        if error is not None:
-            self._loop.call_exception_handler({"message": "a fetch", "exception": error, "task": task})
-        self._pump()
+        if error is None:
+            self._pump()
+            return
+        self.flows.broken(error)
+        if not self._closed:
+            self._rearm(self._loop.time() + RETRY_TOLD_S)
 
     def _slot(self, lane: int) -> str:
         return f"fetch/{self._number}/{lane}"

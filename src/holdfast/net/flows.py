@@ -244,6 +244,18 @@ class Flows:
             flow.told = error.code
             self._errors.append(error)
 
+    def broken(self, error: BaseException) -> None:
+        """Something of ours died in the background: whoever reads must hear of it. Without the lock."""
+        with self.lock:
+            self._errors.append(
+                HoldfastError(
+                    "FETCHER_FAILED",
+                    f"fetching failed: {type(error).__name__}: {error}.",
+                    "This is a defect of holdfast's; it is tried again. Report it.",
+                )
+            )
+        self.wake()
+
     def reset(self, flow: Flow, error: HoldfastError) -> None:
         """The offset is not in the log: go where the settings say, or stop."""
         if self.settings.reset == NOWHERE:
