@@ -6,6 +6,7 @@ Asked by one JSON argument, answers with one JSON line. It knows nothing of goal
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -59,18 +60,39 @@ def start(frame: DataFrame, sink: str, folder: Path, **trigger: Any) -> Streamin
 
 def throughput(spark: SparkSession, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Seconds to read the whole topic as one query: the first time in this application, and then again and again."""
-    seconds = []
+    seconds, busy = [], []
     for _ in range(1 + asked["repeats"]):
         frame = stream(spark, asked, "earliest")
-        began = time.perf_counter()
+        began, used = time.perf_counter(), cpu_seconds()
         query = start(frame, asked["sink"], folder, availableNow=True)
         ended = query.awaitTermination(LIMIT_S)
         seconds.append(time.perf_counter() - began)
+        busy.append(cpu_seconds() - used)
         rows = sum(progress["numInputRows"] for progress in query.recentProgress)
         # A batch may be planned twice by a sink that asks for its rows twice; what matters is that none is missing.
         if not ended or rows < asked["records"]:
             raise RuntimeError(f"{asked['format']} read {rows} of {asked['records']} records")
-    return {"cold_s": seconds[0], "warm_s": seconds[1:]}
+    return {"cold_s": seconds[0], "warm_s": seconds[1:], "cpu_s": busy[1:]}
+
+
+def cpu_seconds() -> float:
+    """What this application has used of all cores: driver, JVM, readers and workers, those that ended too."""
+    ticks: dict[int, int] = {}
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+            ticks[int(entry.name)] = sum(int(field) for field in fields[11:15])  # its own, and that of ended children
+    total, waiting = 0, [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        total += ticks.get(pid, 0)
+        waiting += children.get(pid, [])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def small_batches(spark: SparkSession, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
