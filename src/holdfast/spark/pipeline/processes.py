@@ -19,6 +19,8 @@ from holdfast.model import HoldfastError
 
 STOP_S = 60.0
 """How long a process may take to end in order: a drain waits for the running batch."""
+READ_S = 5.0
+"""How long its last lines may take; orphans of a killed process may hold the pipe for longer."""
 KEEP_LINES = 2_000
 
 
@@ -29,25 +31,24 @@ class Command:
         self.name = name
         self.log = log
         self.lines: deque[dict[str, Any]] = deque(maxlen=KEEP_LINES)
-        self._errors = log.open("wb")
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "from holdfast.cli.main import main; main()", *args, "-o", "json"],
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=environment,
-            start_new_session=True,  # Ctrl-C in the terminal is for the scene, which ends its processes in order
-        )
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "from holdfast.cli.main import main; main()", *args, "-o", "json"],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                start_new_session=True,  # Ctrl-C in the terminal is for the scene, which ends its processes in order
+            )
         self._reader = threading.Thread(target=self._read, name=f"reads-{name}", daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            try:
-                self.lines.append(json.loads(line))
-            except ValueError:
-                continue  # something that another part of Spark printed
+        with self.process.stdout as output:
+            for line in output:
+                with contextlib.suppress(ValueError):  # something that another part of Spark printed
+                    self.lines.append(json.loads(line))
 
     def last(self, event: str | None = None) -> dict[str, Any] | None:
         """The newest line, or the newest of this event."""
@@ -73,8 +74,7 @@ class Command:
         except subprocess.TimeoutExpired:
             self.kill()
             raise self._failed(f"{self.name} did not end within {STOP_S:.0f} s") from None
-        self._reader.join(5.0)
-        self._errors.close()
+        self._reader.join(READ_S)
         return code
 
     def kill(self) -> None:
@@ -84,10 +84,9 @@ class Command:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(STOP_S)
-        self._errors.close()
+        self._reader.join(READ_S)
 
     def _failed(self, what: str) -> HoldfastError:
-        self._errors.flush()
         tail = self.log.read_text("utf-8", "replace").strip().splitlines()[-1:] if self.log.exists() else []
         said = f" It said: {tail[0][:300]}" if tail else ""
         return HoldfastError("SCENE_FAILED", f"{what}.{said}", f"Its log is {self.log}.")

@@ -118,6 +118,7 @@ class Run:
         local = (pipeline.master or "local").startswith("local")
         if local:
             os.environ.setdefault("PYSPARK_PYTHON", quick_python(Path(self._folder.name)))
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # of a local cluster's workers
         fixed = {
             **(LOOPBACK if local else {}),
             "spark.ui.enabled": "false",
