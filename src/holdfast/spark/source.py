@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -57,7 +58,7 @@ class HoldfastSource(DataSource):
         return COLUMNS + (HEADERS if wants_headers(self.options) else "")
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return StreamReader(parse(self.options, streaming=True))
+        return StreamReader(dict(self.options))
 
     def reader(self, schema: Any) -> DataSourceReader:
         return BatchReader(parse(self.options, streaming=False))
@@ -66,10 +67,15 @@ class HoldfastSource(DataSource):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+    def __init__(self, given: dict[str, str]) -> None:
+        self._given = given
         self._member: QueryMember | None = None
         self._stopping = False
+
+    @cached_property
+    def _options(self) -> SourceOptions:
+        """Read at the first question: what is raised while a reader is made, PySpark buries under another."""
+        return parse(self._given, streaming=True)
 
     # -- in the query's own process
 
@@ -141,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in an executor's worker, on a pickled copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_member": None, "_stopping": False}
+        return {"_given": self._given, "_member": None, "_stopping": False}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)

@@ -202,5 +202,6 @@ def test_a_batch_read_takes_what_lies_between_its_offsets(spark: Any, broker: Br
 def test_a_wrong_option_ends_the_query_with_a_sentence(spark: Any, broker: Broker, tmp_path: Path) -> None:
     from pyspark.errors import AnalysisException, StreamingQueryException
 
-    with pytest.raises((AnalysisException, StreamingQueryException), match="maxOffsetsPerTrigger is 'many'"):
+    with pytest.raises((AnalysisException, StreamingQueryException), match="maxOffsetsPerTrigger is 'many'") as raised:
         Query(spark, broker, tmp_path, trigger={}, maxOffsetsPerTrigger="many").query.awaitTermination(int(LIMIT_S))
+    assert "UnboundLocalError" not in str(raised.value), "PySpark's own mishap when a reader can't be made"
