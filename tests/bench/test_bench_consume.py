@@ -60,7 +60,7 @@ def test_a_goal_that_is_missed_is_named(reader: str, speed: float, peak: float, 
 
 
 def test_the_memory_of_whoever_starts_a_reader_is_not_the_readers() -> None:
-    """getrusage's maximum is inherited through fork: both readers had the bench's own 140 MB, and every goal was met."""
+    """getrusage's maximum is inherited through fork: all readers had the bench's own 140 MB, and no goal was missed."""
     held = bytearray(300_000_000)
     for at in range(0, len(held), 4_096):
         held[at] = 1
