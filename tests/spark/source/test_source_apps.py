@@ -20,10 +20,11 @@ from holdfast.spark.pipeline.python import quick_python
 from holdfast.testing import Broker
 from holdfast.testing.producer import SteadyProducer
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 PARTITIONS = 4
-LIMIT_S = 200.0
+LIMIT_S = 400.0
+"""Two Sparks start, one of them with executors of its own: half a minute, or minutes on a machine that is busy."""
 APP = Path(__file__).with_name("spark_app.py")
 
 
