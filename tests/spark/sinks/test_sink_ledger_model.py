@@ -19,25 +19,35 @@ def check_prefix(disk: Disk, topic: Topic) -> None:
     assert sorted(offsets_in(disk, taken)) == expected
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_two_writers_with_crashes_replays_and_upkeep_leave_every_row_exactly_once(data: st.DataObject) -> None:
-    play(data)
+    """A few short histories: every step hands over between two threads, which a busy machine makes slow."""
+    play(data, most_steps=40)
 
 
 @pytest.mark.slow
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_the_same_many_times(data: st.DataObject) -> None:
-    play(data)
+    play(data, most_steps=120)
 
 
-def play(data: st.DataObject) -> None:
+def play(data: st.DataObject, *, most_steps: int) -> None:
+    turns: dict[str, Turn] = {}
+    try:
+        play_with(turns, data, most_steps)
+    finally:
+        for turn in turns.values():  # of a history that was given up half-way: leave no thread waiting
+            while not turn.done:
+                turn.step("before")
+
+
+def play_with(turns: dict[str, Turn], data: st.DataObject, most_steps: int) -> None:
     end = data.draw(st.integers(4, 30), label="end")
     rows = data.draw(st.lists(st.integers(0, end - 1), unique=True, min_size=1).map(sorted), label="rows")
     topic, disk = Topic(rows=rows, end=end), Disk()
-    turns: dict[str, Turn] = {}
-    for _ in range(data.draw(st.integers(10, 120), label="steps")):
+    for _ in range(data.draw(st.integers(10, most_steps), label="steps")):
         who = data.draw(st.sampled_from(ACTORS))
         if who not in turns:
             turns[who] = Turn(who, action_of(data, topic, who), disk)
@@ -51,7 +61,7 @@ def play(data: st.DataObject) -> None:
             turns.pop(who).run()
         check_prefix(disk, topic)
     for who in sorted(turns):
-        turns[who].run()
+        turns.pop(who).run()
         check_prefix(disk, topic)
     while topic.committed < topic.end:
         Turn("a", batch(topic, "a", 5, 1, replay=False), disk).run()
