@@ -28,6 +28,7 @@ from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
 from holdfast.group.leader import LeaderPlan
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
+from holdfast.group.offsets import commit_request
 from holdfast.model import (
     ClusterView,
     ErrorCode,
@@ -377,6 +378,15 @@ class ControlPlane:
         answer = await self._channel.send(CommitRequest(group=self.config.group, offsets=dict(offsets)), REQUEST_MS)
         assert isinstance(answer, CommitAnswer)
         return answer
+
+    def commit_soon(
+        self, offsets: Mapping[TopicPartition, OffsetEntry], *, member: bool = True
+    ) -> Coroutine[Any, Any, CommitAnswer]:
+        """The same as who we are now, not when the loop gets to it: a revoke under way takes the partitions by then."""
+        if member:
+            with contextlib.suppress(HoldfastError):  # not ours yet: when it is sent it may be
+                return self.driver.send_commit(commit_request(self.state, offsets))
+        return self.commit(offsets, member=member)
 
     async def committed(self, partitions: tuple[TopicPartition, ...]) -> FetchOffsetsAnswer:
         assert self._channel is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 import confluent_kafka as ck
@@ -78,11 +78,13 @@ class Offsets:
             self.commit_later(plane, entries, member=True)
 
     def commit_later(self, plane: ControlPlane, entries: Entries, *, member: bool) -> None:
-        plane.submit(self._report(plane, entries, member))
+        plane.submit(self._report(plane, entries, plane.commit_soon(entries, member=member)))
 
-    async def _report(self, plane: ControlPlane, entries: Entries, member: bool) -> None:
+    async def _report(
+        self, plane: ControlPlane, entries: Entries, under_way: Coroutine[Any, Any, CommitAnswer]
+    ) -> None:
         try:
-            answer = await plane.commit(entries, member=member)
+            answer = await under_way
         except HoldfastError as error:
             self._reports.append((as_kafka_exception(error).args[0], listed(entries, None)))
         else:
@@ -117,7 +119,7 @@ class Offsets:
         entries = self.committable(partitions) if self._config.auto_commit else {}
         if not entries:
             return
-        future = plane.submit(plane.commit(entries))
+        future = plane.submit(plane.commit_soon(entries))
         if handed_over:
             return  # the positions travel with the join; the commit is for whoever looks at the group meanwhile
         with contextlib.suppress(HoldfastError, TimeoutError):

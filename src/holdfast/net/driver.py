@@ -21,6 +21,7 @@ from holdfast.group import member as mb
 from holdfast.group.messages import (
     Answer,
     CommitAnswer,
+    CommitRequest,
     FetchOffsetsAnswer,
     FetchOffsetsRequest,
     HeartbeatAnswer,
@@ -260,7 +261,10 @@ class MemberDriver:
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> CommitAnswer:
         """Commit under the current membership. Refusals are raised; the machine is told how it went."""
-        request = commit_request(self.state, offsets)
+        return await self.send_commit(commit_request(self.state, offsets))
+
+    async def send_commit(self, request: CommitRequest) -> CommitAnswer:
+        """Send one that was made before, under the membership of then."""
         answer = await self._channel.send(request, self._request_timeout_ms)
         assert isinstance(answer, CommitAnswer)
         self.feed(mb.CommitAnswered(request.membership, answer.first_error))
