@@ -130,7 +130,7 @@ class Core(Consumer):
 
     def submit_commit(self, entries: Any) -> Future[Any]:
         plane = self._plane()
-        return plane.submit(plane.commit(entries, member=self._subscribed))
+        return plane.submit(plane.commit_soon(entries, member=self._subscribed))
 
     def settled(self, entries: Any, answer: Any) -> list[ck.TopicPartition]:
         return self._offsets.settled(entries, answer)
