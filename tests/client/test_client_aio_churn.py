@@ -72,7 +72,7 @@ class Group:
                     self.seen[message.partition() or 0, message.offset() or 0] += 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2))
 def test_whoever_comes_and_goes_every_record_is_processed_once(broker: Broker, seed: int) -> None:
     topic = f"churned-{next(COUNTER)}"

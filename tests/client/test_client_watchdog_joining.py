@@ -17,7 +17,7 @@ from holdfast.testing.members import MemberOptions, MemberProcess
 
 JOINER = """
 import sys, holdfast
-consumer = holdfast.Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2]})
+consumer = holdfast.Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "session.timeout.ms": 300000})
 consumer.subscribe([sys.argv[3]])
 while True:
     consumer.poll(0.1)
@@ -54,7 +54,7 @@ def test_the_watchdog_leaves_for_a_member_that_dies_while_it_joins(broker: Broke
     with MemberProcess("confluent", options) as first:
         first.wait_for(lambda: len(first.owned()) == 3, "owns all")
         joiner = subprocess.Popen([sys.executable, "-c", JOINER, broker.bootstrap, group, topic])
-        wait_for_members(broker, group, 2, 30)
+        wait_for_members(broker, group, 2, 60)
         joiner.kill()
         joiner.wait()
-        wait_for_members(broker, group, 1, 30)
+        wait_for_members(broker, group, 1, 100)

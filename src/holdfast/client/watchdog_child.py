@@ -31,8 +31,8 @@ COMMIT_VERSION, LEAVE_VERSION = 7, 3
 SLOTS_AT = 65_536
 MAX_SLOTS = 8_192
 NO_POSITION = -1
-TIMEOUT_S = 5.0
-"""For the whole farewell: later the session timeout would have done it as well."""
+TIMEOUT_S = 20.0
+"""For each step of the farewell: much later the session timeout would have done it as well."""
 
 GOODBYE, TOKEN = b"x", b"t"
 """What comes through the pipe after the start: a clean close, or a login that replaces the one before."""
