@@ -79,6 +79,7 @@ def test_totals_by_customer_count_each_order_once_although_it_is_read_by_two_gro
         assert totals() == {"ann": 6, "bob": 5, "cid": 1}
 
 
+@pytest.mark.nightly  # it depends on the group not knowing of the batch either, which a stop in good order tells it
 def test_the_result_of_a_streaming_aggregation_is_written_with_its_ranges(
     spark: SparkSession, holdfast_broker: Broker, tmp_path: Path
 ) -> None:
