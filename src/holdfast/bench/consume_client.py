@@ -35,7 +35,7 @@ TUNED = {
     "fetch.message.max.bytes": 8 * 1024 * 1024,
     "fetch.queue.backoff.ms": 5,
 }
-"""Queue settings with which confluent-kafka reads ahead further than its defaults do: it never stops fetching for want of room."""
+"""Queue settings with which confluent-kafka reads far ahead: it never stops fetching for want of room."""
 
 GROUPS = {"enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 2}
 
