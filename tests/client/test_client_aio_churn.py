@@ -16,8 +16,8 @@ from holdfast.testing import Broker
 from holdfast.testing.producer import SteadyProducer
 
 PARTITIONS = 6
-RATE = 300
-EVENTS = 8
+RATE = 1_000
+EVENTS = 16
 LIMIT_S = 250.0
 
 
@@ -72,7 +72,7 @@ class Group:
                     self.seen[message.partition() or 0, message.offset() or 0] += 1
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_whoever_comes_and_goes_every_record_is_processed_once(broker: Broker, seed: int) -> None:
     topic = f"churned-{next(COUNTER)}"

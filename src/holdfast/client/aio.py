@@ -189,6 +189,9 @@ class AsyncConsumer:
         while True:
             self._came.clear()
             await self._serve()
+            if self._closing is not None and _inside.get() is not self:
+                # What is read now would be behind what the last revoke commits: somebody else reads it.
+                await asyncio.wait([self._closing])
             if self._core.closed:
                 return None
             stands = not self._core.may_process()

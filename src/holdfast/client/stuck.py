@@ -10,10 +10,12 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from holdfast.model import TraceRecord, Value
 
 EXPIRED = "poll-expired"
+OURS = str(Path(__file__).parents[1])
 MAX_FRAMES = 64
 """The innermost ones: an application that is deeper than that is in a loop of its own."""
 
@@ -25,13 +27,13 @@ class Stuck:
         self.thread: int | None = None
         """The thread that polls; whoever makes the listener's calls sets it."""
         self.where: str | None = None
-        """The innermost frame when the application was last found hanging."""
+        """The application's innermost frame when it was last found hanging."""
         self._write = write
 
     def write(self, record: TraceRecord) -> None:
         if record.step == EXPIRED:
             stack = self.stack()
-            self.where = stack[-1] if stack else None
+            self.where = next((frame for frame in reversed(stack) if not frame.startswith(OURS)), None)
             named: list[Value] = list(stack)
             record = replace(record, data={**record.data, "stack": named})
         self._write(record)

@@ -29,7 +29,15 @@ from holdfast.group.member import (
     Unsubscribe,
     may_process,
 )
-from holdfast.group.messages import HeartbeatRequest, JoinAnswer, JoinRequest, LeaveAnswer, LeaveRequest, SyncAnswer
+from holdfast.group.messages import (
+    HeartbeatRequest,
+    JoinAnswer,
+    JoinRequest,
+    LeaveAnswer,
+    LeaveRequest,
+    SyncAnswer,
+    SyncRequest,
+)
 from holdfast.group.user_data import Endpoint, LeaderNote, read_member_note
 from holdfast.model import ErrorCode, Membership, RebalanceProtocol
 
@@ -281,15 +289,74 @@ def test_unsubscribing_with_a_lost_membership_loses() -> None:
 
 def test_unsubscribing_in_the_middle_of_a_join_leaves_and_ignores_its_answer() -> None:
     """edge B43 K-9701: the join's answer was applied to a consumer that wanted nothing any more."""
-    member = Driven().stable_with("orders-0")
-    member.feed(Tick(), after_ms=3_000).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    member = rejoining("orders-0")
     late = member.pending
-    member.feed(Unsubscribe()).notified()
+    member.feed(Unsubscribe())
+    assert member.calls() == [], "the round may be through in a moment"
+    member.feed(Tick(), after_ms=(member.deadline or 0.0) - member.now).notified()
     before = member.state
     member.feed(JoinAnswered(late, JoinAnswer(membership=Membership("m-1", 2), protocol="cooperative-sticky")))
     assert member.state == before
     leave_answered(member)
     assert member.phase is Phase.UNSUBSCRIBED
+
+
+def rejoining(*names: str) -> Driven:
+    """A member that owns these and has joined the group's next round."""
+    member = Driven().stable_with(*names)
+    return member.feed(Tick(), after_ms=3_000).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+@pytest.mark.parametrize("way_out", [Close("bye"), Unsubscribe()])
+def test_whoever_leaves_between_two_generations_first_sees_the_round_through(way_out: Event) -> None:
+    """Found by members coming and going: closed between join and sync, where the coordinator refuses every commit, a
+    member told its listener at once. What it had done could not be committed, and the next owner did it again."""
+    member = rejoining("orders-0", "orders-1").answer_join(generation=2).feed(way_out)
+    assert member.calls() == []
+    assert member.requests(LeaveRequest) == []
+    member.answer_sync("orders-0", "orders-7")
+    assert member.calls() == [Revoked(tps("orders-0", "orders-1"))], "all it had, and nothing of what is new"
+    assert member.state.membership.generation == 2, "in which the listener can commit"
+    member.notified()
+    assert len(member.requests(LeaveRequest)) == 1
+    leave_answered(member)
+    assert member.phase in (Phase.CLOSED, Phase.UNSUBSCRIBED)
+
+
+def test_a_leader_that_closes_still_gives_the_others_their_plan() -> None:
+    member = rejoining("orders-0").feed(Close("bye")).answer_join(generation=2, leader="m-1", members=("m-1", "m-2"))
+    assert member.planned(orders=2).requests(SyncRequest)[0].assignments.keys() == {"m-1", "m-2"}
+    assert member.answer_sync("orders-0").calls() == [Revoked(tps("orders-0"))]
+
+
+def test_a_round_that_hangs_does_not_hold_whoever_wants_to_leave() -> None:
+    member = rejoining("orders-0").answer_join(generation=2).feed(Close("bye"))
+    while member.phase is Phase.SYNCING:
+        assert member.deadline is not None
+        member.feed(Tick(), after_ms=member.deadline - member.now)
+    assert member.now <= 3_000 + 3_000, "a heartbeat interval"
+    assert member.calls() == [Revoked(tps("orders-0"))]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ErrorCode.REBALANCE_IN_PROGRESS, Revoked(tps("orders-0"))),
+        (ErrorCode.NOT_COORDINATOR, Revoked(tps("orders-0"))),
+        (ErrorCode.UNKNOWN_MEMBER_ID, Lost(tps("orders-0"))),
+    ],
+)
+def test_whoever_is_leaving_does_not_join_again_when_the_round_fails(error: ErrorCode, told: object) -> None:
+    member = rejoining("orders-0").answer_join(generation=2).feed(Close("bye")).refuse_sync(error)
+    assert member.calls() == [told]
+    assert member.requests(JoinRequest) == []
+    assert member.phase is Phase.LEAVING
+
+
+def test_whoever_is_leaving_does_not_join_again_when_its_join_is_refused_for_now() -> None:
+    member = rejoining("orders-0").feed(Close("bye")).refuse_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert member.calls() == [Revoked(tps("orders-0"))]
+    assert member.requests(JoinRequest) == []
 
 
 def test_a_static_member_that_unsubscribes_keeps_its_member_id() -> None:

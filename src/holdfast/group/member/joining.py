@@ -104,6 +104,9 @@ def lose_membership(turn: Turn, error: ErrorCode) -> None:
 def prepare(turn: Turn, reason: str) -> None:
     """The step before a join: give up what must be given up, then join. Runs also in mid-round (KAFKA-12983)."""
     state = turn.state
+    if state.leave_after_round:  # there is no result to wait for any more
+        part(turn)
+        return
     turn.set(join_reason=reason, rejoin=None, leave_at=None, look_at=None)
     turn.trace("rejoin", cause=reason, owned=as_value(state.owned))
     calls = _before_joining(state)
@@ -118,6 +121,23 @@ def prepare(turn: Turn, reason: str) -> None:
         if isinstance(call, Revoked | Lost):
             turn.trace("losing" if isinstance(call, Lost) else "revoking", partitions=as_value(call.partitions))
     turn.notify(calls, then_owned=state.owned - given_up)
+
+
+def part(turn: Turn) -> None:
+    """The last thing the listener is told: everything owned goes. Then we go (`leaving.let_go`)."""
+    state = turn.state
+    turn.set(
+        phase=Phase.LEAVING,
+        rejoin=None,
+        leave_at=None,
+        leave_after_round=False,
+        look_at=None,
+        retry_at=None,
+        pending=None,
+    )
+    gone = state.lost or not state.membership.joined
+    turn.trace("losing" if gone else "revoking", partitions=as_value(state.owned))
+    turn.notify([Lost(state.owned) if gone else Revoked(state.owned)], then_owned=frozenset())
 
 
 def _before_joining(state: MemberState) -> list[Call]:
@@ -201,6 +221,9 @@ def retry_join(turn: Turn) -> None:
 
 def back_off(turn: Turn, cause: str) -> None:
     """Try the join again a little later, with the id we have (KAFKA-13214)."""
+    if turn.state.leave_after_round:
+        part(turn)
+        return
     turn.trace("join-retry", cause=cause)
     turn.set(phase=Phase.JOINING, pending=None, retry_at=turn.now + turn.state.config.retry_backoff_ms)
 
@@ -250,6 +273,8 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
         positions={},  # they ride in one completed round only: later they would be stale
         next_heartbeat_at=turn.now + state.config.heartbeat_interval_ms,
     )
+    if state.leave_after_round:
+        turn.set(leave_at=turn.now + state.config.heartbeat_interval_ms)
     turn.trace("joined", leader=answer.leader, leads=leads, members=len(answer.members), protocol=answer.protocol)
     if leads and not answer.skip_assignment:
         serial = turn.next_serial()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.group.member.effects import Call, Closed, Lost, Revoked
+from holdfast.group.member.effects import Closed
 from holdfast.group.member.events import Close, Drain, LeaveAnswered, Notified
-from holdfast.group.member.joining import prepare
+from holdfast.group.member.joining import part, prepare
 from holdfast.group.member.state import Phase
 from holdfast.group.member.turn import Turn, as_value
 from holdfast.group.messages import Leaver, LeaveRequest, cut_reason
@@ -16,6 +16,11 @@ late enough that hardly anybody waits, early enough that the leave is through wh
 
 LISTENING = frozenset({Phase.PREPARING, Phase.APPLYING, Phase.EVICTED})
 """Phases in which what is pending is a listener's return."""
+
+JOIN_WAIT_MS = 250.0
+"""How long a member that wants to leave waits for the answer to a join under way. Members that poke each other are
+together by then. Where it takes longer the group waits for others' heartbeats, and commits under the old generation
+hold until the last of them has come."""
 
 RETURNED_REASON = "the application polls again"
 UNSUBSCRIBED_REASON = "the consumer unsubscribed from all topics"
@@ -31,21 +36,46 @@ def unsubscribe(turn: Turn, _event: object) -> None:
     _leave(turn)
 
 
+def close_after_round(turn: Turn, event: Close) -> None:
+    """In the middle of a round: leave as soon as what we did can be committed."""
+    turn.set(closing=event.reason)
+    _leave_after_round(turn)
+
+
+def unsubscribe_after_round(turn: Turn, _event: object) -> None:
+    """The same, until the next subscribe."""
+    turn.set(topics=frozenset())
+    _leave_after_round(turn)
+
+
+def _leave_after_round(turn: Turn) -> None:
+    """Whoever holds something and leaves between two generations could commit nothing: the coordinator refuses it from
+    the join's answer to the sync's, and the next owner would do everything again. So the round is seen through first;
+    for so long only that a group that hangs does not hold us."""
+    state = turn.state
+    under_way = state.pending is not None and state.membership.joined and not state.lost
+    if not state.owned or not under_way:
+        _leave(turn)
+    elif not state.leave_after_round:
+        joining = state.phase is Phase.JOINING
+        turn.set(
+            leave_after_round=True,
+            leave_at=turn.now + (JOIN_WAIT_MS if joining else state.config.heartbeat_interval_ms),
+        )
+        turn.trace("leave-after-round", cause=state.closing or UNSUBSCRIBED_REASON)
+
+
 def _leave(turn: Turn) -> None:
     """Tell the listener first, while the membership still stands and it may commit (KAFKA-8972), then go."""
     state = turn.state
     listening = state.pending is not None and state.phase in LISTENING
     pending = state.pending if listening else None
+    if not listening and state.owned:
+        part(turn)
+        return
     turn.set(phase=Phase.LEAVING, rejoin=None, leave_at=None, look_at=None, retry_at=None, pending=pending)
-    if listening:  # first the calls under way; what is owned after them goes then, and only then (let_go)
-        return
-    if not state.owned:
+    if not listening:  # else the calls under way come first; what is owned after them goes then, and only then (let_go)
         _send_leave(turn)
-        return
-    gone = state.lost or not state.membership.joined
-    calls: list[Call] = [Lost(state.owned) if gone else Revoked(state.owned)]
-    turn.trace("losing" if gone else "revoking", partitions=as_value(state.owned))
-    turn.notify(calls, then_owned=frozenset())
 
 
 def let_go(turn: Turn, _event: Notified) -> None:
@@ -90,6 +120,7 @@ def gone(turn: Turn, *, forget: bool = True) -> None:
         positions={},
         leader=False,
         lost=False,
+        leave_after_round=False,
         retry_at=None,
     )
     turn.set(rejoin=None, drain_sent=False)
@@ -136,7 +167,8 @@ def drain_after_round(turn: Turn) -> bool:
     return True
 
 
-def leave_aligned(turn: Turn) -> None:
+def leave_now(turn: Turn) -> None:
+    """The right moment has come, or the latest one."""
     _leave(turn)
 
 

@@ -13,7 +13,7 @@ from holdfast.group.member.events import (
     Subscribe,
 )
 from holdfast.group.member.joining import MOVED, back_off, fatal_error, lose_membership, prepare, retry_join
-from holdfast.group.member.leaving import evict, gone, leave_aligned
+from holdfast.group.member.leaving import evict, gone, leave_now
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.turn import Turn
 from holdfast.model import ErrorCode
@@ -40,10 +40,12 @@ def next_deadline(state: MemberState) -> float | None:
         times.append(state.retry_at)
     if state.phase in HEARTBEATING and state.membership.joined and state.heartbeat is None:
         times += [t for t in (state.next_heartbeat_at, state.next_hot_at) if t is not None]
-    if state.phase in MUST_POLL:
+    if _must_poll(state):
         times.append(state.last_polled_at + state.config.max_poll_interval_ms)
-    if state.phase is Phase.STABLE:
-        times += [t for t in (state.leave_at, state.look_at) if t is not None]
+    if state.leave_at is not None and _may_leave(state):
+        times.append(state.leave_at)
+    if state.phase is Phase.STABLE and state.look_at is not None:
+        times.append(state.look_at)
     return min(times, default=None)
 
 
@@ -64,16 +66,26 @@ def may_process(state: MemberState, now: float, *, awake_since: float = 0.0) -> 
 
 def tick(turn: Turn, _event: object) -> None:
     state = turn.state
-    if state.phase in MUST_POLL and turn.now >= state.last_polled_at + state.config.max_poll_interval_ms:
+    if _must_poll(state) and turn.now >= state.last_polled_at + state.config.max_poll_interval_ms:
         evict(turn)
-    elif state.phase is Phase.STABLE and state.leave_at is not None and turn.now >= state.leave_at:
-        leave_aligned(turn)
+    elif state.leave_at is not None and turn.now >= state.leave_at and _may_leave(state):
+        leave_now(turn)
     elif state.phase is Phase.STABLE and state.look_at is not None and turn.now >= state.look_at:
         _join_when_polled(turn, state.rejoin or "")
     elif state.phase is Phase.JOINING and state.retry_at is not None and turn.now >= state.retry_at:
         retry_join(turn)
     elif state.phase in HEARTBEATING and state.membership.joined:
         _heartbeat_if_due(turn)
+
+
+def _must_poll(state: MemberState) -> bool:
+    return (
+        state.phase in MUST_POLL and not state.leave_after_round
+    )  # whoever is about to leave has polled for the last time
+
+
+def _may_leave(state: MemberState) -> bool:
+    return state.phase is Phase.STABLE or state.leave_after_round
 
 
 def _heartbeat_if_due(turn: Turn) -> None:

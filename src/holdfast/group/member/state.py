@@ -207,7 +207,10 @@ class MemberState:
     leader_drains: bool = False
     """Whether the leader said that it knows the drain flag."""
     leave_at: float | None = None
-    """When a draining member leaves whose partitions the leader does not plan away."""
+    """When a draining member leaves whose partitions the leader does not plan away; with `leave_after_round`, when we
+    leave at the latest."""
+    leave_after_round: bool = False
+    """Whether we leave as soon as the round under way is through."""
     closing: str | None = None
     """Why we leave for good."""
     peers: tuple[Endpoint, ...] = ()

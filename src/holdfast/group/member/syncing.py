@@ -10,6 +10,7 @@ from holdfast.group.member.joining import (
     RETRIABLE,
     fatal_error,
     lose_membership,
+    part,
     prepare,
     send_sync,
 )
@@ -86,6 +87,9 @@ def _synced(turn: Turn, data: bytes) -> None:
         leader_drains=note is not None and note.knows_drain,
         positions_reach=note is not None and note.all_read,
     )
+    if state.leave_after_round:  # the group has a generation again, in which everything can be committed
+        part(turn)
+        return
     _maybe_heat(turn, note)
     if any(partition.topic not in state.topics for partition in assignment.partitions):
         # The subscription changed since this round was joined: its result is for another member (KAFKA-7961).

@@ -23,6 +23,7 @@ P = Phase
 ALL = tuple(Phase)
 ALIVE = (P.PREPARING, P.JOINING, P.PLANNING, P.SYNCING, P.APPLYING, P.STABLE)
 MID_ROUND = (P.PREPARING, P.JOINING, P.PLANNING, P.SYNCING, P.APPLYING)
+UNDER_WAY = (P.JOINING, P.PLANNING, P.SYNCING)
 OVER = (P.FAILED, P.CLOSED)
 
 STALE = Ignored("stale: this phase waits for no such answer")
@@ -46,6 +47,7 @@ TABLE: Mapping[type[Any], Row] = {
     ),
     ev.Unsubscribe: row(
         Handled(leaving.unsubscribe, (P.LEAVING, P.UNSUBSCRIBED)),
+        (UNDER_WAY, Handled(leaving.unsubscribe_after_round, (P.LEAVING, P.UNSUBSCRIBED))),
         ((P.UNSUBSCRIBED,), Ignored("nothing is subscribed")),
         ((P.LEAVING,), Handled(leaving.want_nothing)),
         (OVER, ENDED),
@@ -56,21 +58,25 @@ TABLE: Mapping[type[Any], Row] = {
         (OVER, ENDED),
     ),
     ev.JoinAnswered: row(
-        STALE, ((P.JOINING,), Handled(joining.join_answered, (P.JOINING, P.PLANNING, P.SYNCING, P.PREPARING, P.FAILED)))
+        STALE,
+        (
+            (P.JOINING,),
+            Handled(joining.join_answered, (P.JOINING, P.PLANNING, P.SYNCING, P.PREPARING, P.LEAVING, P.FAILED)),
+        ),
     ),
     ev.Planned: row(STALE, ((P.PLANNING,), Handled(syncing.planned, (P.SYNCING,)))),
     ev.PlanFailed: row(STALE, ((P.PLANNING,), Handled(syncing.plan_failed, (P.FAILED,)))),
     ev.SyncAnswered: row(
-        STALE, ((P.SYNCING,), Handled(syncing.sync_answered, (P.APPLYING, P.JOINING, P.PREPARING, P.FAILED)))
+        STALE, ((P.SYNCING,), Handled(syncing.sync_answered, (P.APPLYING, P.JOINING, P.PREPARING, P.LEAVING, P.FAILED)))
     ),
     ev.HeartbeatAnswered: row(
-        Handled(stable.heartbeat_answered, (P.PREPARING, P.JOINING, P.FAILED)),
+        Handled(stable.heartbeat_answered, (P.PREPARING, P.JOINING, P.LEAVING, P.FAILED)),
         ((P.UNSUBSCRIBED, P.JOINING, P.EVICTED, *OVER), STALE),
     ),
     ev.LeaveAnswered: row(STALE, ((P.LEAVING,), Handled(leaving.left, (P.CLOSED, P.UNSUBSCRIBED, P.JOINING)))),
     ev.CommitAnswered: row(Handled(stable.commit_answered, (P.FAILED,)), ((P.UNSUBSCRIBED, P.EVICTED, *OVER), STALE)),
     ev.RequestFailed: row(
-        Handled(stable.request_failed, (P.JOINING, P.PREPARING, P.CLOSED, P.UNSUBSCRIBED)),
+        Handled(stable.request_failed, (P.JOINING, P.PREPARING, P.LEAVING, P.CLOSED, P.UNSUBSCRIBED)),
         ((P.UNSUBSCRIBED, P.EVICTED, *OVER), STALE),
     ),
     ev.Notified: row(
@@ -104,6 +110,7 @@ TABLE: Mapping[type[Any], Row] = {
     ),
     ev.Close: row(
         Handled(leaving.close, (P.LEAVING, P.CLOSED)),
+        (UNDER_WAY, Handled(leaving.close_after_round, (P.LEAVING, P.CLOSED))),
         ((P.LEAVING,), Handled(leaving.close_when_left)),
         ((P.FAILED,), Handled(leaving.close_failed, (P.CLOSED,))),
         ((P.CLOSED,), Ignored("closed already")),
@@ -111,7 +118,7 @@ TABLE: Mapping[type[Any], Row] = {
     ev.Tick: row(
         Handled(stable.tick),
         (ALIVE, Handled(stable.tick, (P.EVICTED,))),
-        ((P.STABLE,), Handled(stable.tick, (P.EVICTED, P.LEAVING))),
+        ((P.STABLE, *UNDER_WAY), Handled(stable.tick, (P.EVICTED, P.LEAVING))),
         ((P.UNSUBSCRIBED, P.EVICTED, *OVER), Ignored("no clock runs in this phase")),
     ),
 }
