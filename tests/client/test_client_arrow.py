@@ -158,6 +158,25 @@ def test_a_program_may_mix_all_three_ways_of_reading(broker: Broker, consumer_of
     assert all(found.index((p, n)) < found.index((p, n + 1)) for p in range(3) for n in range(0, 299, 13))
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_partition_that_was_taken_away_while_its_beginning_was_looked_up_does_not_go_back_there(
+    broker: Broker, consumer_of: Make, topic: str, by_hand: bool
+) -> None:
+    """Symptom: partitions began anew half a second after they came back at their end. Cause: librdkafka repeats a
+    look-up of the beginning whose answer came too late, and believes it over what it was told since. It is told
+    offsets now, never "the beginning"."""
+    broker.faults.delay(Api.LIST_OFFSETS, ms=300)
+    consumer = consumer_of()
+    if by_hand:
+        consumer.assign([ck.TopicPartition(topic, p, ck.OFFSET_BEGINNING) for p in range(3)])
+    else:
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            assert consumer.consume(0, 0) == []
+    assert sorted(taken(consumer, 15)) == everything()
+    assert [(m.partition(), m.offset()) for m in consumer.consume(1, 1.0)] == []
+
+
 def test_the_end_at_which_poll_began_is_the_end_at_which_arrow_goes_on(
     broker: Broker, consumer_of: Make, topic: str
 ) -> None:

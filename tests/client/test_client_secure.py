@@ -93,12 +93,12 @@ settings = json.load(sys.stdin)
 if settings.pop("token", None):
     settings["oauth_cb"] = lambda _: (settings["hidden"], 2_000_000_000.0)
 consumer = holdfast.Consumer(settings)
-print(repr(consumer), repr(consumer._config), consumer._watchdog, flush=True)
+print(repr(consumer), repr(consumer._config), consumer._noting.watchdog, flush=True)
 consumer.subscribe(["orders"])
 while not consumer.assignment():
     consumer.poll(0.1)
-consumer._watchdog.wait_ready()
-print("watched by", consumer._watchdog.pid, flush=True)
+consumer._noting.watchdog.wait_ready()
+print("watched by", consumer._noting.watchdog.pid, flush=True)
 while True:
     consumer.poll(0.1)
 """

@@ -122,7 +122,7 @@ class Core(Consumer):
 
     def returned_batch(self, rows: int) -> None:
         self._offsets.touched = True
-        self._unnoted_batch = rows if self._noting else 0
+        self._noting.returned_batch(rows)
 
     def to_commit(self, message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Any:
         self._open()

@@ -21,6 +21,7 @@ from holdfast.client.engine import Engine
 from holdfast.client.errors import as_kafka_exception, no_offset
 from holdfast.client.listener import Listener, callbacks
 from holdfast.client.metrics import prometheus_text
+from holdfast.client.noting import Noting
 from holdfast.client.offsets import Entries, Offsets, after, entries_of
 from holdfast.client.pitfalls import Pitfalls
 from holdfast.client.round_calls import RoundCalls
@@ -59,12 +60,6 @@ CLOSE_TIMEOUT_S = 10.0
 FROZEN_MS = 100.0
 """A wait of at most 5 ms that took so much longer: this process did not run meanwhile, and must look around first."""
 
-SMALL_BATCH = 64
-"""Records that are looked at one by one to note where they end. Behind larger batches all positions are asked for."""
-
-NOTE_EVERY_MS = 10.0
-"""How often that is done where there are more partitions than records: what a kill may make others do again."""
-
 
 class Consumer:
     """A member of a consumer group, or a reader of partitions it was given by hand."""
@@ -81,15 +76,11 @@ class Consumer:
         self._pitfalls = Pitfalls(self._config, self._trace.write, name=self._config.client_id)
         self._polled_at = now_ms()
         self._control: ControlPlane | None = None
-        self._round = RoundCalls(self, self._config, self._data, self._offsets, self._trace)
+        self._noting = Noting(self._data)
+        self._round = RoundCalls(self, self._config, self._data, self._offsets, self._noting, self._trace)
         self._subscribed = False
         self._closed = False
-        self._watchdog: Watchdog | None = None
         self._awake_since = 0.0
-        self._noting = False
-        self._unnoted: list[ck.Message] = []
-        self._unnoted_batch = 0
-        self._next_note = 0.0
         self._serving = False
         self._closing = False
         self._close_asked = False
@@ -194,7 +185,7 @@ class Consumer:
                 self._stand(deadline)
             elif (batch := self._arrow_batch(max_records, self._slice(deadline), include_headers)) is not None:
                 self._offsets.touched = True
-                self._unnoted_batch = batch.num_rows if self._noting else 0
+                self._noting.returned_batch(batch.num_rows)
                 return batch
             if deadline is not None and time.monotonic() >= deadline:
                 self._serve()
@@ -219,9 +210,7 @@ class Consumer:
     def _returned(self, messages: list[ck.Message]) -> None:
         """What the application gets now counts as processed when it calls again, and not before."""
         self._offsets.touched = True
-        if self._noting:
-            small = len(messages) <= SMALL_BATCH
-            self._unnoted, self._unnoted_batch = (list(messages), 0) if small else ([], len(messages))
+        self._noting.returned(messages)
 
     def _may_process(self) -> bool:
         """Whether records may be handed out; not while somebody else may own what they are of."""
@@ -266,8 +255,7 @@ class Consumer:
         plane = self._control
         if plane is None:
             return False
-        if self._unnoted or self._unnoted_batch:
-            self._note_positions(now)
+        self._noting.catch_up(now)
         if plane.failure is not None:
             failure, plane.failure = plane.failure, None
             raise as_kafka_exception(failure)
@@ -281,19 +269,6 @@ class Consumer:
         self._offsets.report()
         self._round.raise_first()
         return changed
-
-    def _note_positions(self, now: float) -> None:
-        """What was returned before is processed by now: that is where the watchdog would commit."""
-        assert self._watchdog is not None
-        noted, self._unnoted = self._unnoted, []
-        for message in noted:
-            if message.error() is None:
-                for partition, entry in after(message).items():
-                    self._watchdog.position(partition, entry.offset)
-        if self._unnoted_batch and (len(self._data.assigned) <= self._unnoted_batch or now >= self._next_note):
-            self._unnoted_batch = 0
-            self._next_note = now + NOTE_EVERY_MS
-            self._watchdog.positions(self._data.positions(self._data.assigned))
 
     def _make_calls(self, plane: ControlPlane) -> bool:
         if self._serving:  # poll inside a callback: the calls behind it wait
@@ -353,8 +328,7 @@ class Consumer:
         self._open()
         entries = after(message) if message is not None else entries_of(offsets or [])
         self._offsets.store(entries)
-        if self._watchdog is not None:  # what is stored is what would be committed, and nothing beyond it
-            self._watchdog.positions({partition: entry.offset for partition, entry in entries.items()})
+        self._noting.stored(entries)
 
     def committed(self, partitions: list[ck.TopicPartition], timeout: float | None = None) -> list[ck.TopicPartition]:
         self._open()
@@ -514,8 +488,7 @@ class Consumer:
                 plane.stop()
         finally:
             self._closed = True
-            if self._watchdog is not None:
-                self._watchdog.dismiss()
+            self._noting.end()
             self._data.close()
             self._trace.close()
         self._round.raise_first()
@@ -554,15 +527,15 @@ class Consumer:
     def _plane(self) -> ControlPlane:
         if self._control is None:
             if self._config.inventions.watchdog:
-                self._watchdog = Watchdog(client_config(self._config.raw).security)
+                watchdog = Watchdog(client_config(self._config.raw).security)
                 if self._tokens is not None:
-                    self._tokens.tell(self._watchdog.token)
-                self._noting = self._config.auto_commit and self._config.auto_offset_store
+                    self._tokens.tell(watchdog.token)
+                self._noting.begin(watchdog, by_position=self._config.auto_commit and self._config.auto_offset_store)
             plane = ControlPlane(
                 self._config,
                 trace=self._stuck.write,
                 last_poll=lambda: self._polled_at,
-                watchdog=self._watchdog,
+                watchdog=self._noting.watchdog,
                 planned=self._pitfalls.planned,
                 responsive_ms=RESPONSIVE_MS,
                 engine=self._engine,

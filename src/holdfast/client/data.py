@@ -24,6 +24,7 @@ from holdfast.net.flows import TAIL
 if TYPE_CHECKING:
     from holdfast.client.arrow import ArrowPlane
 
+LOOKED_UP = (ck.OFFSET_BEGINNING, ck.OFFSET_END)
 RESET = {"earliest": ck.OFFSET_BEGINNING, "latest": ck.OFFSET_END, "error": ck.OFFSET_INVALID}
 
 SERVE_EVERY_S = 0.1
@@ -32,6 +33,9 @@ SERVE_EVERY_S = 0.1
 LOOK_AT = 10_000
 """Records taken from librdkafka's queue at a time when it is asked where "the end" was."""
 
+
+LOOK_UP_S = 1.0
+"""For finding out where partitions begin or end: two milliseconds, unless their leaders are gone."""
 
 WARM_S = 0.2
 """For one look-up at subscribing; on a healthy cluster it takes two milliseconds."""
@@ -80,7 +84,7 @@ class DataPlane:
 
     def take(self, partitions: Iterable[ck.TopicPartition]) -> None:
         """Read these too, each from the offset it names."""
-        wanted = list(partitions)
+        wanted = list(partitions) if self.arrow is not None else self._found(partitions)
         starts = _starts(wanted)
         if self.arrow is None:
             self.handle.incremental_assign(wanted)
@@ -104,7 +108,7 @@ class DataPlane:
 
     def replace(self, partitions: Iterable[ck.TopicPartition]) -> None:
         """A manual assignment of the user's own."""
-        wanted = list(partitions)
+        wanted = list(partitions) if self.arrow is not None else self._found(partitions)
         starts = _starts(wanted)
         if self.arrow is not None:
             self.arrow.drop(self.assigned)
@@ -122,8 +126,9 @@ class DataPlane:
     def seek(self, partition: ck.TopicPartition) -> None:
         where = TopicPartition(partition.topic, partition.partition)
         if self.arrow is None:
-            self.handle.seek(partition)
-            self._starts[where] = partition.offset
+            (found,) = self._found([partition])
+            self.handle.seek(found)
+            self._starts[where] = found.offset
             self._carried.pop(where, None)
         elif where in self.assigned:
             self.arrow.seek(where, partition.offset)
@@ -228,8 +233,9 @@ class DataPlane:
         arrow.drop(partitions)
         self.arrow, self._idle_arrow = None, arrow
         if partitions:
-            self.handle.incremental_assign([ck.TopicPartition(p.topic, p.partition, starts[p]) for p in partitions])
-            self._starts = starts
+            found = self._found(ck.TopicPartition(p.topic, p.partition, starts[p]) for p in partitions)
+            self.handle.incremental_assign(found)
+            self._starts = _starts(found)
             self.handle.pause(_listed(self._paused))
             self.handle.resume(_listed(self.assigned - self._paused))
 
@@ -266,6 +272,28 @@ class DataPlane:
             self.handle.incremental_unassign(gone)
 
     # -- inside
+
+    def _found(self, partitions: Iterable[ck.TopicPartition]) -> list[ck.TopicPartition]:
+        """The same, with offsets in place of "the beginning" and "the end", as far as the cluster tells in time.
+
+        librdkafka would look them up itself. But if the partition is taken away while it does, it looks again half a
+        second later, whatever it has been told since: a partition that came back at its 300th record begins anew.
+        """
+        wanted = list(partitions)
+        asked = [ck.TopicPartition(p.topic, p.partition, p.offset) for p in wanted if p.offset in LOOKED_UP]
+        if not asked:
+            return wanted
+        try:
+            answers = self.handle.offsets_for_times(asked, LOOK_UP_S)  # these two are times of ListOffsets as well
+        except ck.KafkaException:
+            return wanted
+        known = {(p.topic, p.partition): p.offset for p in answers if p.error is None and p.offset >= 0}
+        return [
+            ck.TopicPartition(p.topic, p.partition, known.get((p.topic, p.partition), p.offset))
+            if p.offset in LOOKED_UP
+            else p
+            for p in wanted
+        ]
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in list(partitions):

@@ -16,6 +16,7 @@ from holdfast.client.config import ConsumerConfig
 from holdfast.client.control import ControlPlane, PendingCall, now_ms
 from holdfast.client.data import DataPlane
 from holdfast.client.listener import Listener
+from holdfast.client.noting import Noting
 from holdfast.client.offsets import Offsets
 from holdfast.client.tracing import ConsumerTrace
 from holdfast.group import member as mb
@@ -31,13 +32,20 @@ class RoundCalls:
     """One consumer's listener, and what has to happen around each of its calls."""
 
     def __init__(
-        self, consumer: Consumer, config: ConsumerConfig, data: DataPlane, offsets: Offsets, trace: ConsumerTrace
+        self,
+        consumer: Consumer,
+        config: ConsumerConfig,
+        data: DataPlane,
+        offsets: Offsets,
+        noting: Noting,
+        trace: ConsumerTrace,
     ) -> None:
         self.listener = Listener()
         self._consumer = consumer
         self._config = config
         self._data = data
         self._offsets = offsets
+        self._noting = noting
         self._trace = trace
         self._positions: dict[TopicPartition, int] = {}
         """Final positions of what was revoked: they ride in the next join."""
@@ -93,8 +101,7 @@ class RoundCalls:
             final = self._offsets.committable(partitions) if self._config.auto_commit else {}
             self._positions.update({p: entry.offset for p, entry in final.items()})
             self._positions.update({p: at for p, at in self._offsets.acknowledged.items() if p in partitions})
-        self._data.drop(partitions)
-        self._offsets.forget(partitions)
+        self._let_go(partitions)
         self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started)
 
     def _hands_over(self, plane: ControlPlane) -> bool:
@@ -104,11 +111,15 @@ class RoundCalls:
 
     def _lose(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
-        self._data.drop(partitions)
-        self._offsets.forget(partitions)
+        self._let_go(partitions)
         with self._remembering():
             self.listener.on_lost(self._consumer, _listed(partitions))
         self._trace.callback("lost", started, plane.state, partitions, now_ms() - started)
+
+    def _let_go(self, partitions: frozenset[TopicPartition]) -> None:
+        self._data.drop(partitions)
+        self._offsets.forget(partitions)
+        self._noting.gave_up(partitions)
 
     def _assign(self, plane: ControlPlane, pending: PendingCall, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()

@@ -44,6 +44,9 @@ class Watchdog:
         os.ftruncate(memory_fd, SLOTS_AT + 8 * MAX_SLOTS)
         self._memory = mmap.mmap(memory_fd, SLOTS_AT + 8 * MAX_SLOTS)
         self._slots: dict[TopicPartition, int] = {}
+        self._early: dict[TopicPartition, int] = {}
+        """Positions of what is about to be owned: records flow before the group hears that the listener returned."""
+        self._giving = threading.Lock()
         self._free = list(range(MAX_SLOTS - 1, -1, -1))
         self._sequence = 0
         self._pipe = threading.Lock()
@@ -113,21 +116,33 @@ class Watchdog:
     def own(self, partitions: Iterable[TopicPartition]) -> None:
         """Give every owned partition a slot, and take away those of the others."""
         wanted = set(partitions)
-        for partition in [p for p in self._slots if p not in wanted]:
-            slot = self._slots.pop(partition)
-            SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, NO_POSITION)
-            self._free.append(slot)
-        for partition in sorted(wanted - self._slots.keys()):
-            if not self._free:
-                return
-            slot = self._free.pop()
-            SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, NO_POSITION)
-            self._slots[partition] = slot
+        with self._giving:
+            for partition in [p for p in self._slots if p not in wanted]:
+                slot = self._slots.pop(partition)
+                SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, NO_POSITION)
+                self._free.append(slot)
+            for partition in sorted(wanted - self._slots.keys()):
+                if not self._free:
+                    return
+                slot = self._free.pop()
+                SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, self._early.pop(partition, NO_POSITION))
+                self._slots[partition] = slot
 
     def position(self, partition: TopicPartition, offset: int) -> None:
         slot = self._slots.get(partition)
-        if slot is not None:
-            SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, offset)
+        if slot is None:
+            with self._giving:
+                slot = self._slots.get(partition)
+                if slot is None:
+                    self._early[partition] = offset
+                    return
+        SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, offset)
+
+    def gave_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """What was noted ahead of owning these no longer counts: whoever reads them next gets further."""
+        with self._giving:
+            for partition in partitions:
+                self._early.pop(partition, None)
 
     def positions(self, offsets: Mapping[TopicPartition, int]) -> None:
         for partition, offset in offsets.items():

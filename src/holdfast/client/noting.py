@@ -1,0 +1,76 @@
+"""What the watchdog would commit, kept true while records are handed out.
+
+What was returned counts as processed when the application calls again, and not before; with that call it is noted.
+Where offsets are stored by hand, what is stored is noted, and nothing beyond it. Only the polling thread calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from holdfast.client.offsets import Entries, after
+from holdfast.model import TopicPartition
+
+if TYPE_CHECKING:
+    import confluent_kafka as ck
+
+    from holdfast.client.data import DataPlane
+    from holdfast.client.watchdog import Watchdog
+
+SMALL_BATCH = 64
+"""Records that are looked at one by one to note where they end. Behind larger batches all positions are asked for."""
+
+NOTE_EVERY_MS = 10.0
+"""How often that is done where there are more partitions than records: what a kill may make others do again."""
+
+
+class Noting:
+    """One consumer's notes for its watchdog, if it has one."""
+
+    def __init__(self, data: DataPlane) -> None:
+        self.watchdog: Watchdog | None = None
+        self._data = data
+        self._by_position = False
+        self._messages: list[ck.Message] = []
+        self._batch = 0
+        self._next_at = 0.0
+
+    def begin(self, watchdog: Watchdog, *, by_position: bool) -> None:
+        """From now on; by what was returned, or else by what is stored."""
+        self.watchdog = watchdog
+        self._by_position = by_position
+
+    def returned(self, messages: list[ck.Message]) -> None:
+        if self._by_position:
+            small = len(messages) <= SMALL_BATCH
+            self._messages, self._batch = (list(messages), 0) if small else ([], len(messages))
+
+    def returned_batch(self, rows: int) -> None:
+        self._batch = rows if self._by_position else 0
+
+    def catch_up(self, now: float) -> None:
+        """The application calls again: what was returned before is processed by now."""
+        if self.watchdog is None or not (self._messages or self._batch):
+            return
+        noted, self._messages = self._messages, []
+        for message in noted:
+            if message.error() is None:
+                for partition, entry in after(message).items():
+                    self.watchdog.position(partition, entry.offset)
+        if self._batch and (len(self._data.assigned) <= self._batch or now >= self._next_at):
+            self._batch = 0
+            self._next_at = now + NOTE_EVERY_MS
+            self.watchdog.positions(self._data.positions(self._data.assigned))
+
+    def stored(self, entries: Entries) -> None:
+        if self.watchdog is not None:
+            self.watchdog.positions({partition: entry.offset for partition, entry in entries.items()})
+
+    def gave_up(self, partitions: Iterable[TopicPartition]) -> None:
+        if self.watchdog is not None:
+            self.watchdog.gave_up(partitions)
+
+    def end(self) -> None:
+        if self.watchdog is not None:
+            self.watchdog.dismiss()
