@@ -218,6 +218,7 @@ def test_a_topic_is_added_and_another_removed(group: Group) -> None:
     assert not third.transferring
 
 
+@pytest.mark.slow
 def test_survivors_keep_theirs_when_one_of_many_leaves(group: Group) -> None:
     """Java: AbstractStickyAssignorTest.testReassignmentAfterOneConsumerLeaves
 

@@ -67,6 +67,7 @@ def test_random_groups_settle_in_two_rounds_and_then_stay(block: int) -> None:
         assert again.rounds == 1
 
 
+@pytest.mark.slow
 def test_the_answer_does_not_depend_on_any_order() -> None:
     """edge A25: Java's answer follows its hash maps. Ours is the same for every order of members, topics and claims."""
     for seed in range(60):

@@ -124,6 +124,7 @@ def test_one_byte_at_a_time_is_a_frame_like_any_other(holdfast_broker: Broker) -
         assert client.receive()
 
 
+@pytest.mark.slow
 def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     with Broker(limits=Limits(idle_seconds=0.2)) as broker:
         broker.topics.create("orders", 1)
@@ -183,6 +184,7 @@ def _fill(into: socket.socket, data: bytes) -> int:
     return sent
 
 
+@pytest.mark.slow
 def test_a_large_buffer_is_given_back_when_its_connection_falls_silent() -> None:
     with Broker() as broker, RawClient(broker) as client:
         broker.topics.create("orders", 1, configs={"max.message.bytes": str(4 * MIB)})

@@ -460,6 +460,7 @@ def test_confluent_kafka_logs_in_over_tls_and_works(certificates: Path, mechanis
     assert message is not None and message.value() == b"one"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")
 def test_kafka_python_logs_in_and_is_denied_what_it_may_not(broker: Broker) -> None:
     from kafka.errors import KafkaError

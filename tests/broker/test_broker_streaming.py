@@ -118,6 +118,7 @@ def test_others_are_served_while_a_slow_client_takes_its_time(broker: Broker) ->
         assert values(decode_fetch_response(12, slow.receive()), 0) == VALUES
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_nothing_at_all_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with Broker(data=tmp_path / "data", limits=Limits(idle_seconds=2.0)) as broker:

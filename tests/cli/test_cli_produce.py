@@ -97,6 +97,7 @@ def test_generated_orders_are_json_and_the_same_for_the_same_seed(commands: Comm
     assert told[0] == told[1]
 
 
+@pytest.mark.slow
 def test_a_rate_for_a_while_is_that_many_records(commands: Commands, topic: str) -> None:
     sent = commands.fine("produce", topic, "--rate", "100", "--duration", "1.2", "-o", "json")
 
@@ -127,6 +128,7 @@ def test_a_record_that_is_too_large_does_not_keep_the_others_back(commands: Comm
     assert "MSG_SIZE_TOO_LARGE" in refused.err
 
 
+@pytest.mark.slow
 def test_nobody_there_is_told_with_the_reason(commands: Commands, tmp_path: Path) -> None:
     quick = tmp_path / "client.properties"
     quick.write_text("message.timeout.ms=300\n")

@@ -179,6 +179,7 @@ def topic(broker: Broker) -> str:
     return name
 
 
+@pytest.mark.slow
 def test_sigterm_drains_the_consumers_before_the_process_hears_of_it(
     commands: Commands, broker: Broker, topic: str
 ) -> None:

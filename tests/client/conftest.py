@@ -37,7 +37,7 @@ def topic(broker: Broker) -> str:
     return name
 
 
-@pytest.fixture(params=["confluent", "holdfast"])
+@pytest.fixture(params=[pytest.param("confluent", marks=pytest.mark.slow), "holdfast"])
 def make(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Callable[..., Any]]:
     """A consumer of either class; closed at the end."""
     kind = ck.Consumer if request.param == "confluent" else holdfast.Consumer

@@ -130,6 +130,7 @@ def test_a_senseless_number_of_records_is_refused(consumer_of: Make, bad: int) -
         consumer_of().consume_arrow(bad, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_program_may_mix_all_three_ways_of_reading(broker: Broker, consumer_of: Make, seed: int) -> None:
     topic = f"mixed-{next(COUNTER)}"
@@ -158,6 +159,7 @@ def test_a_program_may_mix_all_three_ways_of_reading(broker: Broker, consumer_of
     assert all(found.index((p, n)) < found.index((p, n + 1)) for p in range(3) for n in range(0, 299, 13))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_a_partition_that_was_taken_away_while_its_beginning_was_looked_up_does_not_go_back_there(
     broker: Broker, consumer_of: Make, topic: str, by_hand: bool
@@ -346,6 +348,7 @@ def test_a_connection_that_breaks_is_opened_anew(broker: Broker, consumer_of: Ma
     assert fault.hits == 2
 
 
+@pytest.mark.slow
 def test_what_does_not_pass_is_told_once_and_the_others_go_on(broker: Broker, consumer_of: Make, topic: str) -> None:
     consumer = consumer_of()
     fault = broker.faults.error(Api.FETCH, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -358,6 +361,7 @@ def test_what_does_not_pass_is_told_once_and_the_others_go_on(broker: Broker, co
     assert taken(consumer, 5) == [(0, n) for n in range(5)]
 
 
+@pytest.mark.slow
 def test_a_damaged_batch_raises_in_its_place_and_is_not_skipped(
     consumer_of: Make, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +387,7 @@ def test_a_damaged_batch_raises_in_its_place_and_is_not_skipped(
     assert taken(consumer, 5) == [(0, n) for n in range(5)]
 
 
+@pytest.mark.slow
 def test_a_defect_in_the_background_is_heard_of_and_tried_again(
     consumer_of: Make, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,6 +226,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_the_watchdog_of_a_killed_member_commits_and_leaves_in_its_name(broker: Broker, topic: str) -> None:
     """Without it the survivors would wait 45 s, the session timeout, and do again whatever was not committed."""
     name = f"killed-{topic}"
@@ -282,6 +283,7 @@ def test_a_control_plane_that_died_is_heard_of_in_poll(group: Callable[..., Memb
     plane.driver._hooks = replace(plane.driver._hooks, changed=lambda _state: None)
 
 
+@pytest.mark.slow
 def test_no_lock_is_held_across_a_callback(group: Callable[..., Member]) -> None:
     """edge B57, B58 kafka-python 1623, aiokafka 335: a lock held across poll and the listener deadlocked with the
     heartbeat. Here a callback may ask the group anything, and heartbeats go on meanwhile."""

@@ -414,6 +414,7 @@ def test_whoever_skips_the_first_bounce_is_refused_and_told_so(
     assert len(workers[0].owned) == 6, "and nobody was disturbed"
 
 
+@pytest.mark.slow
 def test_an_eager_member_joins_after_its_commit_whatever_the_last_leader_said() -> None:
     """edge B36 Symptom: on the way back to range every member did a dozen records again. Cause: under
     cooperative-sticky the leader says that handed-over positions reach everybody, so nobody waits for the commit before

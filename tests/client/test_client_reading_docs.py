@@ -31,6 +31,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.slow
 def test_the_example_runs(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", EXAMPLE]
     done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=120)

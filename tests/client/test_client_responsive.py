@@ -76,6 +76,7 @@ def run(members: list[Member], until: Callable[[], bool], limit_s: float = 30.0)
             one.consumer.poll(0.005)
 
 
+@pytest.mark.slow
 def test_a_hung_application_does_not_hold_the_second_half_of_a_round(member: Callable[[], Member]) -> None:
     """Symptom: while one application hung, partitions of healthy members stood still for as long as it did. Cause: the
     hung one's member joined by itself, so the others revoked for the newcomer; the second half of the round then waited

@@ -106,6 +106,7 @@ def until(holds: Callable[[], bool], *members: Watched, limit_s: float = 20.0) -
             member.step()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:[0-9]+ ms went by between two polls")  # so it shall
 def test_after_an_eviction_nothing_of_what_was_lost_is_handed_out(join: Callable[..., Watched]) -> None:
     """Symptom: a member that had hung processed a few records that others had taken over long before. Cause: poll first
@@ -122,6 +123,7 @@ def test_after_an_eviction_nothing_of_what_was_lost_is_handed_out(join: Callable
     assert {what for what, _, _ in hung.story[told:]} == {"lost"}
 
 
+@pytest.mark.slow
 def test_a_member_cut_off_from_its_coordinator_hands_out_nothing_once_its_session_is_over(
     broker: Broker, join: Callable[..., Watched]
 ) -> None:
@@ -157,6 +159,7 @@ class Slow:
         return message
 
 
+@pytest.mark.slow
 def test_a_process_that_freezes_while_it_waits_hands_out_nothing_when_it_wakes(
     broker: Broker, join: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +190,7 @@ def test_what_was_taken_and_not_handed_out_is_fetched_again(join: Callable[..., 
     until(lambda: returned <= set(member.records()), member)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_a_member_on_another_client_goes_on_where_a_holdfast_member_stopped(
     broker: Broker, join: Callable[..., Watched], strategy: str
@@ -279,7 +283,7 @@ def test_the_watchdog_knows_what_was_stored_and_nothing_beyond_it(join: Callable
     """Symptom: with enable.auto.offset.store=false a killed member's records were lost. Cause: its watchdog committed
     where the application had read to, not what it had stored. Invariant: it commits what a commit would commit."""
     member = join(**{"enable.auto.offset.store": False})
-    until(lambda: len(member.records()) >= 10, member)
+    until(lambda: len(member.records()) >= 10 and member.settled(), member)
     assert member.noted() == {}
 
     member.consumer.store_offsets(offsets=[ck.TopicPartition(member.consumer.assignment()[0].topic, 1, 7)])
@@ -287,6 +291,7 @@ def test_the_watchdog_knows_what_was_stored_and_nothing_beyond_it(join: Callable
     assert member.noted() == {1: 7}
 
 
+@pytest.mark.slow
 def test_a_batch_under_way_is_returned_before_its_partitions_are_revoked(join: Callable[..., Watched]) -> None:
     """Symptom: records were processed after their partition was revoked. Cause: consume() made the listener's calls
     between gathering records and returning them. Invariant: the application first does what it has."""

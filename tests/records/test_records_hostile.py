@@ -34,6 +34,7 @@ def both_agree(batch: bytes) -> None:
     assert outcome(decode, batch) == outcome(lambda data: list(iter_records(data)), batch)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(records=record_lists(max_size=6), data=st.data())
 def test_mutilated_records_get_the_same_answer_from_both_readers(records: list[Record], data: st.DataObject) -> None:
@@ -56,6 +57,7 @@ def test_random_bytes_get_the_same_answer_from_both_readers(section: bytes, coun
         both_agree(with_crc(bytes(batch)))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(records=record_lists(max_size=6), data=st.data())
 def test_a_header_that_lies_gets_the_same_answer_from_both_readers(records: list[Record], data: st.DataObject) -> None:
@@ -67,6 +69,7 @@ def test_a_header_that_lies_gets_the_same_answer_from_both_readers(records: list
         both_agree(with_crc(bytes(batch)))
 
 
+@pytest.mark.slow
 def test_many_mutations_of_a_full_batch_never_take_the_process_down() -> None:
     """Headers, nulls, long numbers and all: every byte is changed to every value that begins something else."""
     records = [

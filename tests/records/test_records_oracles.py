@@ -41,6 +41,7 @@ def test_aiokafka_reads_what_we_encode(records: list[Record], codec: Codec) -> N
     assert found == records
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(records=record_lists(), codec=st.sampled_from(CODECS))
 def test_we_read_what_aiokafka_encodes(records: list[Record], codec: Codec) -> None:

@@ -22,6 +22,7 @@ def test_records_come_back_from_the_iterator(records: list[Record], codec: Codec
     assert list(iter_records(encode_batch(records, codec=codec))) == records
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(records=record_lists(max_size=30), codec=st.sampled_from(CODECS), max_rows=st.integers(1, 40))
 def test_records_come_back_from_arrow_in_batches_of_any_size(
@@ -30,6 +31,7 @@ def test_records_come_back_from_arrow_in_batches_of_any_size(
     assert decode(encode_batch(records, codec=codec), max_rows=max_rows) == records
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(records=record_lists(min_size=2, max_size=30, gaps=True), codec=st.sampled_from(CODECS), data=st.data())
 def test_only_offsets_of_the_asked_range_come(records: list[Record], codec: Codec, data: st.DataObject) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from holdfast.cli.sim import EVENT_HELP
 from holdfast.sim.checkers import CHECKERS
 from holdfast.sim.happenings import KINDS
@@ -26,6 +28,7 @@ def test_the_simulators_page_lists_every_event_mutation_and_invariant() -> None:
         assert f"| {checker.invariant} |" in page, checker.invariant
 
 
+@pytest.mark.slow
 def test_the_traces_page_explains_every_step_that_random_worlds_take() -> None:
     page = (DOCS / "trace.md").read_text()
     words = set(re.findall(r"`([a-z-]+)`", page))

@@ -29,6 +29,7 @@ def first_violation(mutation: Mutation) -> Violation | None:
     return result.violations[0] if result.violations else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_broken_machine_is_seen_by_the_checker_that_is_there_for_it(mutation: Mutation) -> None:
     violation = first_violation(mutation)

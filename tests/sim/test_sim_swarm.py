@@ -14,9 +14,13 @@ from holdfast.sim.swarm import random_world, run_swarm, run_worlds
 from holdfast.sim.world import World
 
 CHUNKS, PER_CHUNK = 10, 25
+FAST = 4
+"""Chunks that run with every change; the others with the slow tests."""
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize(
+    "chunk", [*range(FAST), *(pytest.param(n, marks=pytest.mark.slow) for n in range(FAST, CHUNKS))]
+)
 def test_every_invariant_holds_in_random_worlds(chunk: int) -> None:
     tally = run_worlds(chunk * PER_CHUNK, PER_CHUNK)
     assert tally.findings == (), f"replay it: holdfast sim --world {tally.findings[0].seed}"

@@ -59,6 +59,7 @@ def test_a_kind_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         MemberProcess("confluent", options, members=2, folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_producer_whose_records_are_not_acknowledged_fails_when_it_stops() -> None:
     nobody = f"127.0.0.1:{free_port()}"
     producer = SteadyProducer(nobody, "t", partitions=1, rate=1000, config={"message.timeout.ms": 50})

@@ -144,6 +144,7 @@ def each_power_cut(flush: FlushPolicy, seeds: int, then: Callable[[SimFiles, Ack
             then(files.after_power_cut(random.Random(f"{crash_at}/{seed}")), told)
 
 
+@pytest.mark.slow
 def test_a_machine_that_dies_at_any_operation_loses_nothing_acknowledged_under_flush_always() -> None:
     each_power_cut(FlushPolicy.ALWAYS, 3, lambda files, told: check(files, FlushPolicy.ALWAYS, told))
 

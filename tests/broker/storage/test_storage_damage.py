@@ -60,6 +60,7 @@ def test_one_flipped_bit_anywhere_costs_at_most_the_batch_it_is_in(closed: bool)
         assert (report.cut_bytes, report.damaged_bytes) == ((BATCH, 0) if last else (0, BATCH))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [False, True], ids=["after a crash", "after a clean close"])
 def test_whatever_happens_to_the_files_only_what_was_appended_is_served_and_opening_never_fails(closed: bool) -> None:
     for seed in range(300):

@@ -86,6 +86,7 @@ def test_a_log_that_ends_before_the_query_is_an_error_or_begins_anew(broker: Bro
         query.stop()
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_is_an_error_or_left_alone_until_it_is_back(broker: Broker) -> None:
     strict = Engine(broker.bootstrap, kafka__group__id="strict")
     strict.run_until(lambda: len(strict.seen) == 40)
@@ -95,6 +96,7 @@ def test_a_deleted_topic_is_an_error_or_left_alone_until_it_is_back(broker: Brok
     strict.stop()
 
 
+@pytest.mark.slow
 def test_an_end_that_can_not_be_reached_is_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Symptom: a task ran for ever. Cause: the log was cut off after the batch was planned, and a fetch at its end
     answers nothing, without an error. Invariant: a range is read to its end, or an error says why not."""
