@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from polling import COUNTER
 
 import holdfast
 from holdfast.testing import Broker
-
-COUNTER = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -57,24 +54,3 @@ def make(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Callable[..
     yield consumer
     for one in made:
         one.close()
-
-
-def take(consumer: Any, count: int, limit_s: float = 30.0) -> list[ck.Message]:
-    """So many records, however many polls it takes."""
-    found: list[ck.Message] = []
-    deadline = time.monotonic() + limit_s
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} records came in {limit_s} s"
-        message = consumer.poll(0.1)
-        if message is not None:
-            assert message.error() is None, message.error()
-            found.append(message)
-    return found
-
-
-def until(consumer: Any, holds: Callable[[], bool], limit_s: float = 30.0) -> None:
-    """Poll until it holds."""
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, f"it did not come to pass within {limit_s} s"
-        consumer.poll(0.05)

@@ -11,8 +11,8 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from polling import COUNTER
 
-from conftest import COUNTER
 from holdfast import AsyncConsumer
 from holdfast.client import engine
 from holdfast.client.warned import PitfallWarning

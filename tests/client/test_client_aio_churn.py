@@ -9,8 +9,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from polling import COUNTER
 
-from conftest import COUNTER
 from holdfast import AsyncConsumer
 from holdfast.testing import Broker
 from holdfast.testing.producer import SteadyProducer

@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from polling import COUNTER
 
-from conftest import COUNTER
 from holdfast import AsyncConsumer
 from holdfast.broker.limits import Limits
 from holdfast.testing import Broker

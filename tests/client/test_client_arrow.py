@@ -10,9 +10,9 @@ from typing import Any
 import confluent_kafka as ck
 import pyarrow as pa
 import pytest
+from polling import COUNTER, until
 
 import holdfast
-from conftest import COUNTER, until
 from holdfast.model import ErrorCode
 from holdfast.net import fetching
 from holdfast.records.columns import SCHEMA, SCHEMA_WITH_HEADERS

@@ -13,9 +13,9 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from polling import COUNTER
 
 import holdfast
-from conftest import COUNTER
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from polling import take, until
 
 import holdfast
-from conftest import take, until
 from holdfast.client.metrics import GroupMetrics, prometheus_text
 from holdfast.model import TraceRecord
 from holdfast.testing import Broker

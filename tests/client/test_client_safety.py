@@ -10,9 +10,9 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from polling import COUNTER
 
 import holdfast
-from conftest import COUNTER
 from holdfast.client.watchdog import Watchdog
 from holdfast.client.watchdog_child import read_positions
 from holdfast.model import TopicPartition

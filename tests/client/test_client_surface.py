@@ -8,9 +8,9 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from polling import take, until
 
 import holdfast
-from conftest import take, until
 from holdfast.testing import Broker
 
 Make = Callable[..., Any]

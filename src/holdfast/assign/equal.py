@@ -49,7 +49,10 @@ def plan_equal(
         return target
     queue = np.empty(len(members), np.int64)
     queue[: len(exact)] = exact
-    deal(target, counts, np.array(under, np.int64), queue, len(exact), smaller, work=4 * len(owner))
+    ring = np.array(under, np.int64)
+    deal(
+        target, counts, np.flatnonzero(target < 0), ring, len(ring), queue, len(exact), smaller, work=4 * len(owner)
+    )  # fmt: skip
     return target
 
 
@@ -69,13 +72,13 @@ def _shares(members: Sequence[str], counts: Ints, smaller: int, larger_count: in
     return share, under, exact
 
 
-def _deal(target: Any, counts: Any, ring: Any, queue: Any, queued: Any, smaller: Any) -> None:
-    """Free pids in order, round and round over `ring` until its members have `smaller`, then along `queue`."""
-    size = len(ring)
+def _deal(target: Any, counts: Any, free: Any, ring: Any, size: Any, queue: Any, queued: Any, smaller: Any) -> None:
+    """Free pids in their order, round and round over `ring` until its members have `smaller`, then along `queue`."""
     turn = 0
     stay = 0
     served = 0
-    for pid in range(len(target)):
+    for k in range(len(free)):
+        pid = free[k]
         if target[pid] >= 0:
             continue
         if turn == size:
@@ -116,10 +119,11 @@ def _deal_near(
     ring, queue = np.empty(size, np.int64), np.empty(2 * size, np.int64)
     ring[: len(under)] = under
     queue[: len(exact)] = exact
-    deal_near(
+    below, queued = deal_near(
         target, counts, free, racks.kind, racks.near, ring, len(under), queue, len(exact), smaller, larger_left,
         work=len(free) * (size + 4),
     )  # fmt: skip
+    deal(target, counts, free, ring, below, queue, queued, smaller, work=4 * len(free))
 
 
 def _deal_to_near(
@@ -134,8 +138,11 @@ def _deal_to_near(
     queued: Any,
     smaller: Any,
     larger_left: Any,
-) -> None:
-    """Java's rack-aware round robin, then its plain one. `ring` has room for all members, `queue` for all twice."""
+) -> tuple[Any, Any]:
+    """Java's rack-aware round robin: how many are left in `ring` and in `queue`, for the plain one that follows.
+
+    `ring` has room for all members, `queue` for all twice.
+    """
     cursor = 0
     for k in range(len(free)):
         pid = free[k]
@@ -173,32 +180,7 @@ def _deal_to_near(
                 if larger_left == 0:
                     queued = 0
                 break
-    turn = 0
-    stay = 0
-    served = 0
-    for k in range(len(free)):
-        pid = free[k]
-        if target[pid] >= 0:
-            continue
-        if turn == size:
-            size = stay
-            turn = 0
-            stay = 0
-        if size > 0:
-            m = ring[turn]
-            turn += 1
-            counts[m] += 1
-            if counts[m] >= smaller:
-                queue[queued] = m
-                queued += 1
-            else:
-                ring[stay] = m
-                stay += 1
-        else:
-            m = queue[served]
-            served += 1
-            counts[m] += 1
-        target[pid] = m
+    return size, queued
 
 
 deal = Kernel(_deal)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from postgres_server import Postgres
 from sink_queries import run_query
 
@@ -79,13 +80,13 @@ def test_totals_by_customer_count_each_order_once_although_it_is_read_by_two_gro
         assert totals() == {"ann": 6, "bob": 5, "cid": 1}
 
 
-@pytest.mark.nightly  # it depends on the group not knowing of the batch either, which a stop in good order tells it
 def test_the_result_of_a_streaming_aggregation_is_written_with_its_ranges(
     spark: SparkSession, holdfast_broker: Broker, tmp_path: Path
 ) -> None:
     """A batch that was written, but of which Spark does not know, is replayed after a restart and dropped.
 
-    Dropping it must still let Spark keep its state: a later batch counts on from there.
+    The group does not know of it either: it is told when Spark asks for the next one. Dropping it must still let
+    Spark keep its state: a later batch counts on from there.
     """
     holdfast_broker.topics.create("orders", partitions=2)
     produce(holdfast_broker, ["ann"] * 6 + ["bob"] * 4)
@@ -110,6 +111,7 @@ def test_the_result_of_a_streaming_aggregation_is_written_with_its_ranges(
     assert sorted(counts()) == [("ann", 6), ("bob", 4)]
     for entry in (tmp_path / "cp" / "commits").iterdir():  # Spark forgets that it has done the batch
         entry.unlink()
+    AdminClient({"bootstrap.servers": holdfast_broker.bootstrap}).delete_consumer_groups(["g"])["g"].result()
     again = stream(spark, holdfast_broker, "g").groupBy("customer").count()
     produce(holdfast_broker, ["bob", "bob"])
     run_until(again, write, tmp_path / "cp", "update", lambda: len(counts()) == 3)
