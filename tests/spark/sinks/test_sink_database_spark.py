@@ -111,7 +111,8 @@ def test_the_result_of_a_streaming_aggregation_is_written_with_its_ranges(
     assert sorted(counts()) == [("ann", 6), ("bob", 4)]
     for entry in (tmp_path / "cp" / "commits").iterdir():  # Spark forgets that it has done the batch
         entry.unlink()
-    AdminClient({"bootstrap.servers": holdfast_broker.bootstrap}).delete_consumer_groups(["g"])["g"].result()
+    admin = AdminClient({"bootstrap.servers": holdfast_broker.bootstrap})
+    admin.delete_consumer_groups(["g"])["g"].result(30)
     again = stream(spark, holdfast_broker, "g").groupBy("customer").count()
     produce(holdfast_broker, ["bob", "bob"])
     run_until(again, write, tmp_path / "cp", "update", lambda: len(counts()) == 3)
