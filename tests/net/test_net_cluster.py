@@ -348,6 +348,23 @@ def test_when_nobody_answers_the_error_names_somebody() -> None:
     run(scene())
 
 
+def test_what_was_seen_a_moment_ago_is_good_enough_for_who_says_so() -> None:
+    """A handover's second round is planned by what its first one saw: asking again kept partitions dark for 8 ms."""
+
+    async def scene() -> None:
+        async with ScriptedBroker() as one, Cluster(config(one)) as cluster:
+            one.handlers[Api.METADATA] = metadata(one)
+            first = await cluster.view(["t"], within_s=60)
+            one.handlers[Api.METADATA] = metadata(one, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            assert await cluster.view(["t"], within_s=60) == first
+            assert (await cluster.view(["t"])).topics == {}, "fresh unless told otherwise"
+            cluster.forget_leaders(["t"])
+            one.handlers[Api.METADATA] = metadata(one)
+            assert await cluster.view(["t"], within_s=60) == first
+
+    run(scene())
+
+
 def test_planning_sees_racks_when_a_broker_has_one() -> None:
     async def scene() -> None:
         async with ScriptedBroker() as one, ScriptedBroker() as two:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.assign import plan_round
@@ -194,7 +195,7 @@ class ControlPlane:
             notify=self._notify,
             fail=self._fail,
             trace=self._trace,
-            cluster_view=self._cluster.view,
+            cluster_view=partial(self._cluster.view, within_s=FRESH_S),
             last_poll=self._last_poll,
             changed=self._changed,
             planned=self._planned,
@@ -306,6 +307,8 @@ class ControlPlane:
         """Keep the watchdog's note true: it speaks for whoever we were last."""
         if state.phase is not self._phase:
             self._phase = state.phase
+            if state.phase is mb.Phase.JOINING and state.leader:
+                self._behind(self._look_ahead(state.topics | set(state.planned_counts or ())))
             self.wake()
         if self._watchdog is None:
             return
@@ -316,6 +319,12 @@ class ControlPlane:
             self._noted = seen
             self._watchdog.own(state.owned)
             self._watchdog.note(state, where, commits=self.config.auto_commit)
+
+    async def _look_ahead(self, topics: frozenset[str]) -> None:
+        """A leader that joins will plan: it looks at the cluster while the others join, not when all wait for it."""
+        assert self._cluster is not None
+        with contextlib.suppress(HoldfastError):  # then it is asked again when it is needed
+            await self._cluster.view(topics, within_s=FRESH_S)
 
     def _behind(self, work: Coroutine[Any, Any, None]) -> None:
         """Do this on the side, until the end."""
@@ -410,6 +419,9 @@ def _our_address(broker: tuple[str, int]) -> str:
         probe.connect(address)
         return str(probe.getsockname()[0])
 
+
+FRESH_S = 1.0
+"""A plan is made by what the cluster looked like within this time: a handover's second round by what its first saw."""
 
 METADATA_LOOK_S = 30.0
 """How often the cluster is looked at, at the latest: a topic that grew is served half a minute later at worst."""

@@ -74,7 +74,20 @@ class DataPlane:
         one_by_one = len(topics) <= WARM_SINGLY and not any(topic.startswith("^") for topic in topics)
         with contextlib.suppress(ck.KafkaException):  # not reachable yet: then it is looked up when needed
             for topic in topics if one_by_one else [None]:
-                self.handle.list_topics(topic, timeout=WARM_S)
+                found = self.handle.list_topics(topic, timeout=WARM_S).topics
+                if one_by_one:
+                    self._connect(found)
+
+    def _connect(self, topics: Mapping[str, Any]) -> None:
+        """Ask the leaders something small: librdkafka connects to them then, and not when the first fetch waits."""
+        by_leader = {
+            part.leader: ck.TopicPartition(name, part.id, ck.OFFSET_END)
+            for name, topic in topics.items()
+            for part in topic.partitions.values()
+            if part.leader >= 0
+        }
+        if by_leader:
+            self.handle.offsets_for_times(list(by_leader.values()), timeout=WARM_S)
 
     def add(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Start these; None means that the group has no offset yet, so auto.offset.reset decides."""

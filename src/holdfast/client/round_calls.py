@@ -88,10 +88,11 @@ class RoundCalls:
 
     def _revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
-        hands_over = self._hands_over(plane)
         state = plane.state
         # An eager member revokes before it can know who else will be in the round, and which assignor will plan it.
-        reaches = hands_over and state.cooperative and state.positions_reach and len(partitions) <= MAX_HANDED_OVER
+        reaches = state.cooperative and state.positions_reach and len(partitions) <= MAX_HANDED_OVER
+        hands_over = self._hands_over(plane, reaches)
+        reaches = reaches and hands_over
         self._offsets.commit_before_revoke(plane, partitions, handed_over=reaches)
         self._offsets.acknowledged.clear()
         with self._remembering():
@@ -104,9 +105,10 @@ class RoundCalls:
         self._let_go(partitions)
         self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started)
 
-    def _hands_over(self, plane: ControlPlane) -> bool:
-        """Whether a join follows the revoke and carries the positions; whoever leaves must commit instead."""
-        leaves = plane.state.phase is mb.Phase.LEAVING or plane.state.draining is not None
+    def _hands_over(self, plane: ControlPlane, reaches: bool) -> bool:
+        """Whether a join follows the revoke and carries the positions; whoever leaves must commit instead. Somebody who
+        drains joins once more if that is what it is for."""
+        leaves = plane.state.phase is mb.Phase.LEAVING or (plane.state.draining is not None and not reaches)
         return self._config.inventions.offset_handover and not leaves
 
     def _lose(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:

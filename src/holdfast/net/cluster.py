@@ -10,7 +10,9 @@ next request opens another.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, TypeVar
 
@@ -39,6 +41,8 @@ class Cluster:
         self.config = config
         self.info = ClusterInfo()
         """The newest metadata we have; replaced whole."""
+        self._seen_at: dict[str, float] = {}
+        """When each topic's metadata came."""
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._under_way: dict[object, asyncio.Task[Any]] = {}
         self._coordinators: dict[str, Address] = {}
@@ -151,11 +155,16 @@ class Cluster:
 
         newer = cluster_info(await self.request(Api.METADATA, body))
         self.info = newer if topics is None else self.info.with_topics(newer)
+        self._seen_at.update(dict.fromkeys(newer.topics, time.monotonic()))
         return newer
 
-    async def view(self, topics: Iterable[str]) -> ClusterView:
-        """Fresh metadata of these topics as planning needs it."""
-        return (await self.refresh(topics)).view(topics)
+    async def view(self, topics: Iterable[str], *, within_s: float = 0.0) -> ClusterView:
+        """Metadata of these topics as planning needs it: fresh, or what came within so many seconds."""
+        wanted = frozenset(topics)
+        oldest = time.monotonic() - within_s
+        if wanted and all(self._seen_at.get(topic, -math.inf) >= oldest for topic in wanted):
+            return self.info.view(wanted)
+        return (await self.refresh(wanted)).view(wanted)
 
     async def leader_of(self, partition: TopicPartition) -> Broker:
         """The broker that leads this partition, from what we know or by asking until there is one."""
@@ -180,6 +189,8 @@ class Cluster:
     def forget_leaders(self, topics: Iterable[str]) -> None:
         """Drop what we know of these topics: an answer said that it is no longer so."""
         gone = set(topics)
+        for topic in gone:
+            self._seen_at.pop(topic, None)
         kept = {name: topic for name, topic in self.info.topics.items() if name not in gone}
         self.info = ClusterInfo(
             cluster_id=self.info.cluster_id, controller=self.info.controller, brokers=self.info.brokers, topics=kept

@@ -39,7 +39,7 @@ from holdfast.group.messages import (
     SyncRequest,
 )
 from holdfast.group.user_data import Endpoint, LeaderNote, read_member_note
-from holdfast.model import ErrorCode, Membership, RebalanceProtocol
+from holdfast.model import ErrorCode, Membership, RebalanceProtocol, TopicPartition
 
 
 def leave_answered(member: Driven) -> Driven:
@@ -388,6 +388,28 @@ def test_draining_keeps_working_while_the_leader_plans_the_partitions_away() -> 
     member.notified()
     assert member.requests(LeaveRequest)
     assert member.requests(JoinRequest) == []
+
+
+def test_whoever_drains_hands_its_positions_over_in_one_more_round_and_then_leaves() -> None:
+    """The next owners start without asking the coordinator, and nobody waits for the last commit."""
+    reaches = LeaderNote(knows_drain=True, all_read=True)
+    member = Driven().stable_with("orders-0", note=reaches).feed(Drain("deploy")).answer_join(generation=2)
+    member.answer_sync(note=LeaderNote(knows_drain=True, all_read=True, withheld=True))
+    assert member.calls()[0] == Revoked(tps("orders-0"))
+    member.notified(orders_0=17)
+    (join,) = member.joins()
+    note = read_member_note(join.user_data)
+    assert note is not None
+    assert (note.draining, note.positions) == (True, {TopicPartition("orders", 0): 17})
+    member.answer_join(generation=3).answer_sync(note=reaches).notified()
+    assert len(member.requests(LeaveRequest)) == 1
+
+
+def test_whoever_drains_with_nothing_to_hand_over_leaves_at_once() -> None:
+    reaches = LeaderNote(knows_drain=True, all_read=True)
+    member = Driven().stable_with("orders-0", note=reaches).feed(Drain("deploy")).answer_join(generation=2)
+    member.answer_sync(note=LeaderNote(knows_drain=True, all_read=True, withheld=True)).notified()
+    assert len(member.requests(LeaveRequest)) == 1
 
 
 def test_draining_under_a_leader_that_does_not_know_the_flag_leaves_just_before_the_common_tick() -> None:

@@ -155,6 +155,8 @@ def drain_after_round(turn: Turn) -> bool:
     state = turn.state
     if not state.drain_sent:
         return False
+    if state.positions and state.positions_reach and not state.lost:
+        return False  # one more round, which hands our positions to the next owners; then we have nothing and leave
     if not state.owned or state.leader_drains:
         _leave(turn)
         return True
