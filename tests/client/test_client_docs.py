@@ -60,7 +60,7 @@ def test_the_defaults_on_the_page_are_the_defaults() -> None:
     assert int(shown["max.poll.records"]) == parsed.max_poll_records
     assert int(shown["auto.commit.interval.ms"]) == parsed.auto_commit_interval_ms
     assert shown["auto.offset.reset"] == parsed.auto_offset_reset
-    for key in ("fetch.wait.max.ms", "fetch.queue.backoff.ms", "queued.min.messages"):
+    for key in ("fetch.wait.max.ms", "fetch.queue.backoff.ms", "queued.min.messages", "fetch.message.max.bytes"):
         assert int(shown[key]) == parsed.librdkafka()[key]
     assert shown["partition.assignment.strategy"] == parsed.assignors[0].name
 
