@@ -65,10 +65,13 @@ class ChaosGroup:
         return self.folder / f"{name}.sleep"
 
     def await_working(self, *names: str) -> None:
-        """Until each of these owns something."""
+        """Until each of these lives and owns something, reviving whoever falls: a blow may take its time to tell."""
         for name in names:
-            member = self.members[name]
-            member.wait("it worked", lambda member=member: _owns(member), LIMIT_S)  # type: ignore[misc]
+            self.wait(f"{name} to work", lambda name=name: self._works(name))  # type: ignore[misc]
+
+    def _works(self, name: str) -> bool:
+        member = self.members[name]
+        return member.process.poll() is None and _owns(member)
 
     def drain(self, name: str) -> None:
         assert self.members.pop(name).stop() == 0
