@@ -89,10 +89,12 @@ class RoundCalls:
     def _revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
         state = plane.state
+        # A join follows the revoke and carries the positions. Whoever leaves must commit instead; somebody who drains
+        # joins once more only where that reaches the next owners.
+        joins = self._config.inventions.offset_handover and state.phase is not mb.Phase.LEAVING
         # An eager member revokes before it can know who else will be in the round, and which assignor will plan it.
-        reaches = state.cooperative and state.positions_reach and len(partitions) <= MAX_HANDED_OVER
-        hands_over = self._hands_over(plane, reaches)
-        reaches = reaches and hands_over
+        reaches = joins and state.cooperative and state.positions_reach and len(partitions) <= MAX_HANDED_OVER
+        hands_over = reaches or (joins and state.draining is None)
         self._offsets.commit_before_revoke(plane, partitions, handed_over=reaches)
         self._offsets.acknowledged.clear()
         with self._remembering():
@@ -104,12 +106,6 @@ class RoundCalls:
             self._positions.update({p: at for p, at in self._offsets.acknowledged.items() if p in partitions})
         self._let_go(partitions)
         self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started)
-
-    def _hands_over(self, plane: ControlPlane, reaches: bool) -> bool:
-        """Whether a join follows the revoke and carries the positions; whoever leaves must commit instead. Somebody who
-        drains joins once more if that is what it is for."""
-        leaves = plane.state.phase is mb.Phase.LEAVING or (plane.state.draining is not None and not reaches)
-        return self._config.inventions.offset_handover and not leaves
 
     def _lose(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()

@@ -353,6 +353,14 @@ def test_whoever_is_leaving_does_not_join_again_when_the_round_fails(error: Erro
     assert member.phase is Phase.LEAVING
 
 
+def test_whoever_fails_while_it_waits_to_leave_wants_no_clock_any_more() -> None:
+    """Symptom: a fenced member that was being closed would have been ticked without end. Cause: the moment at which it
+    leaves at the latest was still counted after it had failed."""
+    member = rejoining("orders-0").feed(Close("bye")).refuse_join(ErrorCode.FENCED_INSTANCE_ID)
+    assert member.phase is Phase.FAILED
+    assert member.deadline is None
+
+
 def test_whoever_is_leaving_does_not_join_again_when_its_join_is_refused_for_now() -> None:
     member = rejoining("orders-0").feed(Close("bye")).refuse_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert member.calls() == [Revoked(tps("orders-0"))]

@@ -79,13 +79,12 @@ def tick(turn: Turn, _event: object) -> None:
 
 
 def _must_poll(state: MemberState) -> bool:
-    return (
-        state.phase in MUST_POLL and not state.leave_after_round
-    )  # whoever is about to leave has polled for the last time
+    """Whoever is about to leave has polled for the last time."""
+    return state.phase in MUST_POLL and not state.leave_after_round
 
 
 def _may_leave(state: MemberState) -> bool:
-    return state.phase is Phase.STABLE or state.leave_after_round
+    return state.phase is Phase.STABLE or (state.leave_after_round and state.phase in BUSY)
 
 
 def _heartbeat_if_due(turn: Turn) -> None:
