@@ -7,7 +7,7 @@ gives the same text: keys are sorted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
@@ -25,12 +25,20 @@ class BatchOffset:
     number: int = 0
     generation: int = -1
     ranges: Ranges = field(default_factory=dict)
+    behind: Ranges = field(default_factory=dict)
+    """What the batch before a rehearsal read: the group may not have heard yet that it is done."""
 
     def to_json(self) -> dict[str, Any]:
-        topics: dict[str, dict[str, list[int]]] = {}
-        for (topic, partition), (start, end) in sorted(self.ranges.items()):
-            topics.setdefault(topic, {})[str(partition)] = [start, end]
-        return {"v": VERSION, "batch": self.number, "generation": self.generation, "ranges": topics}
+        found = {"v": VERSION, "batch": self.number, "generation": self.generation, "ranges": _by_topic(self.ranges)}
+        return found | ({"behind": _by_topic(self.behind)} if self.behind else {})
+
+    def rehearsal(self) -> BatchOffset:
+        """A batch after this one that reads nothing, and remembers what this one read."""
+        return BatchOffset(number=self.number + 1, generation=self.generation, behind=self.ranges or self.behind)
+
+    def done(self) -> BatchOffset:
+        """What is finished when this is: behind a rehearsal, the batch before it."""
+        return replace(self, ranges=self.ranges or self.behind, behind={})
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> BatchOffset:
@@ -40,11 +48,8 @@ class BatchOffset:
             return BatchOffset(
                 number=int(data["batch"]),
                 generation=int(data["generation"]),
-                ranges={
-                    TopicPartition(topic, int(partition)): (int(start), int(end))
-                    for topic, partitions in data["ranges"].items()
-                    for partition, (start, end) in partitions.items()
-                },
+                ranges=_ranges(data["ranges"]),
+                behind=_ranges(data.get("behind", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise _foreign("something else") from None
@@ -53,6 +58,21 @@ class BatchOffset:
     def records(self) -> int:
         """How many offsets the ranges span; with gaps in the log there are fewer records."""
         return sum(end - start for start, end in self.ranges.values())
+
+
+def _by_topic(ranges: Ranges) -> dict[str, dict[str, list[int]]]:
+    topics: dict[str, dict[str, list[int]]] = {}
+    for (topic, partition), (start, end) in sorted(ranges.items()):
+        topics.setdefault(topic, {})[str(partition)] = [start, end]
+    return topics
+
+
+def _ranges(topics: Mapping[str, Any]) -> Ranges:
+    return {
+        TopicPartition(topic, int(partition)): (int(start), int(end))
+        for topic, partitions in topics.items()
+        for partition, (start, end) in partitions.items()
+    }
 
 
 def _foreign(found: str) -> HoldfastError:

@@ -1,8 +1,13 @@
 """`format("holdfast")`: the data source as Spark sees it. A thin shell: who we are in the group is `member`'s business.
 
 Spark builds readers more than once: one serves the offset calls in a process of its own for the whole query, another is
-built at planning, and `read` runs on pickled copies in executors. So `__init__` does nothing, the first offset call
-joins, and `read` is a pure function of its input.
+built at planning, and `read` runs on pickled copies in executors. So `__init__` does nothing, an offset call joins, and
+`read` is a pure function of its input.
+
+An application's first batch takes seconds: Spark loads and compiles what it needs, the workers start, the sink opens.
+A member that joined before would take partitions from others and keep them dark for as long. So the first batch of a
+process is a rehearsal that reads nothing, and the member joins after it. Where there may be no second batch (a trigger
+that ends by itself), or the first is given (one that a crash left unfinished), there is none.
 """
 
 from __future__ import annotations
@@ -35,6 +40,13 @@ if TYPE_CHECKING:
 NAME = "holdfast"
 COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
+
+NO_LIMIT = 2**62
+"""Rows of a batch when no option limits them. Said in so many words, so that a question for "all there is" is known to
+come from a trigger that ends by itself."""
+
+REHEARSED_TASKS = 2
+"""Tasks of a rehearsal: workers start, and load what reading and writing need."""
 
 STOPPED = 143
 """128 + SIGTERM: how a process ends that was asked to."""
@@ -71,6 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._given = given
         self._member: QueryMember | None = None
         self._stopping = False
+        self._rehearsed = False
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -114,13 +127,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_offsets)
         if self._options.min_offsets is not None:
             return ReadMinRows(self._options.min_offsets)
-        return ReadAllAvailable()
+        return ReadMaxRows(NO_LIMIT)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        before = BatchOffset.from_json(start)
         # Trigger.Once asks for all there is, whatever the options say.
-        least = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets
-        planned = self._joined().next_batch(BatchOffset.from_json(start), most, at_least=least)
+        ends = isinstance(limit, ReadAllAvailable)
+        if self._member is None and not self._rehearsed and not ends:
+            self._rehearsed = True
+            return before.rehearsal().to_json()
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < NO_LIMIT else None
+        least = None if ends else self._options.min_offsets
+        planned = self._joined().next_batch(before.done(), most, at_least=least)
         # Spark compares texts: "nothing new" is what it gave us, untouched.
         return start if planned is None else planned.to_json()
 
@@ -129,8 +147,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planned = BatchOffset.from_json(end)
+        if not planned.ranges:
+            self._rehearsed = True
+            return [Slice([]) for _ in range(REHEARSED_TASKS)]
         if self._member is None:  # after a restart: a batch that was planned and perhaps not finished comes again
-            planned = self._joined().replay(BatchOffset.from_json(start), planned)
+            planned = self._joined().replay(BatchOffset.from_json(start).done(), planned)
         options = self._options
         slices = tasks(
             planned.ranges, at_least=options.min_partitions, at_most_records=options.max_records_per_partition
@@ -147,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in an executor's worker, on a pickled copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_given": self._given, "_member": None, "_stopping": False}
+        return {"_given": self._given, "_member": None, "_stopping": False, "_rehearsed": False}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
