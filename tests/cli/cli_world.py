@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +20,10 @@ import pytest
 
 from holdfast.cli.main import main
 
-PROGRAM = "from holdfast.cli.main import main; main()"
+PROGRAM = (
+    "import faulthandler, signal; faulthandler.register(signal.SIGUSR1); from holdfast.cli.main import main; main()"
+)
+"""Where a process stands that says nothing any more can be asked of it (`spoken`)."""
 LIMIT_S = 60.0
 COUNTER = itertools.count()
 
@@ -84,6 +89,30 @@ class Commands:
         )
         self._started.append(process)
         return process
+
+
+def spoken(process: subprocess.Popen[bytes], count: int = 1) -> list[str]:
+    """So many lines of what it writes, as they come. If they don't, where it stands is what the test says."""
+    lines: list[str] = []
+
+    def read() -> None:
+        assert process.stdout is not None
+        while len(lines) < count and (line := process.stdout.readline()):
+            lines.append(line.decode().strip())
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    reading.join(LIMIT_S)
+    if len(lines) < count:
+        ended = process.poll()
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(1.0)
+        process.kill()
+        reading.join(LIMIT_S)
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+        pytest.fail(f"{count} lines were expected, {lines} came; exit code {ended}; standard error:\n{said}")
+    return lines
 
 
 def end(process: subprocess.Popen[bytes]) -> Ended:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
-from cli_world import Commands, end, fresh
+from cli_world import Commands, end, fresh, spoken
 
 from holdfast.testing import Broker
 
@@ -138,8 +138,7 @@ def test_ctrl_c_commits_what_was_printed_and_leaves(
 ) -> None:
     group = fresh("billing")
     process = commands.start("consume", topic, "--group", group, "--from-beginning")
-    assert process.stdout is not None
-    lines = [process.stdout.readline().decode().strip() for _ in range(RECORDS)]
+    lines = spoken(process, RECORDS)
     process.send_signal(sign)
 
     ended = end(process)
@@ -154,12 +153,11 @@ def test_lines_come_as_the_records_do(commands: Commands, broker: Broker) -> Non
     broker.topics.create(name, partitions=1)
     process = commands.start("consume", name, "--from-beginning")
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
-    assert process.stdout is not None
 
     for number in range(3):
         producer.produce(name, str(number).encode())
         assert producer.flush(30) == 0
-        assert process.stdout.readline() == f"{number}\n".encode(), "a record is not held back for the next one"
+        assert spoken(process) == [str(number)], "a record is not held back for the next one"
     process.send_signal(signal.SIGINT)
     assert end(process).code == 0
 
@@ -171,12 +169,11 @@ def test_a_broker_that_restarts_is_waited_for(commands: Commands, tmp_path: Path
         process = commands.start(
             "consume", "orders", "--from-beginning", *group, "--bootstrap-server", restarted.bootstrap
         )
-        assert process.stdout is not None
         for value in (b"before", b"after"):
             producer = ck.Producer({"bootstrap.servers": restarted.bootstrap})
             producer.produce("orders", value)
             assert producer.flush(30) == 0
-            assert process.stdout.readline().strip() == value
+            assert spoken(process) == [value.decode()]
             if value == b"before":
                 restarted.restart()
         process.send_signal(signal.SIGINT)
