@@ -109,7 +109,7 @@ class Consumer:
     def unsubscribe(self) -> None:
         self._open()
         if self._control is not None and self._subscribed:
-            self._control.feed(mb.Unsubscribe())
+            self._control.unsubscribe()
             if self._serving:  # inside a callback: what it was told comes first, then the revoke, from the next poll
                 self._subscribed = False
                 return

@@ -45,6 +45,7 @@ from holdfast.net.channel import GroupChannel
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.net.driver import Hooks, MemberDriver, open_ear
+from holdfast.net.errors import NetError
 from holdfast.wire.api import Api
 from holdfast.wire.codec import preload
 
@@ -268,14 +269,33 @@ class ControlPlane:
     # -- subscription
 
     def subscribe(self, topics: list[str]) -> None:
-        self.submit(self._subscribe(topics))
+        self._loop.call_soon_threadsafe(lambda: self._behind(self._subscribe(topics)))
+
+    def unsubscribe(self) -> None:
+        self._loop.call_soon_threadsafe(self._unsubscribe)
 
     async def _subscribe(self, topics: list[str]) -> None:
-        self._patterns = tuple(topic for topic in topics if topic.startswith("^"))
-        self._names = frozenset(topic for topic in topics if not topic.startswith("^"))
-        self.driver.feed(mb.Subscribe(await self._resolve()))
-        if self._watch is None:
-            self._watch = asyncio.create_task(self._watch_metadata())
+        """Join with what the patterns match. Who can't learn that now goes on asking: nobody else would ask for him."""
+        self._patterns = patterns = tuple(topic for topic in topics if topic.startswith("^"))
+        self._names = names = frozenset(topic for topic in topics if not topic.startswith("^"))
+        while (self._patterns, self._names) == (patterns, names):
+            try:
+                found = await self._resolve()
+            except NetError as error:  # each try takes as long as default.api.timeout.ms says
+                if error.retriable:
+                    continue
+                self._fail(error)
+                return
+            if (self._patterns, self._names) == (patterns, names):  # and not subscribed anew meanwhile
+                self.driver.feed(mb.Subscribe(found))
+                if self._watch is None:
+                    self._watch = asyncio.create_task(self._watch_metadata())
+            return
+
+    def _unsubscribe(self) -> None:
+        """Patterns go first: a look at the cluster that is under way must not subscribe again."""
+        self._patterns, self._names = (), frozenset()
+        self.driver.feed(mb.Unsubscribe())
 
     async def _resolve(self) -> frozenset[str]:
         if not self._patterns:
@@ -291,13 +311,18 @@ class ControlPlane:
         interval_s = min(self.config.metadata_max_age_ms / 1_000.0, METADATA_LOOK_S)
         while True:
             await asyncio.sleep(interval_s)
+            if not (self._patterns or self._names):
+                continue  # unsubscribed
+            patterns = self._patterns
             try:
                 topics = await self._resolve()
                 # A leader answers for every topic it planned, also those that only others subscribe to.
                 view = await self._cluster.view(topics | set(self.driver.state.planned_counts or ()))
             except HoldfastError:  # unreachable just now: the next look will tell
                 continue
-            if self._patterns and topics != self.driver.state.topics:
+            if self._patterns != patterns:
+                continue  # subscribed anew meanwhile
+            if patterns and topics != self.driver.state.topics:
                 self.driver.feed(mb.Subscribe(topics))
             self.driver.feed(mb.MetadataChanged(view))
 

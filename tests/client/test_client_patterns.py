@@ -1,0 +1,63 @@
+"""Subscriptions by pattern: to topics that are there, that come later, and to a cluster that does not answer yet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from polling import COUNTER, take, until
+
+from holdfast.testing import Broker
+from holdfast.wire.api import Api
+
+Make = Callable[..., Any]
+OURS = pytest.mark.parametrize("make", ["holdfast"], indirect=True)
+
+
+def test_a_topic_that_comes_later_is_read_too(make: Make, broker: Broker, topic: str) -> None:
+    consumer = make(metadata_max_age_ms=100, topic_metadata_refresh_interval_ms=100)
+    consumer.subscribe([f"^{topic}"])
+    take(consumer, 15)
+
+    broker.topics.create(f"{topic}-more", partitions=1)
+    until(consumer, lambda: f"{topic}-more" in {p.topic for p in consumer.assignment()})
+
+
+@OURS
+def test_who_unsubscribes_from_a_pattern_stays_out(make: Make, broker: Broker, topic: str) -> None:
+    """Symptom: half a minute after unsubscribe() the consumer was a member again, and owned partitions that its
+    application thought given up. Cause: the regular look at the cluster still knew the pattern, and took the difference
+    to what was subscribed (nothing) for new topics. Invariant: only subscribe() makes a member."""
+    group = f"g-{next(COUNTER)}"
+    consumer = make(group_id=group, metadata_max_age_ms=20)
+    consumer.subscribe([f"^{topic}"])
+    take(consumer, 15)
+    consumer.unsubscribe()
+    broker.topics.create(f"{topic}-more", partitions=1)
+
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        assert consumer.poll(0.02) is None
+    assert consumer.assignment() == []
+    assert broker.group(group).members == ()
+
+    consumer.subscribe([f"^{topic}-more"])
+    until(consumer, lambda: {p.topic for p in consumer.assignment()} == {f"{topic}-more"})
+
+
+@OURS
+def test_a_pattern_waits_for_a_cluster_that_does_not_answer(make: Make, broker: Broker, topic: str) -> None:
+    """Symptom: a consumer that subscribed to a pattern while no broker answered polled for ever, and nothing told why.
+    Cause: what the pattern matched was asked for once, and nobody heard that it failed. Invariant: a subscription
+    takes effect as soon as it can."""
+    silence = broker.faults.disconnect(Api.METADATA, times=None)
+    consumer = make(default_api_timeout_ms=100)
+    consumer.subscribe([f"^{topic}$"])
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        assert consumer.poll(0.02) is None
+    silence.clear()
+
+    assert {message.topic() for message in take(consumer, 15)} == {topic}
