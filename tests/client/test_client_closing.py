@@ -8,9 +8,12 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from polling import take
 
 import holdfast
+from holdfast.model import ErrorCode
 from holdfast.testing import Broker
+from holdfast.wire.api import Api
 
 PATIENCE_S = 8.0
 """Below the ten seconds that close() gives a coordinator, which is how long it used to wait for itself."""
@@ -149,3 +152,18 @@ def test_an_older_process_with_the_same_instance_id_is_told_who_replaced_it(brok
     assert error.fatal() and "another process joined the group with the same group.instance.id" in error.str()
     newer.close()
     older.close()
+
+
+def test_whoever_fails_while_it_closes_does_not_wait_for_a_leave(broker: Broker, topic: str) -> None:
+    """Symptom: close() of a member that was fenced meanwhile took its whole ten seconds. Cause: it waited for a leave
+    that a failed member never sends."""
+    heard: list[str] = []
+    consumer = make(broker, f"fenced-{topic}", **{"group.instance.id": "pod-0"})
+    consumer.subscribe([topic], on_revoke=lambda *_: heard.append("revoked"), on_lost=lambda *_: heard.append("lost"))
+    take(consumer, 15)
+    refused = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.FENCED_INSTANCE_ID)
+    began = time.monotonic()
+    consumer.close()
+    refused.clear()
+    assert heard == ["revoked"], "it was asked to give up while it still was a member"
+    assert time.monotonic() - began < PATIENCE_S

@@ -462,7 +462,7 @@ class Consumer:
         if plane.state.draining is None and not plane.closed():
             plane.feed(plane.drained(reason))
         if timeout > 0 and not self._serving:
-            self._serve_until(lambda p: p.closed(), timeout)
+            self._serve_until(_ended, timeout)
         return plane.closed()
 
     def close(self) -> None:
@@ -484,7 +484,7 @@ class Consumer:
             if plane is not None:
                 if not plane.closed():
                     plane.feed(mb.Close("the consumer was closed"))
-                    self._serve_until(lambda p: p.closed(), CLOSE_TIMEOUT_S)
+                    self._serve_until(_ended, CLOSE_TIMEOUT_S)
                 plane.stop()
         finally:
             self._closed = True
@@ -553,3 +553,8 @@ def _no_records(include_headers: bool) -> pa.RecordBatch:
     from holdfast.records.arrow import empty_batch
 
     return empty_batch(include_headers=include_headers)
+
+
+def _ended(plane: ControlPlane) -> bool:
+    """Out of the group, or failed on the way: then no leave will be answered, and all that is left is to be told."""
+    return (plane.closed() or plane.failure is not None) and not plane.calls
