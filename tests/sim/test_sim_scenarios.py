@@ -123,8 +123,8 @@ def test_a_drain_under_a_leader_that_knows_the_flag_hands_over_while_it_works() 
 def test_a_drain_under_a_leader_that_does_not_know_it_leaves_just_before_the_common_tick() -> None:
     result, line = play(one_change("drain:c2", marks=False))
     (aligned,) = steps(result, "leave-aligned")
-    assert aligned.data["at"] == pytest.approx(15_988.0), "sync + heartbeat interval − 40 ms"
-    assert sorted({gap.ms for gap in line.gaps()}) == [56.0]
+    assert aligned.data["at"] == pytest.approx(15_876.0), "join + heartbeat interval − 45 ms"
+    assert sorted({gap.ms for gap in line.gaps()}) == [68.0]
 
 
 def test_a_plain_leave_waits_for_the_tick_unless_the_others_are_poked() -> None:

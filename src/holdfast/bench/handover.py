@@ -1,9 +1,10 @@
 """`holdfast bench handover`: how long a partition stands still when members join, drain, leave or are killed.
 
 One real Kafka at its default settings, one topic of 12 partitions with steady traffic for each group, three members
-and one that comes and goes; all groups in the same run. What is measured is what the members themselves wrote down: the
-longest time without a record of each partition, moved and unmoved, from the event until the group has settled, and
-before the event for comparison. Records lost and doubled are counted over the whole run.
+and one that comes and goes; all groups in the same run, each with two rounds first that do not count. What is measured
+is what the members themselves wrote down: the longest time without a record of each partition, moved and unmoved, from
+the event until the group has settled, and before the event for comparison. Records lost and doubled are counted over
+the whole run.
 """
 
 from __future__ import annotations

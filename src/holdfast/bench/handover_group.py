@@ -21,6 +21,10 @@ PER_PARTITION_S = 100
 SETTLED_S = 1.5
 """How long the group must be unchanged before a repetition counts as over."""
 
+WARM_UPS = 2
+"""Joins and leaves of every group, ours and the peers', before counting begins: the broker's JVM was started for this
+run, and compiles what it does for groups the first times it does it."""
+
 OWNERSHIP = frozenset({"assigned", "revoked", "lost"})
 STEADY_WINDOW_MS = 1_000.0
 EVENT_LIMIT_S = {"join": 30.0, "drain": 30.0, "leave": 30.0, "kill": 90.0}
@@ -164,6 +168,11 @@ def run_variant(
             group.start(group.prepare(kind))
             group.settle(number, 60)  # one after the other: the first is the leader
         ways_out = [way for way in variant.events if way != "join" for _ in range(times[way])]
+        for _ in range(WARM_UPS):
+            group.start(group.prepare(variant.guest))
+            group.settle(4, EVENT_LIMIT_S["join"])
+            _out(group, group.members[-1], "leave")
+            group.settle(3, EVENT_LIMIT_S["leave"])
         joins_left = times["join"] if "join" in variant.events else 0
         for number, way in enumerate(ways_out, start=1):
             newcomer = group.prepare(variant.guest)

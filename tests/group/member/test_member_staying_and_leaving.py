@@ -70,8 +70,12 @@ def test_under_a_foreign_leader_a_member_asks_quickly_for_a_second_and_then_calm
             member.answer_heartbeat()
     assert asked[0] == 25.0
     assert 30 <= len(asked) <= 40
-    assert asked[-1] <= 1_000.0
+    assert asked[-2] <= 1_000.0
+    assert asked[-1] == 2_900.0, "once more shortly before the tick"
     assert member.deadline == 3_000.0, "the normal tick stays where the sync put it"
+    for tick in (3_000.0, 5_900.0, 6_000.0, 8_900.0):
+        assert member.deadline == tick
+        member.feed(Tick(), after_ms=tick - member.now).answer_heartbeat()
 
 
 def test_quick_heartbeats_of_a_large_group_stay_within_the_coordinators_budget() -> None:
@@ -421,18 +425,23 @@ def test_whoever_drains_with_nothing_to_hand_over_leaves_at_once() -> None:
 
 
 def test_draining_under_a_leader_that_does_not_know_the_flag_leaves_just_before_the_common_tick() -> None:
+    """Symptom: half of the drains under a librdkafka leader took three seconds. Cause: we left 40 ms before a heartbeat
+    after the sync; its clock does not start anew there, but runs on from the heartbeat that sent it into the round, and
+    so was past when the leader took long to plan."""
     member = Driven().stable_with("orders-0").feed(Drain("deploy"), after_ms=500)
-    member.answer_join(generation=2).answer_sync("orders-0").notified()
+    member.answer_join(generation=2)
+    joined = member.now
+    member.now += 60
+    member.answer_sync("orders-0").notified()
     assert member.phase is Phase.STABLE
-    synced = member.now
-    assert member.state.leave_at == synced + 3_000 - 40
+    assert member.state.leave_at == joined + 3_000 - 45
     while member.phase is Phase.STABLE:
         deadline = member.deadline
         assert deadline is not None
         member.feed(Tick(), after_ms=deadline - member.now)
         if member.phase is Phase.STABLE and member.state.heartbeat is not None:
             member.answer_heartbeat()
-    assert member.now == synced + 2_960
+    assert member.now == joined + 2_955
     assert member.calls() == [Revoked(tps("orders-0"))]
 
 

@@ -270,6 +270,7 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
         membership=answer.membership,
         leader=leads,
         protocol=answer.protocol,
+        joined_at=turn.now,
         positions={},  # they ride in one completed round only: later they would be stale
         next_heartbeat_at=turn.now + state.config.heartbeat_interval_ms,
     )

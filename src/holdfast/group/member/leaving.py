@@ -10,9 +10,9 @@ from holdfast.group.member.turn import Turn, as_value
 from holdfast.group.messages import Leaver, LeaveRequest, cut_reason
 from holdfast.model import NOBODY
 
-LEAVE_LEAD_MS = 40.0
-"""How long before everybody's common heartbeat a member leaves under a leader that doesn't know the drain flag:
-late enough that hardly anybody waits, early enough that the leave is through when they ask."""
+LEAVE_LEAD_MS = 45.0
+"""How long before everybody's next heartbeat a member leaves under a leader that doesn't know the drain flag: late
+enough that hardly anybody waits, early enough that the leave is through when they ask."""
 
 LISTENING = frozenset({Phase.PREPARING, Phase.APPLYING, Phase.EVICTED})
 """Phases in which what is pending is a listener's return."""
@@ -162,9 +162,10 @@ def drain_after_round(turn: Turn) -> bool:
         return True
     if state.rejoin is not None:
         return False
-    # The leader is a stranger, or some member is: everybody's heartbeat clock restarted with this sync, so leaving just
-    # before the common tick costs tens of milliseconds instead of up to a whole interval.
-    turn.set(leave_at=state.synced_at + max(0.0, state.config.heartbeat_interval_ms - LEAVE_LEAD_MS))
+    # The leader is a stranger, or some member is: leaving just before their next heartbeat costs tens of milliseconds
+    # instead of up to a whole interval. Java's clock starts anew with the sync. librdkafka's runs on from the heartbeat
+    # that sent it into this round, right before the join was answered: so that answer is what we count from.
+    turn.set(leave_at=state.joined_at + max(0.0, state.config.heartbeat_interval_ms - LEAVE_LEAD_MS))
     turn.trace("leave-aligned", cause="not everybody follows a leader's mark", at=turn.state.leave_at or 0.0)
     return True
 

@@ -195,6 +195,8 @@ class MemberState:
     next_hot_at: float | None = None
     count_again_at: float = 0.0
     """Until when the count of members that the interval rests on is good enough."""
+    joined_at: float = 0.0
+    """When the last join was answered: everybody had joined just then."""
     synced_at: float = 0.0
 
     draining: str | None = None
