@@ -59,6 +59,19 @@ class Batch:
     out: Mapping[int, Sequence[int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Between two outputs of a partition."""
+
+    partition: int
+    before: Batch
+    after: Batch
+
+    @property
+    def ms(self) -> float:
+        return self.after.at - self.before.at
+
+
 class Application:
     """One streaming application, started again as often as one likes, always on its own checkpoint."""
 
@@ -197,34 +210,45 @@ def _restart(apps: Sequence[Application], restarted: Application, word: str) -> 
     time.sleep(STEADY_S)
     begin = time.time() * 1_000
     restarted.end(word)
+    down = time.time() * 1_000
     restarted.start()
     _settle(apps, PARTITIONS // len(apps))
     end = time.time() * 1_000
-    return measured([batch for app in apps for batch in app.batches()], restarted.name, steady_from, begin, end)
+    batches = [batch for app in apps for batch in app.batches()]
+    return measured(batches, restarted.name, steady_from, begin, end, down=down)
 
 
-def measured(batches: Sequence[Batch], restarted: str, steady_from: float, begin: float, end: float) -> Restart:
-    """The longest silence of each partition, by what became of it."""
-    silences = longest_silences(batches, begin, end)
-    steady = longest_silences(batches, steady_from, begin)
-    owners = {p: {b.app for b in batches if p in b.out and steady_from <= b.at <= end} for p in range(PARTITIONS)}
+def measured(
+    batches: Sequence[Batch], restarted: str, steady_from: float, begin: float, end: float, *, down: float
+) -> Restart:
+    """The longest silences of each partition, by what they were: it moved, it waited for the application that was
+    `down` at that moment, or neither."""
+    moved: dict[int, float] = {}
+    waited: dict[int, float] = {}
+    unmoved: dict[int, float] = {}
+    for one in silences(batches, begin, end):
+        if one.before.app != one.after.app:
+            kind = moved
+        elif one.before.app == restarted and one.before.at <= down <= one.after.at:
+            kind = waited
+        else:
+            kind = unmoved
+        kind[one.partition] = max(kind.get(one.partition, 0.0), one.ms)
     return Restart(
-        moved_ms=[silences[p] for p in range(PARTITIONS) if len(owners[p]) > 1],
-        unmoved_ms=[silences[p] for p in range(PARTITIONS) if owners[p] and restarted not in owners[p]],
-        waited_ms=[silences[p] for p in range(PARTITIONS) if owners[p] <= {restarted}],
-        steady_ms=max(steady.values()),
+        moved_ms=list(moved.values()),
+        unmoved_ms=list(unmoved.values()),
+        waited_ms=list(waited.values()),
+        steady_ms=max(one.ms for one in silences(batches, steady_from, begin) if one.after.at <= begin),
     )
 
 
-def longest_silences(batches: Sequence[Batch], begin: float, end: float) -> dict[int, float]:
-    """Per partition the longest time without output that lies at least partly between the two moments."""
-    found = {}
+def silences(batches: Sequence[Batch], begin: float, end: float) -> list[Silence]:
+    """Every time without output of every partition that lies at least partly between the two moments."""
+    found = []
     for partition in range(PARTITIONS):
-        times = sorted(b.at for b in batches if partition in b.out)
-        earlier = [at for at in times if at <= begin][-1:] or [begin]
-        later = [at for at in times if at >= end][:1] or [end]
-        marks = [*earlier, *(at for at in times if begin < at < end), *later]
-        found[partition] = max(after - before for before, after in pairwise(marks))
+        outputs = sorted((batch for batch in batches if partition in batch.out), key=lambda batch: batch.at)
+        pairs = (Silence(partition, before, after) for before, after in pairwise(outputs))
+        found += [one for one in pairs if one.before.at < end and one.after.at > begin]
     return found
 
 

@@ -7,7 +7,8 @@ built at planning, and `read` runs on pickled copies in executors. So `__init__`
 An application's first batch takes seconds: Spark loads and compiles what it needs, the workers start, the sink opens.
 A member that joined before would take partitions from others and keep them dark for as long. So the first batch of a
 process is a rehearsal that reads nothing, and the member joins after it. Where there may be no second batch (a trigger
-that ends by itself), or the first is given (one that a crash left unfinished), there is none.
+that ends by itself), the first is given (one that a crash left unfinished) or nothing is shared (`assign`), there is
+none.
 """
 
 from __future__ import annotations
@@ -101,6 +102,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._member.open_door()
         return self._member
 
+    def _keeps_its_place(self, before: BatchOffset) -> bool:
+        """A static member that comes back takes nothing from others: the sooner the group sees it, the better."""
+        return before.number > 0 and "group.instance.id" in self._options.kafka
+
     def _on_stop(self, _signal: int, _frame: Any) -> None:
         """`query.stop()` sends SIGTERM, sometimes twice within milliseconds, and does not wait.
 
@@ -133,8 +138,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = BatchOffset.from_json(start)
         # Trigger.Once asks for all there is, whatever the options say.
         ends = isinstance(limit, ReadAllAvailable)
-        if self._member is None and not self._rehearsed and not ends:
+        if self._member is None and not self._rehearsed and not ends and not self._options.assigned:
             self._rehearsed = True
+            if self._keeps_its_place(before):
+                self._joined()
             return before.rehearsal().to_json()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < NO_LIMIT else None
         least = None if ends else self._options.min_offsets

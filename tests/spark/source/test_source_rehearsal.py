@@ -33,9 +33,9 @@ class Joined:
         """For AvailableNow."""
 
 
-@pytest.fixture
-def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
-    made: Any = StreamReader(GIVEN)
+@pytest.fixture(params=[{}])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    made: Any = StreamReader(GIVEN | request.param)
 
     def joined() -> Joined:
         if made._member is None:
@@ -60,6 +60,19 @@ def test_the_first_batch_reads_nothing_and_the_member_joins_after_it(reader: Any
     assert reader._member is None, "nobody has joined yet"
     ask(reader, rehearsal)
     assert reader._member.told == [(BatchOffset(number=8, generation=3, ranges=READ), None)]
+
+
+STATIC = {"kafka.group.instance.id": "pod-0"}
+
+
+@pytest.mark.parametrize("reader", [STATIC], indirect=True)
+@pytest.mark.parametrize(("batches", "joined"), [(0, False), (7, True)])
+def test_a_static_member_that_comes_back_joins_before_its_rehearsal(reader: Any, batches: int, joined: bool) -> None:
+    """What it takes has waited for it, and its session runs out meanwhile. One that is new takes it from others."""
+    assert ask(reader, BatchOffset(number=batches)).number == batches + 1
+    assert (reader._member is not None) is joined
+    ask(reader, BatchOffset(number=batches).rehearsal())
+    assert len(reader._member.told) == 1
 
 
 def test_what_was_done_before_a_rehearsal_is_not_forgotten_when_the_process_dies_after_it(reader: Any) -> None:
