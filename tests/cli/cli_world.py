@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +28,8 @@ PROGRAM = (
 """Where a process stands that says nothing any more can be asked of it (`spoken`)."""
 LIMIT_S = 60.0
 COUNTER = itertools.count()
+TRACES: dict[int, Path] = {}
+"""Where the processes that were started write what they do in their group."""
 
 
 def fresh(name: str) -> str:
@@ -61,6 +65,7 @@ class Commands:
         for process in self._started:
             process.kill()
             process.communicate(timeout=LIMIT_S)
+            shutil.rmtree(TRACES.pop(process.pid).parent, ignore_errors=True)
 
     def run(self, *args: str, stdin: bytes = b"") -> Ended:
         self._captured.readouterr()
@@ -80,14 +85,16 @@ class Commands:
         return ended
 
     def start(self, *args: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+        trace = Path(tempfile.mkdtemp(prefix="holdfast-cli-")) / "trace.jsonl"
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *args],
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=subprocess.PIPE,
-            env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": self._bootstrap},
+            env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": self._bootstrap, "HOLDFAST_TRACE_FILE": str(trace)},
         )
         self._started.append(process)
+        TRACES[process.pid] = trace
         return process
 
 
@@ -111,6 +118,8 @@ def spoken(process: subprocess.Popen[bytes], count: int = 1) -> list[str]:
         reading.join(LIMIT_S)
         assert process.stderr is not None
         said = process.stderr.read().decode()
+        trace = TRACES[process.pid]
+        said += "its trace:\n" + (trace.read_text()[-10_000:] if trace.exists() else "none")
         pytest.fail(f"{count} lines were expected, {lines} came; exit code {ended}; standard error:\n{said}")
     return lines
 
