@@ -90,8 +90,8 @@ def handover(
     """Handovers beside Java's and librdkafka's consumers: the longest silence of moved and unmoved partitions."""
     wanted = _chosen(groups)
     results: list[Result] = []
-    # The producer runs in this process. With a million log lines in memory a collection stops it for a third of a
-    # second, and every partition with it: that would be our own silence, not the group's.
+    # The producer runs in this process. With 700,000 log lines in memory a collection stops it for a tenth of a second
+    # or more, and every partition with it: that would be our own silence, not the group's.
     gc.disable()
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-handover-") as folder,
