@@ -67,7 +67,7 @@ def test_a_deploy_is_compared_with_a_redeploy() -> None:
         (row("drain", moved_ms=None), "moved above 2000"),
         (row("stop", moved_ms=1_990.0, lost=1), "lost or doubled"),
         (row("drain", doubled=3), "lost or doubled"),
-        (row("stop", doubled=3), ""),
+        (row("stop", doubled=3), "lost or doubled"),
         (row("static", moved_ms=None, rebalances=1), "1 rebalances"),
         (row("static", moved_ms=None, rebalances=0), ""),
         (row("drain", unmoved_ms=1_701.0), "unmoved more than 2 batches above steady"),

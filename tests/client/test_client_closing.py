@@ -11,7 +11,7 @@ import pytest
 from polling import take
 
 import holdfast
-from holdfast.model import ErrorCode
+from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 
@@ -167,3 +167,20 @@ def test_whoever_fails_while_it_closes_does_not_wait_for_a_leave(broker: Broker,
     refused.clear()
     assert heard == ["revoked"], "it was asked to give up while it still was a member"
     assert time.monotonic() - began < PATIENCE_S
+
+
+def test_a_defect_in_the_background_does_not_keep_a_close_from_committing(broker: Broker, topic: str) -> None:
+    """Whatever poll was about to raise, the member is still one: it commits what was done and leaves."""
+    heard: list[str] = []
+    consumer = make(broker, f"broken-{topic}")
+    consumer.subscribe([topic], on_revoke=lambda *_: heard.append("revoked"))
+    take(consumer, 15)
+    plane: Any = consumer._control
+    plane.failure = HoldfastError("CONTROL_PLANE_FAILED", "something broke.", "Report it.")
+    consumer.close()
+    assert heard == ["revoked"]
+    assert broker.group(f"broken-{topic}").members == ()
+    heir = make(broker, f"broken-{topic}")
+    found = heir.committed([ck.TopicPartition(topic, number) for number in range(3)], timeout=30)
+    heir.close()
+    assert [one.offset for one in found] == [5, 5, 5]

@@ -48,6 +48,24 @@ def test_who_unsubscribes_from_a_pattern_stays_out(make: Make, broker: Broker, t
 
 
 @OURS
+@pytest.mark.parametrize("pattern", ["", "^"], ids=["name", "pattern"])
+def test_an_unsubscribe_right_behind_a_subscribe_takes_it_back(
+    make: Make, broker: Broker, topic: str, pattern: str
+) -> None:
+    """Symptom: the consumer became a member after unsubscribe() had returned. Cause: the subscription took effect in a
+    step of its own, which the unsubscribe overtook."""
+    group = f"g-{next(COUNTER)}"
+    consumer = make(group_id=group)
+    consumer.subscribe([f"{pattern}{topic}"])
+    consumer.unsubscribe()
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline:
+        assert consumer.poll(0.02) is None
+    assert consumer.assignment() == []
+    assert broker.group(group).members == ()
+
+
+@OURS
 def test_a_pattern_waits_for_a_cluster_that_does_not_answer(make: Make, broker: Broker, topic: str) -> None:
     """Symptom: a consumer that subscribed to a pattern while no broker answered polled for ever, and nothing told why.
     Cause: what the pattern matched was asked for once, and nobody heard that it failed. Invariant: a subscription

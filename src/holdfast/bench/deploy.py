@@ -111,8 +111,7 @@ def _judged(one: Row, redeployed_ms: float | None) -> Row:
         missed.append(f"under {TIMES_BETTER:.0f} times better")
     if one.unmoved_ms is None or one.unmoved_ms > one.steady_ms + BATCHES_ABOVE_STEADY * TRIGGER_MS:
         missed.append(f"unmoved more than {BATCHES_ABOVE_STEADY} batches above steady")
-    # A query that is stopped in the middle of a batch has it done again: at least once. A drain has nothing done twice.
-    if one.lost or (one.doubled and one.deploy == "drain"):
+    if one.lost or one.doubled:
         missed.append("lost or doubled")
     return Row(**{**asdict(one), "times_better": better, "missed": "; ".join(missed)})
 

@@ -557,4 +557,5 @@ def _no_records(include_headers: bool) -> pa.RecordBatch:
 
 def _ended(plane: ControlPlane) -> bool:
     """Out of the group, or failed on the way: then no leave will be answered, and all that is left is to be told."""
-    return (plane.closed() or plane.failure is not None) and not plane.calls
+    failed = plane.state.phase is mb.Phase.FAILED and plane.failure is not None  # told of after what was lost
+    return (plane.closed() or failed) and not plane.calls

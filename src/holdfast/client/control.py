@@ -269,15 +269,19 @@ class ControlPlane:
     # -- subscription
 
     def subscribe(self, topics: list[str]) -> None:
-        self._loop.call_soon_threadsafe(lambda: self._behind(self._subscribe(topics)))
+        self._loop.call_soon_threadsafe(self._want, topics)
 
     def unsubscribe(self) -> None:
         self._loop.call_soon_threadsafe(self._unsubscribe)
 
-    async def _subscribe(self, topics: list[str]) -> None:
+    def _want(self, topics: list[str]) -> None:
+        """At once, so that an unsubscribe right behind it finds what it takes back."""
+        self._patterns = tuple(topic for topic in topics if topic.startswith("^"))
+        self._names = frozenset(topic for topic in topics if not topic.startswith("^"))
+        self._behind(self._subscribe(self._patterns, self._names))
+
+    async def _subscribe(self, patterns: tuple[str, ...], names: frozenset[str]) -> None:
         """Join with what the patterns match. Who can't learn that now goes on asking: nobody else would ask for him."""
-        self._patterns = patterns = tuple(topic for topic in topics if topic.startswith("^"))
-        self._names = names = frozenset(topic for topic in topics if not topic.startswith("^"))
         while (self._patterns, self._names) == (patterns, names):
             try:
                 found = await self._resolve()
