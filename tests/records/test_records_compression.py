@@ -122,22 +122,17 @@ def bomb(codec: Codec, size: int) -> bytes:
 def test_what_unpacks_to_more_than_64_mib_is_refused(codec: Codec) -> None:
     packed = bomb(codec, 65 * MIB)
     with pytest.raises(HoldfastError, match="DECOMPRESSION_TOO_LARGE"):
-        decompress(codec, packed, limits=Limits(max_ratio=10**9))
-
-
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD, Codec.LZ4])
-def test_what_unpacks_to_more_than_200_times_its_size_is_refused(codec: Codec) -> None:
-    """LZ4's own most is 255. Snappy's is about 21, so it can't be a bomb of this kind."""
-    packed = bomb(codec, 40 * MIB)
-    assert len(packed) * 200 < 40 * MIB
-    with pytest.raises(HoldfastError, match="DECOMPRESSION_TOO_LARGE"):
         decompress(codec, packed)
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_a_producer_s_ordinary_batch_is_never_refused_however_well_it_packs(codec: Codec) -> None:
-    data = bytes(1024 * 1024)
-    assert decompress(codec, compress(codec, data)) == data
+@pytest.mark.parametrize("size", [MIB, 40 * MIB])
+def test_what_fits_is_never_refused_however_well_it_packs(codec: Codec, size: int) -> None:
+    """Symptom: 4,000 equal lines of JSON in one batch stopped our own readers for good, while every other client read
+    them. Cause: what unpacked to more than 200 times its size was taken for a bomb. Rule: a bomb is what does not fit;
+    the memory that a batch may take is the same however small it was.
+    """
+    assert decompress(codec, bomb(codec, size)) == bytes(size)
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -168,7 +163,7 @@ def test_sizes_that_are_only_claimed_take_no_memory() -> None:
 
 def _is_refused(codec: int, data: bytes) -> None:
     with pytest.raises(HoldfastError, match=r"DECOMPRESSION_TOO_LARGE|CORRUPT_COMPRESSION"):
-        decompress(codec, data)
+        decompress(codec, data, limits=Limits(max_bytes=MIB))
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD, Codec.LZ4])
@@ -187,17 +182,16 @@ def test_the_checksum_comes_before_unpacking() -> None:
         decode(bytes(damaged))
 
 
-def test_limits_can_be_raised_for_a_trusted_producer() -> None:
+def test_a_reader_takes_a_batch_that_packs_a_thousand_to_one() -> None:
     large = [Record(0, NOW, None, bytes(5 * MIB))]
     encoded = encode_batch(large, codec=Codec.ZSTD)
-    with pytest.raises(HoldfastError, match="DECOMPRESSION_TOO_LARGE"):
-        decode(encoded)
-    decoder = ArrowDecoder(limits=Limits(max_ratio=100_000))
+    assert len(encoded) * 1_000 < 5 * MIB
+    assert decode(encoded)
+    decoder = ArrowDecoder(limits=Limits(max_bytes=4 * MIB))
     decoder.feed(encoded, topic="t", partition=0, lo=0)
-    assert [batch.num_rows for batch in decoder.drain()] == [1]
+    with pytest.raises(HoldfastError, match="DECOMPRESSION_TOO_LARGE"):
+        decoder.take()
 
 
-def test_the_limits_are_the_documented_ones() -> None:
-    assert (LIMITS.max_bytes, LIMITS.max_ratio) == (64 * MIB, 200)
-    assert LIMITS.bound(10**9) == 64 * MIB
-    assert LIMITS.bound(100_000) == 20_000_000
+def test_the_limit_is_the_documented_one() -> None:
+    assert LIMITS.max_bytes == 64 * MIB

@@ -288,11 +288,12 @@ def test_the_size_of_a_group_is_read_from_its_description_without_reading_the_me
     }
     body = {"throttle_time_ms": 0, "groups": [described]}
     frame = codec.encode_response(Api.DESCRIBE_GROUPS, version, 1, body)[4:]
-    assert coordinators.member_count(version, frame) == (ErrorCode.NONE, members)
+    head = coordinators.group_head(version, frame)
+    assert (head.error, head.state, head.protocol, head.members) == (ErrorCode.NONE, "Stable", "range", members)
 
 
 def test_a_description_that_is_cut_off_is_malformed() -> None:
     frame = codec.encode_response(Api.DESCRIBE_GROUPS, 5, 1, {"throttle_time_ms": 0, "groups": []})[4:]
     for cut in range(len(frame) + 1):
         with pytest.raises(HoldfastError):
-            coordinators.member_count(5, frame[:cut])
+            coordinators.group_head(5, frame[:cut])

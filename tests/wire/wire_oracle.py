@@ -26,11 +26,6 @@ _BOUNDS = {
 }
 
 
-def every_message() -> list[tuple[Api, int, Kind]]:
-    kinds: tuple[Kind, ...] = ("request", "response")
-    return [(api, version, kind) for api in Api for version in api.versions for kind in kinds]
-
-
 def kio_type(api: Api, version: int, kind: Kind) -> type:
     module = importlib.import_module(f"kio.schema.{api.schema}.v{version}.{kind}")
     return getattr(module, message(api, version, kind).name)

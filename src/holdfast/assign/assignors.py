@@ -63,10 +63,32 @@ class BuiltIn:
         """Nothing to remember."""
 
 
+MAX_STICKY_BYTES = 64 * 1024
+"""What a member remembers in its user data: some 16,000 partitions. Kafka keeps all members' in one record of 1 MB."""
+
+
 def sticky_user_data(partitions: frozenset[TopicPartition], generation: int | None) -> bytes:
-    """Java's user data of `sticky`; generation None gives the oldest schema, which had none."""
+    """Java's user data of `sticky`; generation None gives the oldest schema, which had none.
+
+    What does not fit is not remembered: those partitions may move to others.
+    """
     written = encode_assignment(Assignment(partitions=partitions))[2:-4]
+    if len(written) > MAX_STICKY_BYTES - 4:
+        written = encode_assignment(Assignment(partitions=_as_many_as_fit(partitions)))[2:-4]
     return written if generation is None else written + struct.pack(">i", generation)
+
+
+def _as_many_as_fit(partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+    left = MAX_STICKY_BYTES - 8
+    kept: list[TopicPartition] = []
+    topic = None
+    for partition in sorted(partitions):
+        left -= 4 if partition.topic == topic else 10 + len(partition.topic.encode())
+        if left < 0:
+            break
+        topic = partition.topic
+        kept.append(partition)
+    return frozenset(kept)
 
 
 def by_name(name: str) -> Assignor:

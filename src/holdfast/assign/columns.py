@@ -37,6 +37,8 @@ class Columns:
     instances: list[str | None]
     malformed: list[str]
     """Members whose subscription could not be read."""
+    ahead: list[str]
+    """Members that say they hold something of a generation that has not been yet. They claim nothing."""
     topics: list[str]
     """Topics that exist and that somebody subscribes to."""
     first: Ints
@@ -78,8 +80,18 @@ class Columns:
         return int(self.first[-1])
 
 
-def read(cluster: ClusterView, joined: Iterable[JoinedMember], *, claims_from: str = CLAIMS_FROM_OWNED) -> Columns:
-    """Read a round's members. Raises nothing, whatever they sent."""
+def read(
+    cluster: ClusterView,
+    joined: Iterable[JoinedMember],
+    *,
+    claims_from: str = CLAIMS_FROM_OWNED,
+    newest_claim: int | None = None,
+) -> Columns:
+    """Read a round's members. Raises nothing, whatever they sent.
+
+    The newest claim on a partition counts, so whoever lied about its generation could take it from its owner while that
+    one still works on it: claims of a generation after `newest_claim` are nobody's.
+    """
     members = _one_per_id(joined)
     raw = b"".join(member.metadata for member in members)
     lengths = np.fromiter((len(member.metadata) for member in members), np.int64, len(members))
@@ -96,6 +108,8 @@ def read(cluster: ClusterView, joined: Iterable[JoinedMember], *, claims_from: s
     claims_at = owned_at
     if claims_from == CLAIMS_FROM_USER_DATA:
         claims_at, entries, counts = _sticky(raw, user_data_at, generation)
+    ahead = np.zeros(len(members), np.bool_) if newest_claim is None else (generation > newest_claim) & (counts > 0)
+    entries[ahead] = counts[ahead] = 0
 
     topics = sorted_as_java(
         topic
@@ -108,6 +122,7 @@ def read(cluster: ClusterView, joined: Iterable[JoinedMember], *, claims_from: s
         members=[member.member_id for member in members],
         instances=[member.instance_id for member in members],
         malformed=[member.member_id for member, number in zip(members, version, strict=True) if number < 0],
+        ahead=[member.member_id for member, lies in zip(members, ahead, strict=True) if lies],
         topics=topics,
         first=first,
         block=rows,

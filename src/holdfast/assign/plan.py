@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from holdfast.assign.answer import encode_all
 from holdfast.assign.columns import Columns
-from holdfast.model import TopicPartition
+from holdfast.model import NO_GENERATION, TopicPartition
 from holdfast.model.consumer_protocol import encode_assignment
 from holdfast.model.subscription import Assignment
 
@@ -57,6 +57,11 @@ class RoundPlan:
     def malformed(self) -> list[str]:
         """Members whose subscription could not be read; they get an empty assignment."""
         return self.columns.malformed
+
+    @property
+    def ahead(self) -> list[str]:
+        """Members that claim what they hold in a generation that has not been yet; such claims were not counted."""
+        return self.columns.ahead
 
     @cached_property
     def target(self) -> dict[str, frozenset[TopicPartition]]:
@@ -107,6 +112,14 @@ class RoundPlan:
         return bool((self.assigned_column != self.target_column).any())
 
     @cached_property
+    def contested(self) -> bool:
+        """Whether somebody claims what is not his: another one's claim is newer or as new, or there is no such
+        partition. What the round takes from such a member may be somebody else's already."""
+        columns = self.columns
+        losing = columns.owner[columns.claim_pid] != columns.claim_member
+        return bool(columns.others) or bool(columns.tied.any()) or bool(losing.any())
+
+    @cached_property
     def rounds(self) -> int:
         """How many rounds it takes to settle: two if a cooperative member has to revoke something first."""
         return 2 if self.cooperative and (self.transferring or self.revoked) else 1
@@ -126,6 +139,11 @@ class RoundPlan:
         """The user data of a member's subscription, as it came."""
         position = self._position.get(member_id)
         return None if position is None else self.columns.user_data(position)
+
+    def held_generation(self, member_id: str) -> int:
+        """The generation that a member says its claims are of."""
+        position = self._position.get(member_id)
+        return NO_GENERATION if position is None else int(self.columns.generation[position])
 
     def encode(self, user_data: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
         """The bytes of every member's assignment. `user_data` goes before what a custom assignor wanted to say."""

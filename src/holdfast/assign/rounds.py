@@ -40,12 +40,14 @@ def plan_round(
     *,
     return_unknown: bool = True,
     prefer_racks: bool = False,
+    newest_claim: int | None = None,
 ) -> RoundPlan:
     """Plan a round.
 
     `strategy` is the name of a built-in assignor, or an assignor of the user's own. Members in `draining` are planned
     only what nobody else subscribes to. `return_unknown=False` drops claims on topics that the cluster does not have:
     for callers whose view is the whole truth. `prefer_racks` looks at racks even if every partition is in all of them.
+    Claims of a generation after `newest_claim` can't be true and are not counted.
     """
     name = strategy if isinstance(strategy, str) else strategy.name
     own = not isinstance(strategy, str) and not getattr(strategy, "built_in", False)
@@ -54,7 +56,9 @@ def plan_round(
             "UNKNOWN_STRATEGY", f"There is no assignor named {name!r}.", f"Use one of {', '.join(STRATEGIES)}."
         )
     sticky = not own and name == "sticky"
-    columns = read(cluster, members, claims_from=CLAIMS_FROM_USER_DATA if sticky else CLAIMS_FROM_OWNED)
+    columns = read(
+        cluster, members, claims_from=CLAIMS_FROM_USER_DATA if sticky else CLAIMS_FROM_OWNED, newest_claim=newest_claim
+    )
     user_data: Mapping[str, bytes] = {}
     cooperative = name == "cooperative-sticky"
     if own:

@@ -54,6 +54,10 @@ class ErrorCode(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
@@ -75,6 +79,24 @@ class ErrorCode(IntEnum):
     INCONSISTENT_TOPIC_ID = 103
     FENCED_MEMBER_EPOCH = 110
     STALE_MEMBER_EPOCH = 113
+
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorCode | None:
+        """A code that is newer than we are keeps its number, so that whoever is told of it can look it up."""
+        if not isinstance(value, int):
+            return None
+        unknown = int.__new__(cls, value)
+        unknown._name_ = f"ERROR_{value}"
+        unknown._value_ = value
+        return unknown
+
+    @classmethod
+    def named(cls, name: str) -> ErrorCode | None:
+        """The code of this name, also of one that we don't know."""
+        if name in cls.__members__:
+            return cls[name]
+        number = name.removeprefix("ERROR_")
+        return cls(int(number)) if number != name and number.lstrip("-").isdigit() else None
 
 
 class HoldfastError(Exception):

@@ -35,3 +35,6 @@ class TraceRecord:
     """Which member caused it, where that is known."""
     data: Mapping[str, Value] = field(default_factory=dict)
     """What is particular to this step; partitions in the form topic -> numbers."""
+    wall: float | None = None
+    """Milliseconds since 1970, put on by whoever writes the record down: machines know no calendar. With it the traces
+    of several hosts can be laid side by side."""

@@ -6,6 +6,7 @@
     encode       record batches from records
     arrow        the fast path: Fetch answers in, `pyarrow.RecordBatch` out, no Python object per record
     columns      the buffers of one such batch; slabs is the memory under them
+    walk         a look at every record of a batch without making any; sound is the same as a quick yes
     kernel       the inner loop, written for numba; layout is what it is told, native its machine code
 
 Import the module you need: this package imports none of them, so that numba and pyarrow load only for `arrow`.

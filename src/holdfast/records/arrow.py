@@ -32,6 +32,7 @@ from holdfast.records import native
 from holdfast.records.batch import (
     HEADER_BYTES,
     BatchHeader,
+    Unreadable,
     is_filtered,
     iter_headers,
     malformed_record,
@@ -275,7 +276,7 @@ class ArrowDecoder:
             start, size = waiting.address + begin, header.end - begin
         else:
             unpacked = self._unpacked
-            room = self._scratch[unpacked : unpacked + self._limits.bound(header.end - begin)]
+            room = self._scratch[unpacked : unpacked + self._limits.max_bytes]
             size = decompress_into(codec, waiting.records[begin : header.end], room)
             start = self._scratch_address + unpacked
             self._unpacked = unpacked + size
@@ -353,7 +354,7 @@ class ArrowDecoder:
         self.discard(where.topic, where.partition)
         self._positions[where] = position
         error = waiting.error
-        raise HoldfastError(error.code, f"{where} at offset {position}: {error.what}", error.do) from error
+        raise Unreadable(error, where, position) from error
 
     def _renew_scratch(self) -> None:
         """Address space for a group and one batch of the largest size; the system gives memory for what is written."""
@@ -370,7 +371,8 @@ class ArrowDecoder:
 
 def empty_batch(*, include_headers: bool = False) -> pa.RecordBatch:
     """A batch without rows, for whoever must answer something when there is nothing."""
-    return pa.RecordBatch.from_pylist([], schema=schema(include_headers=include_headers))
+    wanted = schema(include_headers=include_headers)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in wanted], schema=wanted)
 
 
 def warm_up() -> None:

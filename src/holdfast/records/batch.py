@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from holdfast.model import HoldfastError
+from holdfast.model import HoldfastError, TopicPartition
 from holdfast.records.compression import LIMITS, ByteView, Limits, decompress
 from holdfast.records.transactions import AbortedTransactions
 
@@ -42,6 +42,15 @@ DELETE_HORIZON_BIT = 0x40
 _INT64_MAX = 2**63 - 1
 _MARKER_KEY = struct.Struct(">hh")
 _ABORT = 0
+
+
+class Unreadable(HoldfastError):
+    """A batch of some partition that can't be read, and where it is."""
+
+    def __init__(self, error: HoldfastError, partition: TopicPartition, offset: int) -> None:
+        super().__init__(error.code, f"{partition} at offset {offset}: {error.what}", error.do)
+        self.partition = partition
+        self.offset = offset
 
 
 class Header(NamedTuple):

@@ -9,10 +9,13 @@ This module must not know record batches: bytes in, bytes out.
 
 from __future__ import annotations
 
+import mmap
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from typing import Any
 
 import cramjam
@@ -34,18 +37,12 @@ class Codec(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one batch may unpack to: the smaller of two bounds, and never refused below a floor."""
+    """How much one batch may unpack to. How well it packs has no bound: a batch of equal records packs 1,000 to 1 and
+    is as good as any other."""
 
     max_bytes: int = 64 * 1024 * 1024
-    """64 times Kafka's default limit for a request; also what a reader may have to hold for one batch."""
-    max_ratio: int = 200
-    """Repetitive JSON reaches 20 to 60; gzip and zstd bombs start at 1,000. LZ4 can't exceed 255 by construction."""
-    floor_bytes: int = 1024 * 1024
-    """A producer's batch is at most 1 MB before compression by default. That much harms nobody, however it packs."""
-
-    def bound(self, compressed_bytes: int) -> int:
-        """The most bytes that `compressed_bytes` may become."""
-        return min(self.max_bytes, max(self.floor_bytes, compressed_bytes * self.max_ratio))
+    """64 times Kafka's default limit for a request; also what a reader may have to hold for one batch. The embedded
+    broker takes no larger ones."""
 
 
 LIMITS = Limits()
@@ -55,13 +52,18 @@ def decompress(codec: int, data: ByteView, *, limits: Limits = LIMITS) -> bytes:
     """Unpack one batch's records section."""
     if codec == Codec.NONE:
         return bytes(data)
-    out = bytearray(limits.bound(len(data)))  # zero pages of the system: only what is written takes memory
-    view = memoryview(out)
+    view = room_for(limits)
     return bytes(view[: decompress_into(codec, data, view)])
 
 
+def room_for(limits: Limits) -> memoryview:
+    """What the largest batch may take. Mapped, so that only what is written to takes memory, and time: a bytearray is
+    cleared first, all 64 MiB of it."""
+    return memoryview(mmap.mmap(-1, limits.max_bytes))
+
+
 def decompress_into(codec: int, data: ByteView, out: Any) -> int:
-    """Unpack into a writable buffer (numpy array or memoryview) no longer than `Limits.bound`; returns the length."""
+    """Unpack into a writable buffer (numpy array or memoryview) of at most `Limits.max_bytes`; returns the length."""
     unpack = _UNPACKERS.get(codec)
     if unpack is None:
         raise HoldfastError(
@@ -76,6 +78,23 @@ def decompress_into(codec: int, data: ByteView, out: Any) -> int:
         if any(sign in text for sign in _NO_ROOM):
             raise _too_large(codec, len(data), len(out)) from error
         raise _corrupt(codec, text) from error
+
+
+FEW_PIECES = 64
+"""Blocks or members that clients pack a megabyte in at most: Java's are of 32 or 64 KiB, and gzip has one."""
+
+
+def has_many_pieces(codec: int, data: ByteView) -> bool:
+    """Whether it is packed in so many pieces that they, and not its bytes, are what unpacking takes time for: 100,000
+    empty blocks are half a megabyte, unpack to nothing, and take half a second."""
+    if codec == Codec.GZIP:
+        return bytes(data).count(_GZIP_MEMBER) > FEW_PIECES
+    if codec == Codec.SNAPPY:
+        return sum(1 for _ in islice(_xerial_blocks(data), FEW_PIECES + 1)) > FEW_PIECES
+    if codec == Codec.LZ4:
+        plain = _lz4_blocks(data, most=FEW_PIECES)
+        return plain is not None and len(plain[0]) > FEW_PIECES
+    return False  # zstd's blocks are read by machine code
 
 
 def compress(codec: int, data: ByteView) -> bytes:
@@ -101,7 +120,7 @@ def _too_large(codec: int, packed: int, bound: int) -> HoldfastError:
     return HoldfastError(
         "DECOMPRESSION_TOO_LARGE",
         f"A batch of {packed} bytes ({Codec(codec).name.lower()}) unpacks to more than {bound}.",
-        "If its producer is to be trusted, raise the limits; else skip the batch and find out who wrote it.",
+        "Skip the batch, and have whoever wrote it send smaller ones.",
     )
 
 
@@ -111,6 +130,9 @@ def _corrupt(codec: int, found: str) -> HoldfastError:
         f"A batch's {Codec(codec).name.lower()} data can't be unpacked: {found}.",
         "Its checksum is right, so its producer wrote it that way: skip the batch and look there.",
     )
+
+
+_GZIP_MEMBER = b"\x1f\x8b\x08"
 
 
 def _unpack_gzip(data: ByteView, out: Any) -> int:
@@ -133,15 +155,23 @@ def _unpack_snappy(data: ByteView, out: Any) -> int:
     unpack = cramjam.snappy.decompress_raw_into
     if bytes(data[:8]) != _XERIAL[:8]:
         return int(unpack(data, out))
-    at, end, written = len(_XERIAL), len(data), 0
-    while at < end:
-        size = _BE32.unpack_from(data, at)[0] if at + 4 <= end else -1
-        at += 4
-        if size < 0 or size > end - at:
+    written = 0
+    for at, size in _xerial_blocks(data):
+        if size < 0 or size > len(data) - at:
             raise _corrupt(Codec.SNAPPY, "a block reaches beyond the end")
         written += int(unpack(data[at : at + size], out[written:]))
-        at += size
     return written
+
+
+def _xerial_blocks(data: ByteView) -> Iterator[tuple[int, int]]:
+    """Where the blocks of a frame lie, and how long they say they are; the last one may not be whole."""
+    at, end = len(_XERIAL), len(data)
+    if bytes(data[:8]) != _XERIAL[:8]:
+        return
+    while at < end:
+        size = _BE32.unpack_from(data, at)[0] if at + 4 <= end else -1
+        yield at + 4, size
+        at += 4 + max(size, 0)
 
 
 def _pack_snappy(data: ByteView) -> bytes:
@@ -206,8 +236,11 @@ def _copy_stored(block: ByteView, target: Any) -> int:
     return len(block)
 
 
-def _lz4_blocks(data: ByteView) -> tuple[list[tuple[int, int, bool]], int] | None:
-    """Where the blocks of a plain frame lie, and how long one may become. None: not plain, or not whole."""
+def _lz4_blocks(data: ByteView, *, most: int = sys.maxsize) -> tuple[list[tuple[int, int, bool]], int] | None:
+    """Where the blocks of a plain frame lie, and how long one may become. None: not plain, or not whole.
+
+    Looks at no more than `most` blocks and one.
+    """
     end = len(data)
     if end < 11 or bytes(data[:4]) != _LZ4_MAGIC:
         return None
@@ -218,12 +251,15 @@ def _lz4_blocks(data: ByteView) -> tuple[list[tuple[int, int, bool]], int] | Non
     at = 15 if flags & 0b1000 else 7
     between = 4 if flags & 0b1_0000 else 0
     blocks: list[tuple[int, int, bool]] = []
+    block_bytes = 1 << (8 + 2 * size_code)
     while at + 4 <= end:
+        if len(blocks) > most:
+            return blocks, block_bytes
         size = _LE32.unpack_from(data, at)[0]
         at += 4
         if size == 0:
             at += 4 if flags & 0b100 else 0
-            return (blocks, 1 << (8 + 2 * size_code)) if at == end else None
+            return (blocks, block_bytes) if at == end else None
         blocks.append((at, size & ~_LZ4_STORED, size >= _LZ4_STORED))
         at += (size & ~_LZ4_STORED) + between
     return None

@@ -20,6 +20,7 @@ import hashlib
 import os
 import platform
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -31,22 +32,48 @@ _ENTRY = "holdfast_decode"
 _DIGEST_BYTES = 32
 _HERE = Path(__file__).parent
 _SOURCES = ("kernel.py", "layout.py", "native.py")
+_one_at_a_time = threading.Lock()
 _engines: list[Any] = []
 """LLVM's engines own the memory that the code lies in: they live as long as the process."""
 
 
+Decode = Callable[[int, int, int, int, int, int, int], int]
+
+
+def decode() -> Decode:
+    """The kernel's entry, `kernel.decode`. The first call on a machine compiles for some seconds.
+
+    One thread at a time: a hundred consumers that start together would compile it as many times as they have threads.
+    """
+    with _one_at_a_time:
+        return _decode()
+
+
+def decode_if_kept() -> Decode | None:
+    """The same if it takes milliseconds: None when it would have to be compiled."""
+    with _one_at_a_time:
+        return _decode() if _kept(_name()) is not None else None
+
+
 @cache
-def decode() -> Callable[[int, int, int, int, int, int, int], int]:
-    """The kernel's entry, `kernel.decode`. The first call on a machine compiles for some seconds."""
-    name = f"holdfast-{_key()}.o"
-    code = next((found for folder in _folders() if (found := _read(folder / name)) is not None), None)
+def _decode() -> Decode:
+    name = _name()
+    code = _kept(name)
     if code is None:
         code = _compile()
         _write(name, code)
     return _link(code)
 
 
-def _link(code: bytes) -> Callable[[int, int, int, int, int, int, int], int]:
+def _name() -> str:
+    return f"holdfast-{_key()}.o"
+
+
+def _kept(name: str) -> bytes | None:
+    return next((found for folder in _folders() if (found := _read(folder / name)) is not None), None)
+
+
+def _link(code: bytes) -> Decode:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()

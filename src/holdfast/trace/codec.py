@@ -52,7 +52,7 @@ def encode(record: TraceRecord) -> str:
     for name in ("group", "member"):
         if value := getattr(record, name):
             fields[name] = value
-    for name in ("generation", "cause", "culprit"):
+    for name in ("generation", "cause", "culprit", "wall"):
         if (value := getattr(record, name)) is not None:
             fields[name] = value
     if record.data:
@@ -112,6 +112,7 @@ def _read_line(line: str, number: int) -> TraceRecord | BadLine:
         cause=fields.get("cause"),
         culprit=fields.get("culprit"),
         data=fields.get("data", {}),
+        wall=fields.get("wall"),
     )
 
 
@@ -123,6 +124,7 @@ _OPTIONAL: Mapping[str, tuple[type, ...]] = {
     "cause": (str, type(None)),
     "culprit": (str, type(None)),
     "data": (dict,),
+    "wall": (int, float, type(None)),
 }
 
 

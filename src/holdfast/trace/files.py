@@ -8,7 +8,9 @@ short stays a line of its own. With `max_bytes` reached the file becomes `NAME.1
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -26,7 +28,15 @@ KEEP = 4
 class TraceFile:
     """Appends records to a file, and rotates it. Use it as a context manager."""
 
-    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, keep: int = KEEP) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int = MAX_BYTES,
+        keep: int = KEEP,
+        wall_ms: Callable[[], float] = lambda: round(time.time() * 1_000.0, 3),
+    ) -> None:
+        """`wall_ms` is the calendar's time, put on every record that has none."""
         if max_bytes < 1 or keep < 0:
             raise HoldfastError(
                 "BAD_TRACE_LIMIT",
@@ -36,12 +46,15 @@ class TraceFile:
         self.path = path
         self._max_bytes = max_bytes
         self._keep = keep
+        self._wall_ms = wall_ms
         self._file = _open(path)
         self._size = self._file.tell()
         if self._size and not _ends_with_newline(path):
             self._append(b"\n")
 
     def write(self, record: TraceRecord) -> None:
+        if record.wall is None:
+            record = replace(record, wall=self._wall_ms())
         line = encode(record).encode() + b"\n"
         if self._size and self._size + len(line) > self._max_bytes:
             self._rotate()

@@ -9,6 +9,7 @@ codecs of their own (`fetch`, `produce`), which don't copy records.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,10 @@ from holdfast.wire.api import Api
 from holdfast.wire.errors import UnsupportedVersion
 from holdfast.wire.primitives import Source
 from holdfast.wire.schema import message
+from holdfast.wire.writing import write_in_steps
+
+LONG_ANSWER_ITEMS = 4
+"""Up to so many items an answer is written in one go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,20 @@ def encode_response(api: Api, version: int, correlation_id: int, body: Any) -> b
     return frames.finish(out)
 
 
+def is_long(body: Mapping[str, Any]) -> bool:
+    """Whether an answer should be written in steps."""
+    return any(len(value) > LONG_ANSWER_ITEMS for value in body.values() if isinstance(value, list | tuple))
+
+
+def encode_response_steps(
+    api: Api, version: int, correlation_id: int, body: Mapping[str, Any]
+) -> Generator[None, None, bytes]:
+    """The same in steps, for an answer that may be long: yields between the items of its arrays."""
+    out = frames.start_response(api, version, correlation_id)
+    yield from write_in_steps(message(api, version, "response"), out, body, flexible=api.flexible(version))
+    return frames.finish(out)
+
+
 def decode_response(api: Api, version: int, frame: bytes | memoryview) -> ResponseFrame:
     correlation_id, at = frames.read_response_header(frame, api, version)
     body, _ = message(api, version, "response").read(Source(frame), at)
@@ -91,8 +110,11 @@ def preload(*messages: tuple[Api, int]) -> None:
 
 
 def error_code(number: int) -> ErrorCode:
-    """An error code by number. One that is newer than we are reads as UNKNOWN_SERVER_ERROR, as in Kafka's clients."""
-    return _CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
+    """An error code by number. One that is newer than we are keeps its number, and is like no other."""
+    found = _CODES.get(number)
+    if found is None:
+        found = _CODES[number] = ErrorCode(number)  # an int16: there can't be many
+    return found
 
 
 _CODES = {code.value: code for code in ErrorCode}

@@ -19,6 +19,7 @@ from holdfast.wire.cursor import Cursor
 Body = dict[str, Any]
 
 GROUP_KEY = 0
+TRANSACTION_KEY = 1
 """The key type for groups."""
 
 
@@ -80,8 +81,19 @@ def coordinators_body(found: Sequence[Coordinator], version: int) -> Body:
     return {name: value for name, value in entries[0].items() if name != "key"}
 
 
-def member_count(version: int, frame: bytes | memoryview) -> tuple[ErrorCode, int]:
-    """How many members a DescribeGroups answer about one group describes, without reading any of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHead:
+    """What stands in front of a group's members in its description."""
+
+    error: ErrorCode
+    state: str
+    protocol: str
+    """The assignor in force; empty in the middle of a round."""
+    members: int
+
+
+def group_head(version: int, frame: bytes | memoryview) -> GroupHead:
+    """The head of a DescribeGroups answer about one group, without reading any of the members.
 
     A group of a thousand is described in 300 KB; its size stands in the first hundred bytes.
     """
@@ -96,6 +108,7 @@ def member_count(version: int, frame: bytes | memoryview) -> tuple[ErrorCode, in
     error = error_code(cursor.int16())
     if version >= 6:
         cursor.nullable_string()
-    for _ in ("group_id", "group_state", "protocol_type", "protocol_data"):
-        cursor.string()
-    return error, cursor.count(10)
+    cursor.string()  # the group's name
+    state = cursor.string()
+    cursor.string()  # the protocol's type
+    return GroupHead(error=error, state=state, protocol=cursor.string(), members=cursor.count(10))

@@ -24,6 +24,9 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 MAX_FRAME_BYTES_BEFORE_LOGIN = 64 * 1024
 """Enough for any ApiVersions or SASL message, and little enough for a stranger to make us hold."""
 
+TLS_RECORDS = frozenset({b"\x16\x03", b"\x15\x03"})
+"""How a TLS hand-shake and a TLS alert begin: one end speaks TLS, and the other does not."""
+
 SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
@@ -43,7 +46,8 @@ def frame_size(prefix: bytes | memoryview, *, limit: int = MAX_FRAME_BYTES) -> i
     """The size that the four bytes before a frame announce."""
     size = int(SIZE.unpack_from(prefix)[0])
     if not 0 <= size <= limit:
-        raise MalformedFrame(f"A frame of {size} bytes was announced, and {limit} are allowed.")
+        tls = " (it looks like TLS)" if bytes(prefix[:2]) in TLS_RECORDS else ""
+        raise MalformedFrame(f"A frame of {size} bytes was announced, and {limit} are allowed{tls}.")
     return size
 
 
