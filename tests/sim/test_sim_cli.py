@@ -49,6 +49,15 @@ def test_compare_prints_both_protocols_and_the_ratio(capsys: pytest.CaptureFixtu
     assert float(ratio) > 2
 
 
+def test_compare_alone_plays_a_scene_in_which_something_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    """README praises `holdfast sim --compare`, and it compared two groups that nobody touched: 0 ms beside 0 ms."""
+    code, out, _ = run(capsys, "--compare", "-o", "json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["eager"]["gaps"] and answer["cooperative"]["gaps"]
+    assert answer["eager"]["needless"] > 0 and answer["cooperative"]["needless"] == 0
+
+
 def test_compare_as_json_has_the_same_figures(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--compare", *SCENE, "-o", "json")
     answer = json.loads(out)
@@ -69,6 +78,24 @@ def test_the_trace_comes_as_json_lines_and_is_the_same_every_time(capsys: pytest
 def test_static_members_restart_without_a_round(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "--static", "--event", "restart:c0@5s+2s", "--duration", "12s", "-o", "json")
     assert json.loads(out)["rounds"] == 1
+
+
+def test_a_crash_is_over_at_once_and_without_watchdog_and_poke_it_takes_a_session(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A crash in the scene stayed dark for 11 s, and people took that for what they would get."""
+    scene = ["--event", "crash:c0@5s", "--duration", "60s", "-o", "json"]
+    _, out, _ = run(capsys, *scene)
+    assert json.loads(out)["dark_longest_ms"] < 500, "200 ms of it are a batch, 100 ms a listener"
+    _, out, _ = run(capsys, *scene, "--without", "watchdog,poke")
+    assert 40_000 < json.loads(out)["dark_longest_ms"] < 46_000
+
+
+def test_batches_longer_than_max_poll_show(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--batch", "6m", "--max-poll", "5m", "--duration", "10m")
+    assert code == 0
+    assert "no poll for 300000 ms, max.poll.interval.ms is 300000" in out
+    assert "member-left" in out and "losing" in out
 
 
 def test_a_world_of_the_swarm_is_replayed_by_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,6 +119,7 @@ def test_a_swarm_that_finds_nothing_ends_with_zero(capsys: pytest.CaptureFixture
         (["--duration", "61m"], "BAD_DURATION"),
         (["--members", "0"], "BAD_SIZE"),
         (["-o", "xml"], "BAD_OUTPUT"),
+        (["--without", "magic"], "UNKNOWN_SWITCH"),
         (["--swarm", "--seeds", "0"], "BAD_SWARM"),
     ],
 )

@@ -6,16 +6,18 @@ the mark that partitions are withheld, where pokes reach the others, and the pos
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from holdfast.assign import RoundPlan, plan_round
+from holdfast.group.messages import OffsetEntry
+from holdfast.group.note_budget import NOTES_BYTES, room_for_each, write_notes
 from holdfast.group.user_data import (
-    MAX_PEERS,
-    Endpoint,
     LeaderNote,
     MemberNote,
-    encode_leader_note,
+    Positions,
+    can_be_topic,
+    examine_member_note,
     read_member_note,
 )
 from holdfast.model import (
@@ -42,6 +44,10 @@ class LeaderPlan:
     draining: frozenset[str]
     planned_for: Mapping[str, int]
     """Partitions of every topic that some member subscribes to, as the plan saw them; 0 for those that don't exist."""
+    all_list: frozenset[str] = frozenset()
+    """Assignors that every member says it lists; members of other makes say nothing."""
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    """Members that said what can't be true, and what: their notes or claims were not counted."""
 
 
 def plan(
@@ -53,35 +59,53 @@ def plan(
     leader: str = "",
     token: str = "",
     marks: bool = True,
+    notes_bytes: int = NOTES_BYTES,
+    short_notes: bool = False,
 ) -> LeaderPlan:
     """Plan the round of this generation; without one no positions are handed over.
 
-    `leader` is our own member id, `token` what pokes must carry. With `marks` off we lead as a foreign client would.
+    `leader` is our own member id, `token` what pokes must carry. With `marks` off we lead as a foreign client would,
+    with `short_notes` as in a large group.
     """
     draining = _draining(members) if marks else frozenset[str]()
-    planned = plan_round(assignor, cluster, members, draining=draining)
+    newest = None if generation == NO_GENERATION else generation - 1
+    planned = plan_round(assignor, cluster, members, draining=draining, newest_claim=newest)
     planned_for = {
         topic: cluster.topics[topic].partitions if topic in cluster.topics else 0 for topic in sorted(planned.topics)
     }
+    doubts = _doubts(planned, generation)
+    notes = _notes(planned, doubts)
+    all_read = len(notes) == len(members)
 
-    def result(notes: Mapping[str, bytes]) -> LeaderPlan:
-        return LeaderPlan(assignments=planned.encode(notes), round=planned, draining=draining, planned_for=planned_for)
+    def result(written: Mapping[str, bytes]) -> LeaderPlan:
+        return LeaderPlan(
+            assignments=planned.encode(written),
+            round=planned,
+            draining=draining,
+            planned_for=planned_for,
+            all_list=_all_list(notes.values()) if all_read else frozenset(),
+            doubts=dict(sorted(doubts.items())),
+        )
 
     if not marks:
         return result({})
-    if RebalanceProtocol.COOPERATIVE not in assignor.protocols:
-        return result({leader: encode_leader_note(LeaderNote(planned_for=planned_for))} if leader else {})
-    notes = {
-        member.member_id: note
-        for member in members
-        if (note := read_member_note(planned.user_data(member.member_id))) is not None
-    }
-    offers = _offers(members, notes, generation)
-    all_read = len(notes) == len(members)
+    cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols
     common = LeaderNote(
-        withheld=planned.transferring, peers=_peers(notes), token=token, all_read=all_read, knows_drain=all_read
+        withheld=planned.transferring and cooperative,
+        token=token,
+        all_read=all_read and cooperative,
+        knows_drain=all_read and cooperative,
+        read_on=planned.transferring and cooperative and all_read and not doubts and not planned.contested,
+        room=room_for_each(len(members)),
     )
-    return result(_leader_notes(common, notes, _positions(planned, offers), {leader: planned_for}))
+    positions = _positions(planned, _offers(planned, notes, generation)) if cooperative else {}
+    endpoints = {member: note.endpoint for member, note in notes.items()}
+    if leader and leader not in planned.assignor_user_data:  # it reads its own note, whatever its join had room for
+        endpoints.setdefault(leader, None)
+    # Somebody may subscribe to a name that no topic can have. There is nothing to count, and nobody could read it.
+    counts = {topic: count for topic, count in planned_for.items() if can_be_topic(topic)}
+    own = {leader: counts}
+    return result(write_notes(common, endpoints, positions, own, budget=notes_bytes, always_short=short_notes))
 
 
 def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:
@@ -110,57 +134,56 @@ def _note_of(member: JoinedMember) -> MemberNote | None:
         return None
 
 
-def _leader_notes(
-    common: LeaderNote,
-    notes: Mapping[str, MemberNote],
-    positions: Mapping[str, Mapping[TopicPartition, int]],
-    planned_for: Mapping[str, Mapping[str, int]],
-) -> dict[str, bytes]:
-    """The note for every holdfast member; foreign members get none, they could not read it."""
-    written = dict.fromkeys(notes, encode_leader_note(common))
-    for member in sorted(notes.keys() & (positions.keys() | planned_for.keys())):
-        own = replace(common, positions=positions.get(member, {}), planned_for=planned_for.get(member))
-        written[member] = encode_leader_note(own)
-    return written
+def _doubts(planned: RoundPlan, generation: int) -> dict[str, str]:
+    """Whose subscription can't be read, and who claims what it holds in a generation that has not been yet."""
+    doubts = dict.fromkeys(planned.malformed, "its subscription can't be read")
+    for member in planned.ahead:
+        doubts[member] = f"it says that it holds partitions of a generation after {generation - 1}"
+    return doubts
 
 
-def _peers(notes: Mapping[str, MemberNote]) -> tuple[Endpoint, ...]:
-    known = {note.endpoint for note in notes.values() if note.endpoint is not None}
-    return tuple(sorted(known, key=lambda peer: (peer.host, peer.port))[:MAX_PEERS])
+def _all_list(notes: Iterable[MemberNote]) -> frozenset[str]:
+    lists = [frozenset(note.assignors) for note in notes]
+    return frozenset.intersection(*lists) if lists else frozenset()
 
 
-def _offers(
-    members: Sequence[JoinedMember], notes: Mapping[str, MemberNote], generation: int
-) -> list[Mapping[TopicPartition, int]]:
+def _notes(planned: RoundPlan, doubts: dict[str, str]) -> dict[str, MemberNote]:
+    """What the members say. What can't be read is no note, and a doubt."""
+    notes: dict[str, MemberNote] = {}
+    for member in planned.members:
+        note, fault = examine_member_note(planned.user_data(member))
+        if note is not None:
+            notes[member] = note
+        elif fault is not None:
+            doubts.setdefault(member, f"its note can't be read: {fault}")
+    return notes
+
+
+def _offers(planned: RoundPlan, notes: Mapping[str, MemberNote], generation: int) -> list[Positions]:
     """The positions on offer from members that took part in the round before this one.
 
     An older offer may have been taken already: another round's owner went beyond it, and its successor would go back.
     """
-    offers = []
-    for member in members:
-        note = notes.get(member.member_id)
-        if note is None or not note.positions:
-            continue
-        if decode_subscription(member.metadata).generation == generation - 1:
-            offers.append(note.positions)
-    return offers
+    return [
+        note.positions
+        for member, note in notes.items()
+        if note.positions and planned.held_generation(member) == generation - 1
+    ]
 
 
-def _positions(
-    planned: RoundPlan, offers: Sequence[Mapping[TopicPartition, int]]
-) -> dict[str, dict[TopicPartition, int]]:
+def _positions(planned: RoundPlan, offers: Sequence[Positions]) -> dict[str, dict[TopicPartition, OffsetEntry]]:
     """Who gets which final positions: only for partitions that this round really gives and that nobody claims.
 
     Two members that both hand over one partition contradict each other; then its committed offset decides as ever.
     """
-    offered: dict[TopicPartition, int] = {}
+    offered: dict[TopicPartition, OffsetEntry] = {}
     doubted: set[TopicPartition] = set()
     for offer in offers:
         for partition, offset in offer.items():
             if partition in offered:
                 doubted.add(partition)
             offered[partition] = offset
-    handed: dict[str, dict[TopicPartition, int]] = {}
+    handed: dict[str, dict[TopicPartition, OffsetEntry]] = {}
     for partition in sorted(set(offered) - doubted):
         taker = planned.taker(partition)
         if taker is not None:

@@ -1,40 +1,63 @@
 """What holdfast's members tell each other inside Kafka's own messages.
 
 Subscriptions: the first four bytes stay an int32 generation, which Java's cooperative-sticky reads; then our magic, a
-version byte and a JSON object. Assignments: magic, version, JSON. Java and librdkafka ignore both; user data without
-our magic is somebody else's and ignored by us. What arrives is a stranger's word: anything malformed reads as nothing.
+version byte and a JSON object. Assignments: magic, version, JSON; in a large group the short form of `short_notes`.
+Java and librdkafka ignore both; user data without our magic is somebody else's and ignored by us.
+
+What arrives is a stranger's word. A field that we don't know is ignored, it may be a newer version's; one that we know
+and that can't be true makes the whole thing no note at all, and `examine_…` says why. Nothing here raises.
+
+Every size has a bound: Kafka keeps a group, all subscriptions and assignments, in one record of at most a megabyte, and
+refuses the round that makes a larger one.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from holdfast.model import TopicPartition, by_topic
+from holdfast.group.messages import OffsetEntry
+from holdfast.model import TopicPartition
 
 MAGIC = b"hdft"
 VERSION = 1
 GENERATION = struct.Struct(">i")
 
-MAX_HANDED_OVER = 1_000
-"""Positions in one join: more would bloat every member's metadata; the rest are read from the coordinator as ever."""
+MAX_NOTE_BYTES = 256 * 1024
+"""A longer note is not looked into. None of ours has a tenth of it."""
+
+MAX_ROOM_BYTES = 16 * 1024
+"""Positions in one join, by `position_bytes`: some 190. The rest are read from the coordinator as ever."""
 
 MAX_PEERS = 128
-"""Endpoints in one assignment. With n members the plan carries n times as many: 128 keeps it below 1 MB."""
+"""Endpoints in one assignment that we read, whoever leads."""
 
 MAX_ASSIGNORS = 16
 """Names in one note: a member in the middle of a migration lists two."""
 
-MAX_PLANNED_FOR = 10_000
-"""Topics that a leader's note to itself counts: about 300 KB, once in a plan. Changes to topics beyond it are noticed
-by whoever leads the next round."""
+MAX_TOKEN = 64
+MAX_PARTITION = 2**31 - 1
+MAX_EPOCH = 2**31 - 1
+MAX_OFFSET = 2**63 - 1
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_POSITION_BYTES = 64
+"""A position in JSON beside its topic's name: the largest numbers, quotes, brackets; and what stands around a lone one.
+"""
+
+
+Positions = Mapping[TopicPartition, OffsetEntry]
+"""Where the next owner goes on, each with the leader epoch of the record before it. Metadata rides in no note."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a poke reaches a member."""
+    """Where a poke reaches a member: an IP address, because a name would have to be looked up."""
 
     host: str
     port: int
@@ -46,7 +69,7 @@ class MemberNote:
 
     draining: bool = False
     endpoint: Endpoint | None = None
-    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    positions: Positions = field(default_factory=dict)
     assignors: tuple[str, ...] = ()
     """Which assignors it lists, in its order: nobody else tells an operator in the middle of a migration."""
 
@@ -60,14 +83,42 @@ class LeaderNote:
     knows_drain: bool = True
     """Whether the leader plans the partitions of draining members away."""
     peers: tuple[Endpoint, ...] = ()
+    passed_on: bool = False
+    """Whether the peers are a few of many: then pokes reach the others by being passed on."""
     token: str = ""
     """What a poke must carry in this generation."""
-    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    positions: Positions = field(default_factory=dict)
     all_read: bool = False
     """Whether every member of this round reads notes, so that positions reach whoever a partition goes to."""
+    read_on: bool = False
+    """Whether nobody gets what this round takes from a member before that one has joined again: then it reads on until
+    the others have."""
+    room: int = MAX_ROOM_BYTES
+    """How many bytes of positions, by `position_bytes`, the next join may carry: so many are sure to be passed on."""
     planned_for: Mapping[str, int] | None = None
     """For the leader itself: the partitions of each topic as it saw them when it planned. A static leader that returns
     is told to skip planning, and sees by this whether the plan is still up to date."""
+
+
+def position_bytes(partition: TopicPartition) -> int:
+    """What one position counts for, wherever a note has it: at least what its JSON takes, alone or among others."""
+    return len(partition.topic) + _POSITION_BYTES
+
+
+def fit_in(partitions: Iterable[TopicPartition], room: int) -> bool:
+    """Whether the positions of all these may ride in one join."""
+    return sum(map(position_bytes, partitions)) <= room
+
+
+def as_many_as_fit(positions: Positions, room: int) -> dict[TopicPartition, OffsetEntry]:
+    """The first of them, in order, that fit."""
+    kept: dict[TopicPartition, OffsetEntry] = {}
+    for partition in sorted(positions):
+        room -= position_bytes(partition)
+        if room < 0:
+            break
+        kept[partition] = positions[partition]
+    return kept
 
 
 def append_note(user_data: bytes | None, note: MemberNote, generation: int) -> bytes | None:
@@ -84,119 +135,217 @@ def append_note(user_data: bytes | None, note: MemberNote, generation: int) -> b
     if note.endpoint is not None:
         body["at"] = [note.endpoint.host, note.endpoint.port]
     if note.positions:
-        body["pos"] = _encode_positions(note.positions)
+        body |= positions_body(as_many_as_fit(note.positions, MAX_ROOM_BYTES))
     if note.assignors:
         body["as"] = list(note.assignors[:MAX_ASSIGNORS])
     return head + _pack(body)
 
 
-def read_member_note(user_data: bytes | None) -> MemberNote | None:
-    """The note in a subscription, or None when a foreign client sent it."""
-    if user_data is None or len(user_data) < GENERATION.size:
-        return None
-    body = _unpack(user_data[GENERATION.size :])
-    if body is None:
-        return None
-    return MemberNote(
-        draining=body.get("drain") == 1,
-        endpoint=_read_endpoint(body.get("at")),
-        positions=_read_positions(body.get("pos")),
-        assignors=_read_names(body.get("as")),
-    )
-
-
 def encode_leader_note(note: LeaderNote) -> bytes:
-    body: dict[str, object] = {}
-    if note.withheld:
-        body["wait"] = 1
-    if note.knows_drain:
-        body["drains"] = 1
+    body = leader_body(note)
     if note.peers:
         body["peers"] = [[peer.host, peer.port] for peer in note.peers[:MAX_PEERS]]
     if note.token:
         body["token"] = note.token
-    if note.positions:
-        body["pos"] = _encode_positions(note.positions)
+    if note.withheld:
+        body["wait"] = 1
+    if note.knows_drain:
+        body["drains"] = 1
     if note.all_read:
-        body["all"] = 1
-    if note.planned_for is not None:
-        body["for"] = dict(sorted(note.planned_for.items())[:MAX_PLANNED_FOR])
+        body["reach"] = 1
+    if note.room != MAX_ROOM_BYTES:
+        body["room"] = note.room
     return _pack(body)
 
 
-def read_leader_note(user_data: bytes | None) -> LeaderNote | None:
-    """The note in an assignment, or None under a foreign leader."""
-    body = _unpack(user_data or b"")
-    if body is None:
-        return None
-    peers = body.get("peers")
-    token = body.get("token")
+def leader_body(note: LeaderNote) -> dict[str, object]:
+    """What is one member's own in a leader's note."""
+    body: dict[str, object] = {}
+    if note.positions:
+        body |= positions_body(note.positions)
+    if note.planned_for is not None:
+        body["for"] = dict(sorted(note.planned_for.items()))
+    return body
+
+
+def positions_body(positions: Positions) -> dict[str, object]:
+    """Offsets by topic; and the epochs of all, in the same order, in a field that versions without them don't read."""
+    offsets: dict[str, list[list[int]]] = {}
+    epochs: list[int] = []
+    for partition in sorted(positions):
+        entry = positions[partition]
+        offsets.setdefault(partition.topic, []).append([partition.partition, entry.offset])
+        epochs.append(entry.leader_epoch)
+    return {"pos": offsets, "ep": epochs} if any(epoch >= 0 for epoch in epochs) else {"pos": offsets}
+
+
+def as_json(body: Mapping[str, object]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _pack(body: Mapping[str, object]) -> bytes:
+    return MAGIC + bytes([VERSION]) + as_json(body)
+
+
+# Reading
+
+
+class Unreadable(Exception):
+    """What stands there can't be a note of ours. Never leaves this package."""
+
+
+def examine_member_note(user_data: bytes | None) -> tuple[MemberNote | None, str | None]:
+    """The note in a subscription, or None where there is none; and why, if something under our magic can't be read."""
+    if user_data is None or len(user_data) < GENERATION.size or not is_ours(user_data[GENERATION.size :]):
+        return None, None
+    try:
+        body = read_json(user_data[GENERATION.size + len(MAGIC) + 1 :])
+        return (
+            MemberNote(
+                draining=_flag(body, "drain"),
+                endpoint=None if "at" not in body else read_endpoint(body["at"]),
+                positions=read_positions(body),
+                assignors=_names(body.get("as")),
+            ),
+            None,
+        )
+    except Unreadable as error:
+        return None, str(error)
+
+
+def read_member_note(user_data: bytes | None) -> MemberNote | None:
+    """The note in a subscription, or None when a foreign client sent it."""
+    return examine_member_note(user_data)[0]
+
+
+def json_leader_note(data: bytes) -> LeaderNote:
+    """A leader's note, from what follows magic and version."""
+    body = read_json(data)
+    peers, token = body.get("peers", []), body.get("token", "")
+    if not isinstance(peers, list):
+        raise Unreadable("its peers are no list")
+    everybody = _flag(body, "all")  # as leaders before `room` said it: they pass everything on
     return LeaderNote(
-        withheld=body.get("wait") == 1,
-        knows_drain=body.get("drains") == 1,
-        peers=tuple(
-            endpoint
-            for raw in (peers if isinstance(peers, list) else [])[:MAX_PEERS]
-            if (endpoint := _read_endpoint(raw)) is not None
-        ),
-        token=token if isinstance(token, str) else "",
-        positions=_read_positions(body.get("pos")),
-        all_read=body.get("all") == 1,
-        planned_for=_read_counts(body.get("for")),
+        withheld=_flag(body, "wait"),
+        knows_drain=_flag(body, "drains"),
+        peers=tuple(read_endpoint(raw) for raw in peers[:MAX_PEERS]),
+        token=_token(token),
+        positions=read_positions(body),
+        all_read=everybody or _flag(body, "reach"),
+        room=_number(body.get("room", MAX_ROOM_BYTES), "room", MAX_ROOM_BYTES),
+        planned_for=read_counts(body.get("for")),
     )
 
 
-def _pack(body: dict[str, object]) -> bytes:
-    return MAGIC + bytes([VERSION]) + json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+def is_ours(data: bytes) -> bool:
+    """Whether our magic opens it, and a version follows."""
+    return data[: len(MAGIC)] == MAGIC and len(data) > len(MAGIC)
 
 
-def _unpack(data: bytes) -> dict[str, object] | None:
-    head = len(MAGIC)
-    if data[:head] != MAGIC or len(data) <= head:
-        return None
+def read_json(data: bytes) -> dict[str, object]:
+    if len(data) > MAX_NOTE_BYTES:
+        raise Unreadable(f"it has {len(data)} bytes")
     try:
-        body = json.loads(data[head + 1 :])
+        body = json.loads(data)
     except (ValueError, RecursionError):
-        return None
-    return body if isinstance(body, dict) else None
+        raise Unreadable("it is not JSON") from None
+    if not isinstance(body, dict):
+        raise Unreadable("it is not a JSON object")
+    return body
 
 
-def _encode_positions(positions: Mapping[TopicPartition, int]) -> dict[str, list[list[int]]]:
-    chosen = sorted(positions)[:MAX_HANDED_OVER]
+def read_positions(body: Mapping[str, object]) -> Positions:
+    offsets = _read_offsets(body.get("pos"))
+    epochs = body.get("ep")
+    if epochs is None:
+        return {partition: OffsetEntry(offset) for partition, offset in offsets}
+    if not isinstance(epochs, list) or len(epochs) != len(offsets):
+        raise Unreadable("its epochs are not those of its positions")
     return {
-        topic: [[number, positions[TopicPartition(topic, number)]] for number in numbers]
-        for topic, numbers in by_topic(chosen).items()
+        partition: OffsetEntry(offset, -1 if epoch == -1 else _number(epoch, "an epoch", MAX_EPOCH))
+        for (partition, offset), epoch in zip(offsets, epochs, strict=True)
     }
 
 
-def _read_positions(raw: object) -> dict[TopicPartition, int]:
-    positions: dict[TopicPartition, int] = {}
+def _read_offsets(raw: object) -> list[tuple[TopicPartition, int]]:
+    """In the order in which they stand there: their epochs stand in the same."""
+    offsets: list[tuple[TopicPartition, int]] = []
+    if raw is None:
+        return offsets
     if not isinstance(raw, dict):
-        return positions
+        raise Unreadable("its positions are no object")
     for topic, pairs in raw.items():
-        for pair in pairs if isinstance(pairs, list) else ():
-            if isinstance(pair, list) and len(pair) == 2 and all(type(n) is int and n >= 0 for n in pair):
-                positions[TopicPartition(topic, pair[0])] = pair[1]
-            if len(positions) >= MAX_HANDED_OVER:
-                return positions
-    return positions
+        name = _topic(topic)
+        if not isinstance(pairs, list):
+            raise Unreadable("its positions are no lists")
+        for pair in pairs:
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise Unreadable("a position is no pair")
+            partition = TopicPartition(name, _number(pair[0], "a partition", MAX_PARTITION))
+            offsets.append((partition, _number(pair[1], "an offset", MAX_OFFSET)))
+    return offsets
 
 
-def _read_names(raw: object) -> tuple[str, ...]:
-    found = raw[:MAX_ASSIGNORS] if isinstance(raw, list) else []
-    return tuple(name for name in found if isinstance(name, str) and 0 < len(name) <= 255)
-
-
-def _read_counts(raw: object) -> dict[str, int] | None:
+def read_counts(raw: object) -> dict[str, int] | None:
+    if raw is None:
+        return None
     if not isinstance(raw, dict):
-        return None
-    return {topic: count for topic, count in raw.items() if type(count) is int and count >= 0}
+        raise Unreadable("its counts are no object")
+    return {_topic(topic): _number(count, "a count", MAX_PARTITION) for topic, count in raw.items()}
 
 
-def _read_endpoint(raw: object) -> Endpoint | None:
-    if not (isinstance(raw, list) and len(raw) == 2):
-        return None
-    host, port = raw
-    if isinstance(host, str) and 0 < len(host) <= 255 and type(port) is int and 0 < port < 65_536:
-        return Endpoint(host, port)
-    return None
+def read_endpoint(raw: object) -> Endpoint:
+    if not isinstance(raw, list) or len(raw) != 2 or not isinstance(raw[0], str):
+        raise Unreadable("an endpoint is no address and port")
+    if _number(raw[1], "a port", 65_535) == 0 or not can_be_poked(raw[0]):
+        raise Unreadable("an endpoint is no IP address and port of one host")
+    return Endpoint(raw[0], raw[1])
+
+
+@lru_cache(maxsize=4_096)
+def can_be_poked(host: str) -> bool:
+    """Whether it is the address of one host. A name would be looked up, by whoever pokes, on its loop."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    many = address.is_multicast or address.is_unspecified or host == "255.255.255.255"
+    return not many and "%" not in host
+
+
+def _flag(body: Mapping[str, object], key: str) -> bool:
+    value = body.get(key, 0)
+    if value is not True and value is not False and value not in (0, 1):
+        raise Unreadable(f"{key!r} is neither 0 nor 1")
+    return bool(value)
+
+
+def _number(raw: object, what: str, highest: int) -> int:
+    if type(raw) is not int or not 0 <= raw <= highest:
+        raise Unreadable(f"{what} is no number from 0 to {highest}")
+    return raw
+
+
+def can_be_topic(name: str) -> bool:
+    """Whether Kafka lets a topic have this name. Subscriptions may have any text in them."""
+    return _TOPIC.fullmatch(name) is not None
+
+
+def _topic(raw: object) -> str:
+    if not isinstance(raw, str) or not can_be_topic(raw):
+        raise Unreadable("a topic's name can't be one")
+    return raw
+
+
+def _token(raw: object) -> str:
+    if not isinstance(raw, str) or len(raw) > MAX_TOKEN or not raw.isascii() or not (raw == "" or raw.isprintable()):
+        raise Unreadable("its token is no short ASCII text")
+    return raw
+
+
+def _names(raw: object) -> tuple[str, ...]:
+    if raw is None:
+        return ()
+    if not isinstance(raw, list) or not all(isinstance(name, str) and 0 < len(name) <= 255 for name in raw):
+        raise Unreadable("its assignors are no names")
+    return tuple(raw[:MAX_ASSIGNORS])

@@ -12,7 +12,21 @@ from random import Random
 
 from holdfast.group.coordinator import Coordinator, CoordinatorSettings, GroupRecord, Persist, Record, Reply, Token
 from holdfast.group.coordinator.effects import Effect
-from holdfast.group.messages import Answer, CommitAnswer, CommitRequest, JoinAnswer, JoinRequest, Request
+from holdfast.group.coordinator.states import State
+from holdfast.group.messages import (
+    Answer,
+    CommitAnswer,
+    CommitRequest,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    JoinAnswer,
+    JoinRequest,
+    LeaveAnswer,
+    LeaveRequest,
+    Request,
+    SyncAnswer,
+    SyncRequest,
+)
 from holdfast.model import ClusterView, ErrorCode, TopicPartition, TopicView, TraceRecord, Value
 from holdfast.sim.clock import Clock, Timer
 from holdfast.sim.config import GROUP, WorldConfig
@@ -26,17 +40,29 @@ Wake = Callable[[Coordinator, float], list[Effect]]
 RESTART_MS = 300.0
 """How long a broker that died on an append stays away when nobody says otherwise."""
 
+REFUSALS = (
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_MAX_SIZE_REACHED,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode(999),
+)
+"""Errors of the broker's own, which say nothing about the membership and can pass."""
+
 
 class Asked:
     """One question at the broker's end: the coordinator's token for it."""
 
-    __slots__ = ("connection", "epoch", "number", "request")
+    __slots__ = ("answered", "connection", "epoch", "number", "request")
 
     def __init__(self, connection: Connection, epoch: int, number: int, request: Request) -> None:
         self.connection = connection
         self.epoch = epoch
         self.number = number
         self.request = request
+        self.answered = False
 
 
 class SimBroker:
@@ -51,13 +77,15 @@ class SimBroker:
         self.up = True
         self.producing = True
         self.crash_on_append = config.crash_on_append
+        self.refuses = config.refuses
         self._random = random
         self._emit = emit
         self._ids = 0
         self._timer: Timer | None = None
         self._connections: dict[Connection, int] = {}
         """Connections with something parked or answered lately -> their epoch."""
-        self._asked: dict[tuple[Connection, int], list[Asked]] = {}
+        self._parked: dict[tuple[Connection, int], list[Asked]] = {}
+        """By connection and its epoch: questions that were not answered at once."""
         self.ask: Ask = Coordinator.handle
         self.wake: Wake = Coordinator.tick
         self.load: Callable[[list[Record]], list[Record]] = list
@@ -73,10 +101,10 @@ class SimBroker:
         self._ids += 1
         return f"{name}-{self._ids}"
 
-    def replayed(self) -> Coordinator:
-        """A coordinator as it would come back right now."""
+    def replayed(self, records: list[Record]) -> Coordinator:
+        """A coordinator as it would come back right now from these records."""
         return Coordinator.replay(
-            self.load(self.log), self.clock.now, settings=self.settings, new_member_id=self.new_member_id
+            self.load(records), self.clock.now, settings=self.settings, new_member_id=self.new_member_id
         )
 
     def crash(self) -> None:
@@ -90,14 +118,14 @@ class SimBroker:
         for connection, epoch in self._connections.items():
             connection.broken(epoch, "the broker died")
         self._connections = {}
-        self._asked = {}
+        self._parked = {}
 
     def restart(self) -> None:
         """Come back with what the log says."""
         if self.up:
             return
         self.up = True
-        self.coordinator = self.replayed()
+        self.coordinator = self.replayed(self.log)
         self.trace("broker-started", records=len(self.log))
         self._rearm()
 
@@ -111,9 +139,30 @@ class SimBroker:
         if epoch != connection.epoch:
             return
         self._connections[connection] = epoch
+        refusal = self._refusal(request)
+        if refusal is not None:
+            connection.answer(epoch, number, refusal)
+            return
         asked = Asked(connection, epoch, number, request)
-        self._asked.setdefault((connection, epoch), []).append(asked)
         self._perform(self.ask(self.coordinator, asked, request, self.clock.now))
+        if not asked.answered and self.up:
+            self._parked.setdefault((connection, epoch), []).append(asked)
+
+    def _refusal(self, request: Request) -> Answer | None:
+        """Now and then a request does not get as far as the group: the broker has an error of its own for it."""
+        if not self.refuses or self._random.random() >= self.refuses:
+            return None
+        code = self._random.choice(REFUSALS)
+        match request:
+            case JoinRequest():
+                return JoinAnswer(error=code)
+            case SyncRequest():
+                return SyncAnswer(error=code)
+            case HeartbeatRequest():
+                return HeartbeatAnswer(error=code)
+            case LeaveRequest():
+                return LeaveAnswer(error=code)
+        return None
 
     def hung_up(self, connection: Connection, epoch: int) -> None:
         """The client's end of a connection was closed."""
@@ -121,8 +170,17 @@ class SimBroker:
             return
         if self._connections.get(connection) == epoch:
             del self._connections[connection]
-        for asked in self._asked.pop((connection, epoch), ()):
+        for asked in self._parked.pop((connection, epoch), ()):
             self._perform(self.coordinator.disconnected(asked, self.clock.now))
+
+    def running(self) -> str | None:
+        """The assignor that the group runs: empty where nobody is in it, None where nobody can tell."""
+        group = self.coordinator.group(GROUP)
+        if not self.up:
+            return None
+        if group is None or group.roster.state is State.EMPTY:
+            return ""
+        return group.roster.protocol if group.roster.state is State.STABLE else None
 
     def _perform(self, effects: list[Effect]) -> None:
         self._observe(effects)
@@ -155,16 +213,22 @@ class SimBroker:
         asked = effect.token
         answer = effect.answer
         assert isinstance(asked, Asked)
-        waiting = self._asked.get((asked.connection, asked.epoch))
-        if waiting is not None and asked in waiting:
-            waiting.remove(asked)
-            if not waiting:
-                del self._asked[asked.connection, asked.epoch]
+        asked.answered = True
+        if self._parked:
+            self._forget(asked)
         assert isinstance(answer, Answer)
         if appended and self.config.append_ms:
             self.clock.after(self.config.append_ms, self._send, asked, answer)
         else:
             self._send(asked, answer)
+
+    def _forget(self, asked: Asked) -> None:
+        """It waits no longer."""
+        waiting = self._parked.get((asked.connection, asked.epoch))
+        if waiting is not None and asked in waiting:
+            waiting.remove(asked)
+            if not waiting:
+                del self._parked[asked.connection, asked.epoch]
 
     def _send(self, asked: Asked, answer: Answer) -> None:
         if self.up:

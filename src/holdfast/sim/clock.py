@@ -21,11 +21,10 @@ class WorldSpins(Exception):
 class Timer:
     """One scheduled call; it can be taken back."""
 
-    __slots__ = ("args", "at", "call", "number")
+    __slots__ = ("args", "at", "call")
 
-    def __init__(self, at: float, number: int, call: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def __init__(self, at: float, call: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.at = at
-        self.number = number
         self.call: Callable[..., object] | None = call
         self.args = args
 
@@ -47,10 +46,11 @@ class Clock:
 
     def at(self, when: float, call: Callable[..., object], *args: Any) -> Timer:
         """Have it called at `when`, or now if that is past."""
-        when = max(when, self.now)
-        self._number += 1
-        timer = Timer(when, self._number, call, args)
-        heappush(self._agenda, (when, self._number, timer))
+        if when < self.now:
+            when = self.now
+        self._number = number = self._number + 1
+        timer = Timer(when, call, args)
+        heappush(self._agenda, (when, number, timer))
         return timer
 
     def after(self, delay: float, call: Callable[..., object], *args: Any) -> Timer:
@@ -74,4 +74,4 @@ class Clock:
     @property
     def agenda_length(self) -> int:
         """Calls to come, those taken back not counted."""
-        return sum(1 for _, _, timer in self._agenda if timer.call is not None)
+        return len([timer for _, _, timer in self._agenda if timer.call is not None])

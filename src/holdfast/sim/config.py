@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast.group.note_budget import NOTES_BYTES
 from holdfast.sim.network import NetworkProfile
 
 GROUP = "group-a"
@@ -18,6 +19,10 @@ class MemberPlan:
 
     name: str
     assignors: tuple[str, ...] = ("cooperative-sticky",)
+    eager_assignors: tuple[str, ...] = ()
+    """What it lists where the group is not cooperative, as a consumer does that was told no strategy."""
+    cooperative_after_ms: float | None = 10_000.0
+    """How long it leaves such a group eager."""
     topics: tuple[str, ...] = ("orders",)
     instance_id: str | None = None
     start_ms: float = 0.0
@@ -30,7 +35,8 @@ class MemberPlan:
     listener_ms: float = 1.0
     """How long a call of the listener takes that has something to say."""
     batch_ms: float = 0.0
-    """How long the application works on what one poll gave it: so long a call of the listener may have to wait."""
+    """How long the application works on what one poll gave it: so long a call of the listener may have to wait. It
+    polls again when it is done, which may be later than `poll_ms` and than max.poll.interval.ms."""
     listener_raises: bool = False
     commit_on_revoke: bool = True
     speed: float = 4.0
@@ -47,6 +53,13 @@ class MemberPlan:
     """How lately its application must have polled for it to take part in a round; None joins at once."""
     pokes: bool = False
     """Whether members poke each other: a datagram that makes them ask the coordinator at once."""
+    watchdog: bool = False
+    """Whether a process beside it commits and leaves for it when its own dies without a word."""
+
+    @property
+    def slow(self) -> bool:
+        """Whether its batches decide how often it polls."""
+        return self.batch_ms > self.poll_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +99,10 @@ class WorldConfig:
     """How long the broker's log lets an append linger before it is answered; Kafka's group coordinator: 5 ms."""
     plan_ms: float = 1.0
     """How long an assignor thinks."""
+    notes_bytes: int = NOTES_BYTES
+    """What all notes of a leader may take: with little, this small group's are those of a large one."""
+    short_notes: bool = False
+    """Whether leaders tell what they tell in a large group, also that a round's losers read on for a while."""
     request_timeout_ms: float = 5_000.0
     metadata_ms: float = 5_000.0
     """How old a member's view of the topics may become."""
@@ -93,6 +110,8 @@ class WorldConfig:
     """What the producer writes to every partition."""
     crash_on_append: float = 0.0
     """Chance that the broker dies between an append and the answer that depends on it."""
+    refuses: float = 0.0
+    """Chance that a request of a member is refused with an error that can pass, known or unknown."""
     heals: bool = False
     """Whether, after `duration_ms`, all faults stop and the group must settle and finish its work."""
 
@@ -112,8 +131,13 @@ class WorldConfig:
             )
             lines.append(
                 f"broker: initial delay {self.initial_delay_ms:g} ms, append {self.append_ms:g} ms, "
-                f"dies on append {self.crash_on_append:.1%}; topics are looked at every {self.metadata_ms:g} ms"
+                f"dies on append {self.crash_on_append:.1%}, refuses {self.refuses:.1%}; "
+                f"topics are looked at every {self.metadata_ms:g} ms"
             )
+        if self.notes_bytes != NOTES_BYTES:
+            lines.append(f"notes: {self.notes_bytes} bytes for all members")
+        if self.short_notes:
+            lines.append(f"notes are short ones, as in a large group; a plan takes {self.plan_ms:g} ms")
         lines += [f"  {_member_line(member)}" for member in self.members]
         lines += [f"  {happening}" for happening in sorted(self.happenings, key=lambda h: (h.at_ms, str(h)))]
         return lines
@@ -122,15 +146,16 @@ class WorldConfig:
 def _member_line(member: MemberPlan) -> str:
     words = [
         member.name,
-        "+".join(member.assignors),
+        "+".join(member.assignors) + (f" or {'+'.join(member.eager_assignors)}" if member.eager_assignors else ""),
         f"session {member.session_timeout_ms} ms",
         f"heartbeat {member.heartbeat_interval_ms} ms",
         f"max.poll {member.max_poll_interval_ms} ms",
     ]
     words += [f"static {member.instance_id}"] if member.instance_id else []
     words += ["topics " + ",".join(member.topics)] if member.topics != ("orders",) else []
-    words += [name for name in ("foreign", "pokes", "listener_raises") if getattr(member, name)]
+    words += [name for name in ("foreign", "pokes", "watchdog", "listener_raises") if getattr(member, name)]
     words += ["no commit on revoke"] if not member.commit_on_revoke else []
+    words += [f"batch {member.batch_ms:g} ms"] if member.slow else []
     words += [f"listener {member.listener_ms:g} ms"] if member.listener_ms != 1.0 else []
     words += [f"from {member.start_ms / 1000:g} s"] if member.start_ms else []
     return " · ".join(words)

@@ -39,6 +39,9 @@ WAITING_GROUND = replace(
 )
 """Without instant rejoins: whoever revoked has to start the next round."""
 
+LARGE_GROUND = replace(PROVING_GROUND, short_notes=True, plan_ms=100.0)
+"""The notes and the slow rounds of a large group: what a round takes from a member is read on for a while."""
+
 STATIC_GROUND = WorldConfig(
     members=_members(3, instance_id="yes", commit_interval_ms=500.0),
     happenings=parse_happenings("freeze:c0@8s+4s,twin:c0@9s,bounce:c1@16s+1s,broker-crash@20s+200ms,leave:c2@24s"),
@@ -52,3 +55,41 @@ CRASH_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("crash:c0@5s"
 
 CUT_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("cut:c0@4s+4s"), duration_ms=12_000)
 """A member that can't reach the broker for a while."""
+
+_OLD = replace(_members(1)[0], assignors=("range", "roundrobin"), foreign=True)
+DEPLOY_GROUND = WorldConfig(
+    members=(
+        _OLD,
+        *(
+            replace(
+                plan,
+                name=f"n{number}",
+                start_ms=2_000.0 + number * 2_000.0,
+                eager_assignors=("range", "roundrobin", "cooperative-sticky"),
+                cooperative_after_ms=3_000.0,
+            )
+            for number, plan in enumerate(_members(3, batch_ms=200.0))
+        ),
+    ),
+    happenings=parse_happenings("leave:c0@10s,join:c0@24s,join:n3@27s"),
+    duration_ms=40_000,
+    heals=True,
+)
+"""A deploy that changes the import and nothing else: an old member, new ones that join what runs, the old one goes, the
+group becomes cooperative, and an old one comes back to it."""
+
+WATCHED_GROUND = replace(
+    PROVING_GROUND,
+    members=_members(3, watchdog=True, pokes=True),
+    happenings=parse_happenings("join@3s,crash:c0@8s,join@12s,crash:c1@16s,machine-crash:c2@20s"),
+    duration_ms=28_000,
+)
+"""Members with watchdogs: two processes die beside theirs, and a machine dies with its own."""
+
+SLOW_GROUND = replace(
+    PROVING_GROUND,
+    members=(replace(_members(1)[0], batch_ms=60_000.0), *_members(3, pokes=True)[1:]),
+    happenings=parse_happenings("join@45s"),
+    duration_ms=70_000,
+)
+"""One application needs a minute for its batches, and polls only then; max.poll.interval.ms is 8 s."""

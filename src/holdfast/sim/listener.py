@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.group.member import Assigned, Call, Lost, Notified, Notify, OnAssignment, Phase, Revoked
+from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition, Value, by_topic
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ class Listener:
     def go_on(self) -> None:
         """Begin with the next notice if the application's thread is free."""
         member = self._member
-        if not self._notices or self._calling or member.hung or member.dead:
+        if not self._notices or self._calling or member.hung or member.dead or member.working:
             return
         self._calling = True
         notice = self._notices.popleft()
-        if member.plan.batch_ms and member.app.lanes:
+        if member.plan.batch_ms and member.app.lanes and not member.plan.slow:
             member.later(member.world.random.uniform(0.0, member.plan.batch_ms), self._call, notice, 0, {})
         else:
             self._call(notice, 0, {})
@@ -79,7 +80,7 @@ class Listener:
                 member.app.close(partitions, "lost")
                 self._tell(call, *then)
             case Assigned(_, offsets):
-                self._starts.update(offsets)
+                self._starts.update({partition: entry.offset for partition, entry in offsets.items()})
                 self._tell(call, *then)
             case OnAssignment():
                 self._call(notice, index + 1, positions)
@@ -103,7 +104,7 @@ class Listener:
         for call in notice.calls:
             if isinstance(call, Revoked | Lost):
                 self.giving_up -= call.partitions
-        self._member.feed(Notified(notice.serial, positions))
+        self._member.feed(Notified(notice.serial, {p: OffsetEntry(at) for p, at in positions.items()}))
         self._open_lanes()
         self.go_on()
 

@@ -8,13 +8,14 @@ process around it can crash, be stopped and wake (a zombie), and its application
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any, Protocol
 
 from holdfast.assign import by_name
 from holdfast.group import leader
+from holdfast.group.keeping import kept_plan
 from holdfast.group.member import (
     Close,
     Closed,
@@ -43,6 +44,7 @@ from holdfast.group.member import (
     Send,
     Subscribe,
     SyncAnswered,
+    Tell,
     Tick,
     Unsubscribe,
     next_deadline,
@@ -67,13 +69,27 @@ from holdfast.sim.config import GROUP, MemberPlan, WorldConfig
 from holdfast.sim.listener import Listener
 from holdfast.sim.network import BROKER, Connection, Network
 from holdfast.sim.offsets import Offsets
+from holdfast.sim.watchdog import SimWatchdog
 
 POKE_PORT = 9_000
-POKE_DELAY_MS = 2.0
-"""A poke leaves a little after what it announces, so that the coordinator knows when the others ask."""
+"""Where every process hears pokes; each has an address of its own."""
+
+POKE_DELAYS_MS = (2.0, 25.0)
+"""A poke leaves a little after what it announces, so that the coordinator knows when the others ask; and once more."""
+
+LOOK_MS = 2.0
+"""How long a newcomer's look at the group takes."""
 
 COUNT_MS = 2.0
 """How long it takes to learn the group's size: a question and its answer."""
+
+ANSWERED: Mapping[type[Answer], Callable[[int, Any], Event]] = {
+    HeartbeatAnswer: HeartbeatAnswered,
+    JoinAnswer: JoinAnswered,
+    SyncAnswer: SyncAnswered,
+    LeaveAnswer: LeaveAnswered,
+}
+"""What the machine is told of an answer."""
 
 JOIN_GRACE_MS = 5_000.0
 """A join may be parked for the whole rebalance timeout; so much longer its client waits for the answer."""
@@ -120,6 +136,13 @@ class SimMember:
         self.offsets = Offsets(self, self._data)
         self.listener = Listener(self)
         self._timer: Timer | None = None
+        self.watchdog = SimWatchdog(world, plan.name, incarnation) if plan.watchdog and not plan.foreign else None
+        self.working = False
+        """Whether the application is at a batch that outlasts its usual polls: until it is done, nothing is called."""
+        self.polled_at = world.clock.now
+        """When the application last polled."""
+        self._armed_for: MemberState | None = None
+        """The state whose next deadline the timer stands for."""
 
     # The process
 
@@ -127,7 +150,7 @@ class SimMember:
         clock = self.world.clock
         self.trace("process-started", static=self.plan.instance_id, protocol=self.state.config.protocol.name)
         self._refresh_metadata()
-        self.feed(Subscribe(frozenset(self.plan.topics)))
+        self._want(self.plan.topics)
         clock.after(self.plan.poll_ms, self.run, self._poll)
         clock.after(self.plan.commit_interval_ms, self.run, self._commit_often)
 
@@ -143,12 +166,19 @@ class SimMember:
     def later(self, delay_ms: float, call: Callable[..., None], *args: Any) -> None:
         self.world.clock.after(delay_ms, self.run, call, *args)
 
-    def crash(self) -> None:
-        """kill -9: no word to anybody, the system closes its connections."""
+    def crash(self, *, with_its_machine: bool = False) -> None:
+        """kill -9: no word to anybody, the system closes its connections. A watchdog outlives it."""
         if self.dead:
             return
+        noted = self.app.positions(self.state.owned)
         self.app.close(list(self.app.lanes), "crashed")
-        self._end("process-died")
+        known = self.state.membership.known and not self.state.lost
+        if self.watchdog is None or with_its_machine or not known:
+            self._end("process-died")
+        else:
+            offsets: dict[str, Value] = {str(partition): position for partition, position in noted.items()}
+            self._end("process-died", watched=self.state.membership.member_id, noted=offsets)
+            self.watchdog.speak(self.state, noted)
 
     def freeze(self) -> None:
         """Stopped by the system (SIGSTOP, a long pause of the machine): not even heartbeats."""
@@ -173,7 +203,8 @@ class SimMember:
         """The application is stuck in one record: it neither polls nor processes; heartbeats go on."""
         if self.dead or self.hung:
             return
-        self.feed(Polled())
+        if not self.working:
+            self._polled()
         self.hung = True
         self.trace("application-hung")
         self.app.stall("hung")
@@ -183,7 +214,7 @@ class SimMember:
             return
         self.hung = False
         self.trace("application-returned")
-        self.feed(Polled())
+        self._polled()
         self.listener.go_on()
         if not self.dead:
             self.app.go_on("returned")
@@ -203,7 +234,17 @@ class SimMember:
 
     def subscribe(self, topics: Iterable[str]) -> None:
         self.trace("subscribed", topics=[*sorted(topics)])
-        self.feed(Subscribe(frozenset(topics)))
+        self._want(topics)
+
+    def _want(self, topics: Iterable[str]) -> None:
+        if self.plan.eager_assignors:  # it looks first; by the time it joins the group may look different
+            runs = self.world.broker.running()
+            self.later(LOOK_MS, self._subscribed, frozenset(topics), runs)
+        else:
+            self._subscribed(frozenset(topics), None)
+
+    def _subscribed(self, topics: frozenset[str], runs: str | None) -> None:
+        self.feed(Subscribe(topics, runs))
 
     def unsubscribe(self) -> None:
         self.trace("subscribed", topics=[])
@@ -212,14 +253,14 @@ class SimMember:
     def poked(self, token: str) -> None:
         self.feed(Poked(token))
 
-    def _end(self, what: str) -> None:
+    def _end(self, what: str, **data: Value) -> None:
         self.dead = True
         self._inbox.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._group.drop()
         self._data.drop()
-        self.trace(what)
+        self.trace(what, **data)
         self.world.ended(self, self.error)
 
     @property
@@ -234,7 +275,7 @@ class SimMember:
         self.state, effects = self.step(self.state, event, self.world.clock.now)
         for effect in effects:
             self._perform(effect)
-        if not self.dead:
+        if not self.dead and self.state is not self._armed_for:
             self._rearm()
 
     def _perform(self, effect: Effect) -> None:
@@ -247,12 +288,19 @@ class SimMember:
                 self.listener.notify(effect)
             case Plan():
                 self.later(self.world.config.plan_ms, self._plan, effect)
-            case Poke(known=True):
-                self._poke(effect)
             case Poke():
-                self.later(POKE_DELAY_MS, self._poke, effect)
+                delays_ms = (0.0,) if effect.known else POKE_DELAYS_MS
+                for delay_ms, datagram in zip(delays_ms, effect.datagrams(), strict=False):
+                    if delay_ms:
+                        self.later(delay_ms, self._poke, effect.peers, datagram)
+                    else:
+                        self._poke(effect.peers, datagram)
             case CountMembers():
                 self.later(COUNT_MS, self._count)
+            case Tell():
+                if effect.error.code == "INCONSISTENT_GROUP_PROTOCOL":
+                    self.error = effect.error  # this application gives up; others would wait for the old members to go
+                    self.later(0.0, self._close_failed)
             case Fail():
                 self.error = effect.error
                 self.later(0.0, self._close_failed)
@@ -262,14 +310,20 @@ class SimMember:
             case _:  # ForgetCoordinator: there is one broker, it is where it was
                 pass
 
+    def _tick(self) -> None:
+        """Its timer is spent: the machine may want the next one for this very moment."""
+        self._timer = self._armed_for = None
+        self.feed(Tick())
+
     def _rearm(self) -> None:
+        self._armed_for = self.state
         deadline = next_deadline(self.state)
         timer = self._timer
         if timer is not None and timer.call is not None:
             if timer.at == deadline:
                 return
             timer.cancel()
-        self._timer = None if deadline is None else self.world.clock.at(deadline, self.run, self.feed, Tick())
+        self._timer = None if deadline is None else self.world.clock.at(deadline, self.run, self._tick)
 
     def _send(self, effect: Send) -> None:
         request = effect.request
@@ -280,20 +334,14 @@ class SimMember:
             self.feed(RequestFailed(serial, reason))
 
         def answered(answer: Answer) -> None:
-            match answer:
-                case JoinAnswer():
-                    self.feed(JoinAnswered(serial, answer))
-                case SyncAnswer():
-                    self.feed(SyncAnswered(serial, answer))
-                case HeartbeatAnswer():
-                    self.feed(HeartbeatAnswered(serial, answer))
-                case LeaveAnswer():
-                    self.feed(LeaveAnswered(serial, answer))
+            self.feed(ANSWERED[type(answer)](serial, answer))
 
         connection = self._group
         if isinstance(request, JoinRequest):
             timeout = request.rebalance_timeout_ms + JOIN_GRACE_MS
-        if isinstance(request, JoinRequest | LeaveRequest):
+        if serial == self.state.dismissal:  # the herald's join is parked on the other one
+            connection = self._data
+        elif isinstance(request, JoinRequest | LeaveRequest):
             if connection.pending:  # a parked join or sync that was given up would block it
                 connection.close("given up")
         elif effect.serial == self.state.heartbeat:
@@ -308,30 +356,63 @@ class SimMember:
                 effect.members,
                 generation=effect.generation,
                 leader=self.state.membership.member_id,
-                token=f"{self.name}-{effect.generation}",
+                token=f"{self.incarnation:04x}{effect.generation:012x}",
+                notes_bytes=self.world.config.notes_bytes,
+                short_notes=self.world.config.short_notes,
                 marks=self.plan.marks and not self.plan.foreign,
             )
         except HoldfastError as error:
-            self.feed(PlanFailed(effect.serial, error))
+            kept = kept_plan(effect.members, generation=effect.generation) if self.state.cooperative else None
+            self.feed(PlanFailed(effect.serial, error, kept))
             return
-        self.feed(Planned(effect.serial, made.assignments, made.planned_for))
+        self.feed(
+            Planned(
+                effect.serial, made.assignments, made.planned_for, made.all_list, made.doubts, made.round.transferring
+            )
+        )
 
     def _count(self) -> None:
         broker = self.world.broker
         if broker.up:
             self.feed(GroupSized(len(broker.coordinator.describe(GROUP).members)))
 
-    def _poke(self, effect: Poke) -> None:
-        for peer in effect.peers:
-            self.world.poke(self.name, peer, effect.token)
+    def _poke(self, peers: Iterable[Endpoint], datagram: bytes) -> None:
+        for peer in peers:
+            self.world.poke(self.name, peer, datagram.decode("ascii", "replace"))
 
     # The application's thread
 
     def _poll(self) -> None:
-        if not self.hung:
-            self.feed(Polled())
+        if not self.hung and not self.working:
+            self._polled()
+            self._begin_batch()
         self._refresh_metadata()
         self.later(self.plan.poll_ms, self._poll)
+
+    def _polled(self) -> None:
+        self.polled_at = self.world.clock.now
+        self.feed(Polled())
+
+    def _begin_batch(self) -> None:
+        """What it has to do is done before it polls again, however long that takes."""
+        if self.plan.slow and self.app.lanes and not self.dead:
+            self.working = True
+            self.later(self.plan.batch_ms, self._finish_batch)
+
+    def _finish_batch(self) -> None:
+        if not self.working:
+            return
+        self.working = False
+        if not self.hung:  # else it polls when it is free again
+            self._polled()
+            self.listener.go_on()
+            self._begin_batch()
+
+    def hurry(self) -> None:
+        """The batch in work is done, and from now on they are short."""
+        if self.plan.slow:
+            self.plan = replace(self.plan, batch_ms=0.0)
+            self._finish_batch()
 
     def _refresh_metadata(self) -> None:
         """Look at the topics when the view is as old as it may get, if the broker can be reached."""
@@ -390,6 +471,11 @@ class SimMember:
         return state.phase is Phase.STABLE and state.rejoin is None and not self.listener.busy
 
 
+def address(incarnation: int) -> Endpoint:
+    """Where pokes reach the process that was started as the nth."""
+    return Endpoint(f"10.0.{incarnation // 256}.{incarnation % 256}", POKE_PORT)
+
+
 def _member_config(plan: MemberPlan, incarnation: int) -> MemberConfig:
     assignors = tuple(by_name(name) for name in plan.assignors)
     ours = not plan.foreign
@@ -397,6 +483,8 @@ def _member_config(plan: MemberPlan, incarnation: int) -> MemberConfig:
         group=GROUP,
         assignors=assignors,
         protocol=select_protocol(assignors),
+        eager_assignors=tuple(by_name(name) for name in plan.eager_assignors),
+        cooperative_after_ms=plan.cooperative_after_ms,
         name=plan.name,
         client_id=plan.name,
         instance_id=plan.instance_id,
@@ -408,4 +496,4 @@ def _member_config(plan: MemberPlan, incarnation: int) -> MemberConfig:
         hot_heartbeats=ours and plan.hot_heartbeats,
         responsive_ms=plan.responsive_ms,
     )
-    return replace(config, endpoint=Endpoint(plan.name, POKE_PORT + incarnation)) if ours and plan.pokes else config
+    return replace(config, endpoint=address(incarnation)) if ours and plan.pokes else config

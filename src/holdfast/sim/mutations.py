@@ -1,4 +1,5 @@
-"""Deliberately broken members and coordinators: each re-introduces a fault that others shipped; a checker must see it.
+"""Deliberately broken members and coordinators: each re-introduces a fault that others shipped, or breaks a rule of our
+own; a checker must see it.
 
 A mutation damages the machines of one world before it starts, never the code itself, so that sound worlds can run
 beside it. `grounds` has worlds with enough trouble for every fault to show.
@@ -15,7 +16,7 @@ from holdfast.group.coordinator.effects import Effect
 from holdfast.group.coordinator.roster import SESSION
 from holdfast.group.coordinator.states import State
 from holdfast.group.leader import LeaderPlan
-from holdfast.group.member import Assigned, Call, MemberState, Notified, Notify, Phase, Revoked, Send
+from holdfast.group.member import Assigned, Call, Lost, MemberState, Notified, Notify, Phase, Revoked, Send
 from holdfast.group.member import Effect as MemberEffect
 from holdfast.group.member import Event as MemberEvent
 from holdfast.group.messages import CommitRequest, HeartbeatRequest, JoinAnswer, JoinRequest, OffsetEntry, Request
@@ -28,8 +29,26 @@ from holdfast.model.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.sim.config import GROUP, WorldConfig
-from holdfast.sim.grounds import CRASH_GROUND, CUT_GROUND, PROVING_GROUND, STATIC_GROUND, WAITING_GROUND
+from holdfast.sim.grounds import (
+    CRASH_GROUND,
+    CUT_GROUND,
+    DEPLOY_GROUND,
+    LARGE_GROUND,
+    PROVING_GROUND,
+    SLOW_GROUND,
+    STATIC_GROUND,
+    WAITING_GROUND,
+    WATCHED_GROUND,
+)
 from holdfast.sim.member import SimMember
+from holdfast.sim.patched import Patched
+from holdfast.sim.watchdog_faults import (
+    watchdog_commits_what_was_read,
+    watchdog_keeps_what_was_given_up,
+    watchdog_leaves_first,
+    watchdog_mixes_slots_up,
+    watchdog_says_nothing,
+)
 from holdfast.sim.world import World
 
 Break = Callable[[World], None]
@@ -41,7 +60,7 @@ class Mutation:
 
     name: str
     edge: str
-    """Its line in docs/edge-cases.md and the ticket it comes from."""
+    """Its line in docs/edge-cases.md and the ticket it comes from; "rule" where the rule is our own."""
     caught_by: tuple[str, ...]
     break_it: Break
     world: WorldConfig = PROVING_GROUND
@@ -92,7 +111,7 @@ def marks_for_ever(member: SimMember) -> None:
         return replace(made, assignments=given)
 
     def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
-        return unbounded(replace(state, marks_in_a_row=0), event, now)
+        return unbounded(replace(state, hurried=0), event, now)
 
     sound, unbounded = member.plan_round, member.step
     member.plan_round, member.step = plan, step
@@ -124,6 +143,22 @@ def revoke_skipped(member: SimMember) -> None:
     change_effects(member, effects)
 
 
+def reads_on_past_the_join(member: SimMember) -> None:
+    """edge B36 K-14196: what a round took is read on also after the join that gives it up, when another may get it."""
+
+    def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
+        after, effects = sound(state, event, now)
+        return after, tuple(without_revoke(effect, state.taken) for effect in effects)
+
+    def without_revoke(effect: MemberEffect, taken: frozenset[TopicPartition]) -> MemberEffect:
+        if isinstance(effect, Notify) and taken:
+            return replace(effect, calls=tuple(call for call in effect.calls if call != Revoked(taken)))
+        return effect
+
+    sound = member.step
+    member.step = step
+
+
 def listener_not_told(member: SimMember) -> None:
     """edge B38 K-9620: a revoke is done, but one listener's call is lost."""
     sound = member.listener.note
@@ -152,7 +187,7 @@ def rejoin_forgotten(member: SimMember) -> None:
 
     def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
         if isinstance(event, Notified) and state.phase is Phase.APPLYING:
-            state = replace(state, rejoin=None)
+            state = replace(state, rejoin=None, replan_at=None)  # nor does the leader ask in his stead
         return sound(state, event, now)
 
     sound = member.step
@@ -171,6 +206,13 @@ def eager_in_disguise(member: SimMember) -> None:
     member.step = step
 
 
+def keeps_under_any_assignor(member: SimMember) -> None:
+    """edge A21 franz-go 686: a member lists eager assignors too, and keeps its partitions while it joins."""
+    config = member.state.config
+    if config.eager_assignors:
+        member.state = replace(member.state, config=replace(config, assignors=config.eager_assignors))
+
+
 def commits_what_it_lost(member: SimMember) -> None:
     """edge B53 librdkafka 3340: offsets of partitions no longer owned are committed, and rewind the group."""
     once: dict[TopicPartition, OffsetEntry] = {}
@@ -183,7 +225,7 @@ def commits_what_it_lost(member: SimMember) -> None:
     def commit_request(offsets: Mapping[TopicPartition, OffsetEntry]) -> CommitRequest:
         return CommitRequest(group=GROUP, membership=member.state.membership, offsets=offsets)
 
-    member.app = _Patched(member.app, uncommitted=uncommitted)  # type: ignore[assignment]  # a mutation
+    member.app = Patched(member.app, uncommitted=uncommitted)  # type: ignore[assignment]  # a mutation
     member.offsets.request = commit_request
 
 
@@ -194,7 +236,7 @@ def commits_ahead(member: SimMember) -> None:
     def uncommitted(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         return {partition: OffsetEntry(entry.offset + 50) for partition, entry in sound(partitions).items()}
 
-    member.app = _Patched(member.app, uncommitted=uncommitted)  # type: ignore[assignment]  # a mutation
+    member.app = Patched(member.app, uncommitted=uncommitted)  # type: ignore[assignment]  # a mutation
 
 
 def commits_pile_up(member: SimMember) -> None:
@@ -209,6 +251,27 @@ def commits_pile_up(member: SimMember) -> None:
     member.offsets.commit = commit  # type: ignore[method-assign]  # a mutation
 
 
+def poll_never_expires(member: SimMember) -> None:
+    """edge B54 librdkafka 3450: something other than the application's poll resets the poll clock."""
+
+    def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
+        return sound(replace(state, last_polled_at=now), event, now)
+
+    sound = member.step
+    member.step = step
+
+
+def loss_not_told(member: SimMember) -> None:
+    """rule: an application that polls again after its eviction goes on with what others have by now."""
+
+    def effects(effect: MemberEffect) -> MemberEffect:
+        if isinstance(effect, Notify):
+            return replace(effect, calls=tuple(call for call in effect.calls if not isinstance(call, Lost)))
+        return effect
+
+    change_effects(member, effects)
+
+
 def change_effects(member: SimMember, change: Callable[[MemberEffect], MemberEffect]) -> None:
     """Let the machine be sound and its effects be changed on the way to the driver."""
 
@@ -218,20 +281,6 @@ def change_effects(member: SimMember, change: Callable[[MemberEffect], MemberEff
 
     sound = member.step
     member.step = step
-
-
-class _Patched:
-    """An object with some of its methods replaced; everything else is the object's own."""
-
-    def __init__(self, original: object, **methods: Callable[..., Any]) -> None:
-        self.__dict__["_original"] = original
-        self.__dict__.update(methods)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_original"], name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.__dict__["_original"], name, value)
 
 
 # Coordinators
@@ -359,6 +408,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         break_it=every_member(owned_not_claimed),
     ),
     Mutation(name="revoke-skipped", edge="B36 K-13310", caught_by=("I1",), break_it=every_member(revoke_skipped)),
+    Mutation(
+        name="reads-on-past-the-join",
+        edge="B36 K-14196",
+        caught_by=("I1",),
+        break_it=every_member(reads_on_past_the_join),
+        world=LARGE_GROUND,
+    ),
     Mutation(name="listener-not-told", edge="B38 K-9620", caught_by=("I6",), break_it=every_member(listener_not_told)),
     Mutation(
         name="listener-told-twice", edge="B41 K-7194", caught_by=("I6",), break_it=every_member(listener_told_twice)
@@ -375,6 +431,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         edge="B52 librdkafka 4686",
         caught_by=("I5",),
         break_it=every_member(eager_in_disguise),
+    ),
+    Mutation(
+        name="keeps-under-any-assignor",
+        edge="A21 franz-go 686",
+        caught_by=("I1", "I2"),
+        break_it=every_member(keeps_under_any_assignor),
+        world=DEPLOY_GROUND,
     ),
     Mutation(
         name="commits-what-it-lost",
@@ -408,4 +471,53 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(name="replay-loses-offsets", edge="C70 K-20254", caught_by=("I8",), break_it=replay_loses_offsets),
     Mutation(name="plan-not-written", edge="C64 K-10284", caught_by=("I2", "I8"), break_it=plan_not_written),
+    Mutation(
+        name="poll-never-expires",
+        edge="B54 librdkafka 3450",
+        caught_by=("I12",),
+        break_it=every_member(poll_never_expires),
+        world=SLOW_GROUND,
+    ),
+    Mutation(
+        name="loss-not-told",
+        edge="rule",
+        caught_by=("I1", "I6"),
+        break_it=every_member(loss_not_told),
+        world=SLOW_GROUND,
+    ),
+    Mutation(
+        name="watchdog-says-nothing",
+        edge="rule",
+        caught_by=("I11",),
+        break_it=every_member(watchdog_says_nothing),
+        world=WATCHED_GROUND,
+    ),
+    Mutation(
+        name="watchdog-leaves-first",
+        edge="rule",
+        caught_by=("I11",),
+        break_it=every_member(watchdog_leaves_first),
+        world=WATCHED_GROUND,
+    ),
+    Mutation(
+        name="watchdog-commits-what-was-read",
+        edge="rule",
+        caught_by=("I4",),
+        break_it=every_member(watchdog_commits_what_was_read),
+        world=WATCHED_GROUND,
+    ),
+    Mutation(
+        name="watchdog-mixes-slots-up",
+        edge="rule",
+        caught_by=("I3", "I4"),
+        break_it=every_member(watchdog_mixes_slots_up),
+        world=WATCHED_GROUND,
+    ),
+    Mutation(
+        name="watchdog-keeps-what-was-given-up",
+        edge="rule",
+        caught_by=("I3",),
+        break_it=every_member(watchdog_keeps_what_was_given_up),
+        world=WATCHED_GROUND,
+    ),
 )

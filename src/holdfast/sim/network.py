@@ -55,7 +55,10 @@ class Network:
         if profile.jitter_ms:
             delay += self._random.expovariate(1.0 / profile.jitter_ms)
         key = (source, target, lane)
-        arrival = max(self.clock.now + delay, self._last_arrival.get(key, 0.0))
+        arrival = self.clock.now + delay
+        last = self._last_arrival.get(key)
+        if last is not None and last > arrival:
+            arrival = last
         self._last_arrival[key] = arrival
         self.clock.at(arrival, deliver, *args)
         if profile.duplicate and self._random.random() < profile.duplicate:

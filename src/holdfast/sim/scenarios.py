@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from holdfast.model import HoldfastError
 from holdfast.sim.config import MemberPlan, WorldConfig
@@ -10,6 +12,19 @@ from holdfast.sim.happenings import parse_happenings, parse_time
 
 MIN_SESSION_MS = 6_000.0
 """The coordinator's group.min.session.timeout.ms."""
+
+SESSION_MS, HEARTBEAT_MS, COMMIT_INTERVAL_MS = 45_000.0, 3_000.0, 5_000.0
+"""The consumer's defaults. As with the consumer, a session that is not set is at most as long as max.poll.interval.ms,
+and a heartbeat that is not set a third of the session."""
+
+SWITCHES: Mapping[str, str] = {
+    "watchdog": "watchdog",
+    "poke": "pokes",
+    "instant-rejoin": "instant_rejoin",
+    "offset-handover": "hand_over_offsets",
+    "hot-heartbeats": "hot_heartbeats",
+}
+"""What a scene can do without, by the consumer's names (`holdfast.watchdog` and so on), and the member's field."""
 
 MAX_DURATION_MS = 3_600_000.0
 """An hour of 50 members is a million steps: about a minute of work, and as much as anybody can look at."""
@@ -24,28 +39,39 @@ def scene_config(
     events: str = "",
     duration: str = "60s",
     static: bool = False,
-    heartbeat: str = "3s",
-    session: str = "10s",
-    max_poll: str = "10s",
+    heartbeat: str | None = None,
+    session: str | None = None,
+    max_poll: str = "5m",
     batch: str = "200ms",
     listener: str = "100ms",
-    poke: bool = False,
+    without: Iterable[str] = (),
 ) -> WorldConfig:
-    """So many members of one kind on one topic. Times as people write them."""
+    """So many members of one kind on one topic. Times as people write them, and the consumer's where none are given.
+
+    `without` switches off what makes our consumers quick: words of `SWITCHES`, or "all" of them.
+    """
     duration_ms = parse_time(duration)
     if not 0 < duration_ms <= MAX_DURATION_MS:
         raise HoldfastError("BAD_DURATION", f"{duration} is not a length to play.", "Use more than 0 and up to 60m.")
+    max_poll_ms = parse_time(max_poll)
+    session_ms = min(SESSION_MS, max_poll_ms) if session is None else parse_time(session)
+    session_ms = max(MIN_SESSION_MS, session_ms)
+    heartbeat_ms = min(HEARTBEAT_MS, session_ms / 3) if heartbeat is None else parse_time(heartbeat)
+    switches: dict[str, Any] = {**dict.fromkeys(SWITCHES.values(), True), **_switched_off(without)}
+    if static:  # who is expected back is not spoken for
+        switches["watchdog"] = False
     plans = tuple(
         MemberPlan(
             name=f"c{number}",
             assignors=(assignor,),
             instance_id=f"i-c{number}" if static else None,
-            heartbeat_interval_ms=int(parse_time(heartbeat)),
-            session_timeout_ms=int(max(MIN_SESSION_MS, parse_time(session))),
-            max_poll_interval_ms=int(parse_time(max_poll)),
+            heartbeat_interval_ms=int(heartbeat_ms),
+            session_timeout_ms=int(session_ms),
+            max_poll_interval_ms=int(max_poll_ms),
+            commit_interval_ms=COMMIT_INTERVAL_MS,
             batch_ms=parse_time(batch),
             listener_ms=parse_time(listener),
-            pokes=poke,
+            **switches,
         )
         for number in range(members)
     )
@@ -56,6 +82,18 @@ def scene_config(
         happenings=parse_happenings(events),
         duration_ms=duration_ms,
     )
+
+
+def _switched_off(without: Iterable[str]) -> dict[str, bool]:
+    words = [word.strip() for word in without if word.strip()]
+    for word in words:
+        if word not in (*SWITCHES, "all"):
+            raise HoldfastError(
+                "UNKNOWN_SWITCH",
+                f"{word!r} is nothing that can be switched off.",
+                f"Use {', '.join(SWITCHES)}, or all of them.",
+            )
+    return dict.fromkeys((SWITCHES[word] for word in (SWITCHES if "all" in words else words)), False)
 
 
 def hung_consumer(*, assignor: str = "cooperative-sticky", pokes: bool = True) -> WorldConfig:

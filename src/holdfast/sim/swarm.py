@@ -13,11 +13,12 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from random import Random
 from typing import Protocol
 
+from holdfast.group.note_budget import NOTES_BYTES
 from holdfast.model import HoldfastError
 from holdfast.sim.config import Happening, MemberPlan, WorldConfig
 from holdfast.sim.network import NetworkProfile
@@ -29,6 +30,9 @@ CHUNK = 8
 MAX_SEEDS, MAX_JOBS = 10_000_000, 256
 
 COOPERATIVE, EAGER, BOTH = ("cooperative-sticky",), ("range",), ("cooperative-sticky", "range")
+DEFAULT, OLD = ("default",), ("range", "roundrobin")
+"""A consumer of ours that was told no strategy, and one of librdkafka's that was told none."""
+FITTING_IN = (*OLD, *COOPERATIVE)
 MIXES: tuple[tuple[tuple[str, ...], ...], ...] = (
     (COOPERATIVE,),
     (COOPERATIVE,),
@@ -37,8 +41,20 @@ MIXES: tuple[tuple[tuple[str, ...], ...], ...] = (
     (EAGER, ("range", "roundrobin")),
     (BOTH, EAGER),
     (BOTH, COOPERATIVE),
+    (DEFAULT,),
+    (DEFAULT, OLD),
+    (DEFAULT, OLD),
+    (DEFAULT, BOTH),
+    (DEFAULT, COOPERATIVE),
 )
-"""Which assignors the members of a world have: alike mostly, and half migrated in both bounces of KIP-429's way."""
+"""Which assignors the members of a world have: alike mostly, half migrated in both bounces of KIP-429's way, and those
+that join what runs beside those that run it."""
+
+NOTES = (NOTES_BYTES, NOTES_BYTES, 250, 100, 20)
+"""What notes may take: everything; short ones with a few peers; flags; next to nothing."""
+
+LARGE_SHARE = 0.2
+"""Of all worlds: those that behave as large groups do, in which whoever loses a partition reads on for a while."""
 
 MEMBER_FAULTS = (
     "crash", "crash", "bounce", "bounce", "restart", "restart", "hang", "hang", "freeze", "freeze", "leave", "drain",
@@ -62,11 +78,13 @@ def random_world(seed: int) -> WorldConfig:
     members = tuple(
         _random_member(random, name, session, mix, topics, static=static_share, foreign=foreign_share) for name in names
     )
-    return WorldConfig(
+    happenings = tuple(_random_happenings(random, names, topics, duration))
+    members, happenings = _with_watchdogs(seed, members, happenings)
+    world = WorldConfig(
         seed=seed,
         members=members,
         topics=topics,
-        happenings=tuple(_random_happenings(random, names, topics, duration)),
+        happenings=happenings,
         duration_ms=duration,
         network=_random_network(random, quiet=quiet),
         initial_delay_ms=random.choice((0.0, 200.0, 3_000.0)),
@@ -75,6 +93,24 @@ def random_world(seed: int) -> WorldConfig:
         metadata_ms=random.choice((1_000.0, 5_000.0)),
         crash_on_append=0.0 if quiet else random.choice((0.0, 0.0, 0.0, 0.03)),
         heals=True,
+        notes_bytes=random.choice(NOTES),
+        refuses=0.0 if quiet else random.choice((0.0, 0.0, 0.02, 0.2)),
+    )
+    return _as_in_a_large_group(random, world) if random.random() < LARGE_SHARE else world
+
+
+def _as_in_a_large_group(random: Random, world: WorldConfig) -> WorldConfig:
+    """All of one make, and slow enough in a round for faults to meet a member that reads on: joins just before them."""
+    before = [max(500.0, happening.at_ms - random.uniform(0.0, 1_000.0)) for happening in world.happenings[:4]]
+    anywhere = [random.uniform(3_000, world.duration_ms) for _ in range(2)]
+    joins = tuple(Happening(at_ms=round(at, 1), kind="join") for at in (*before, *anywhere))
+    return replace(
+        world,
+        members=tuple(replace(m, assignors=COOPERATIVE, eager_assignors=(), foreign=False) for m in world.members),
+        happenings=world.happenings + joins,
+        notes_bytes=NOTES_BYTES,
+        short_notes=True,
+        plan_ms=random.choice((1.0, 50.0, 400.0)),
     )
 
 
@@ -90,9 +126,13 @@ def _random_member(
 ) -> MemberPlan:
     max_poll = random.choice((6_000, 8_000, 12_000))
     wanted = [topic for topic, _ in topics]
+    assignors = random.choice(mix)
+    after = random.choice((0.0, 2_000.0, 10_000.0, None)) if assignors is DEFAULT else None
     return MemberPlan(
         name=name,
-        assignors=random.choice(mix),
+        assignors=COOPERATIVE if assignors is DEFAULT else assignors,
+        eager_assignors=FITTING_IN if assignors is DEFAULT else (),
+        cooperative_after_ms=after,
         topics=tuple(wanted if random.random() < 0.8 else wanted[:1]),
         instance_id=f"i-{name}" if random.random() < static else None,
         start_ms=random.choice((0.0, random.uniform(0, 6_000))),
@@ -105,12 +145,35 @@ def _random_member(
         batch_ms=random.choice((0.0, 0.0, 100.0)),
         listener_raises=random.random() < 0.1,
         commit_on_revoke=random.random() < 0.85,
-        foreign=random.random() < foreign,
+        foreign=random.random() < foreign or (DEFAULT in mix and assignors is OLD),
         instant_rejoin=random.random() < 0.9,
         hand_over_offsets=random.random() < 0.9,
         responsive_ms=random.choice((None, max_poll / 2.0)),
         pokes=random.random() < 0.3,
     )
+
+
+def _with_watchdogs(
+    seed: int, members: tuple[MemberPlan, ...], happenings: tuple[Happening, ...]
+) -> tuple[tuple[MemberPlan, ...], tuple[Happening, ...]]:
+    """In every third world: watchdogs beside those who are not expected back, machines that die, and batches that may
+    outlast max.poll.interval.ms. From a source of their own, so that the other worlds stay as they were."""
+    random = Random(f"watchdogs of {seed}")
+    if random.random() >= 0.33:
+        return members, happenings
+    watched = tuple(
+        replace(
+            plan,
+            watchdog=plan.instance_id is None and not plan.foreign,
+            batch_ms=plan.max_poll_interval_ms * random.uniform(0.4, 2.5) if random.random() < 0.2 else plan.batch_ms,
+        )
+        for plan in members
+    )
+    done = tuple(
+        replace(each, kind="machine-crash") if each.kind == "crash" and random.random() < 0.3 else each
+        for each in happenings
+    )
+    return watched, done
 
 
 def _random_network(random: Random, *, quiet: bool) -> NetworkProfile:

@@ -22,7 +22,7 @@ from holdfast.sim.broker import RESTART_MS, SimBroker
 from holdfast.sim.checkers import Checker, Violation, all_checkers
 from holdfast.sim.clock import Clock, WorldSpins
 from holdfast.sim.config import GROUP, Happening, MemberPlan, WorldConfig
-from holdfast.sim.member import POKE_PORT, SimMember
+from holdfast.sim.member import SimMember, address
 from holdfast.sim.network import BROKER, Network, NetworkProfile
 
 HEALED = NetworkProfile()
@@ -33,6 +33,8 @@ PROCESS_RESTART_MS = 2_000.0
 FAILED_RESTART_MS = 1_000.0
 """A supervisor starts a process again that failed: not for ever, but in this world it does."""
 MAX_MEMBERS = 200
+FOR_GOOD = ("FENCED_INSTANCE_ID", "INCONSISTENT_GROUP_PROTOCOL")
+"""Errors after which a process is not started again: its place is taken, or the group has become one it can't join."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,8 @@ class World:
         self.members: dict[str, SimMember] = {}
         """The newest process of each name."""
         self.processes: list[SimMember] = []
+        self.pokes = 0
+        """Datagrams sent, to anybody."""
         self.supervised = config.heals
         self.healed_at: float | None = None
         self.last_disturbance_at = 0.0
@@ -94,14 +98,15 @@ class World:
             watch(record)
 
     def poke(self, source: str, peer: Endpoint, token: str) -> None:
-        target = self.members.get(peer.host)
-        if target is not None and POKE_PORT + target.incarnation == peer.port:
-            self.network.carry(source, peer.host, "poke", target.run, target.poked, token)
+        self.pokes += 1
+        target = next((member for member in self.processes if address(member.incarnation) == peer), None)
+        if target is not None and self.members.get(target.name) is target:
+            self.network.carry(source, target.name, "poke", target.run, target.poked, token)
 
     def ended(self, member: SimMember, error: HoldfastError | None) -> None:
         self._disturb(0.0)
-        fenced = error is not None and error.code == "FENCED_INSTANCE_ID"
-        if error is not None and self.supervised and not fenced and self.members.get(member.name) is member:
+        for_good = error is not None and error.code in FOR_GOOD
+        if error is not None and self.supervised and not for_good and self.members.get(member.name) is member:
             self._start_later(member, FAILED_RESTART_MS)
 
     # The two phases
@@ -160,10 +165,12 @@ class World:
         self.trace("healed")
         self.network.heal(HEALED)
         self.broker.crash_on_append = 0.0
+        self.broker.refuses = 0.0
         self.broker.restart()
         for member in list(self.processes):
             member.wake()
             member.unhang()
+            member.hurry()
             member.reconnect()
 
     @property
@@ -245,8 +252,8 @@ class World:
             member.run(member.leave, "closed by its user" if kind == "leave" else "restarting")
         elif kind == "drain":
             member.run(member.drain, "a deploy")
-        elif kind in ("crash", "bounce"):
-            member.crash()
+        elif kind in ("crash", "bounce", "machine-crash"):
+            member.crash(with_its_machine=kind == "machine-crash")
         elif kind == "hang":
             member.run(member.hang)
             self.clock.after(lasts or member.plan.max_poll_interval_ms * 7 / 6, member.unhang)

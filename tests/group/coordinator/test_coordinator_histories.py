@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.group.coordinator import DeleteGroupRequest, DeleteOffsetsRequest, State, decode_record, encode_record
-from holdfast.group.coordinator.roster import SESSION, Roster
+from holdfast.group.coordinator.roster import GROUP_BYTES, PENDING_BYTES, SESSION, Roster, offset_weight
 from holdfast.group.messages import CommitAnswer, CommitRequest, JoinAnswer, Leaver, OffsetEntry
 from holdfast.model import ErrorCode, Membership, TopicPartition
 
@@ -35,6 +35,14 @@ protocols = st.sampled_from(
         (),
     ]
 )
+
+
+def counted_weight(roster: Roster) -> int:
+    """The group's weight, counted from nothing."""
+    members = sum(member.weight for member in roster.members.values())
+    offsets = sum(offset_weight(record.metadata) for record in roster.offsets.values())
+    plan = 0 if roster.durable is None else sum(len(member.assignment) for member in roster.durable.members)
+    return GROUP_BYTES + members + offsets + plan + PENDING_BYTES * len(roster.pending)
 
 
 class Histories(RuleBasedStateMachine):
@@ -237,6 +245,11 @@ class Histories(RuleBasedStateMachine):
             assert replayed is not None
             assert replayed.roster.snapshot() == roster.snapshot()
             assert replayed.describe() == self.world.coordinator.describe("g")
+
+    @invariant()
+    def the_weight_is_that_of_what_is_there(self) -> None:
+        roster = self.roster
+        assert self.world.coordinator.weight == (0 if roster is None else counted_weight(roster))
 
     @invariant()
     def the_books_agree(self) -> None:

@@ -36,12 +36,10 @@ from holdfast.testing.kafka import RealKafka
 from holdfast.wire.api import Api
 from holdfast.wire.codec import decode_response, encode_request
 from holdfast.wire.groups import answer_of, api_of, body_of
+from patience import PATIENCE_S
 
 HERE = TopicPartition("like-kafka", 0)
 """A topic that both sides know: Kafka takes no commits for others."""
-
-PATIENCE_S = 30.0
-"""For an answer of the real Kafka on a busy machine."""
 
 
 class Side(Protocol):

@@ -29,7 +29,7 @@ from holdfast.group.member import (
     next_deadline,
     step,
 )
-from holdfast.group.messages import HeartbeatAnswer, JoinAnswer, JoinRequest, SyncAnswer
+from holdfast.group.messages import HeartbeatAnswer, JoinAnswer, JoinRequest, OffsetEntry, SyncAnswer
 from holdfast.group.user_data import LeaderNote, encode_leader_note
 from holdfast.model import (
     Assignment,
@@ -160,7 +160,7 @@ class Driven:
     def notified(self, **positions: int) -> Driven:
         """The listener returns; positions as orders_0=17."""
         final = {
-            TopicPartition(topic, int(number)): offset
+            TopicPartition(topic, int(number)): OffsetEntry(offset)
             for (topic, number), offset in ((name.rsplit("_", 1), offset) for name, offset in positions.items())
         }
         return self.feed(Notified(self.pending, final))

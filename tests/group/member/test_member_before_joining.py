@@ -52,18 +52,14 @@ def test_the_same_subscription_again_starts_no_round() -> None:
     assert member.last == ()
 
 
-def test_1b_owned_partitions_that_no_longer_exist_are_lost() -> None:
-    member = Driven().stable_with("orders-0", "orders-5")
+def test_1b_owned_partitions_that_no_longer_exist_are_revoked() -> None:
+    """They were lost: nothing of them was committed, although the membership stood."""
+    member = Driven().stable_with("orders-0", "orders-5", "pay-0")
     member.feed(MetadataChanged(cluster(orders=3)))
-    assert member.calls() == [Lost(tps("orders-5"))]
+    assert member.calls() == [Revoked(tps("orders-5", "pay-0"))]
+    assert "vanished" in member.steps()
     member.notified()
     assert member.joins()[0].owned == tps("orders-0")
-
-
-def test_1b_a_topic_that_is_deleted_is_lost_whole() -> None:
-    member = Driven().stable_with("orders-0", "pay-0")
-    member.feed(MetadataChanged(cluster(orders=3)))
-    assert member.calls() == [Lost(tps("pay-0"))]
 
 
 def test_1b_a_follower_does_not_rejoin_when_a_topic_grows() -> None:
@@ -196,22 +192,6 @@ def test_a_fenced_instance_is_fatal_and_the_error_says_what_to_do() -> None:
     assert failure.error.code == "FENCED_INSTANCE_ID"
     assert "group.instance.id" in failure.error.what
     assert "own group.instance.id" in failure.error.do
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-        ErrorCode.INVALID_SESSION_TIMEOUT,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    ],
-)
-def test_a_join_refused_for_good_fails_the_member(error: ErrorCode) -> None:
-    member = Driven().subscribe().refuse_join(error)
-    assert member.phase is Phase.FAILED
-    assert member.effects(Fail)[0].error.do
 
 
 def test_an_infinite_poll_interval_fits_the_join_request() -> None:

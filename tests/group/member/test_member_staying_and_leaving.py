@@ -35,6 +35,7 @@ from holdfast.group.messages import (
     JoinRequest,
     LeaveAnswer,
     LeaveRequest,
+    OffsetEntry,
     SyncAnswer,
     SyncRequest,
 )
@@ -148,7 +149,7 @@ def test_a_parked_join_is_no_silence_until_one_fails() -> None:
     assert not may_process(member.state, member.now), "by now it may have given our place away"
     member.feed(Tick(), after_ms=100).refuse_join(ErrorCode.NOT_COORDINATOR)
     assert not may_process(member.state, member.now), "a broker that is not the coordinator can't vouch for us"
-    member.feed(Tick(), after_ms=100).answer_join(generation=2)
+    member.feed(Tick(), after_ms=200).answer_join(generation=2)
     assert may_process(member.state, member.now)
 
 
@@ -256,7 +257,8 @@ def test_a_static_member_does_not_leave_on_close() -> None:
 
 def test_a_leave_that_is_never_answered_still_closes() -> None:
     member = Driven().stable_with("orders-0").feed(Close("bye")).notified()
-    member.feed(RequestFailed(member.pending, "disconnected"))
+    for _ in range(3):
+        member.feed(RequestFailed(member.pending, "disconnected")).feed(Tick(), after_ms=1_000)
     assert member.phase is Phase.CLOSED
 
 
@@ -412,7 +414,7 @@ def test_whoever_drains_hands_its_positions_over_in_one_more_round_and_then_leav
     (join,) = member.joins()
     note = read_member_note(join.user_data)
     assert note is not None
-    assert (note.draining, note.positions) == (True, {TopicPartition("orders", 0): 17})
+    assert (note.draining, note.positions) == (True, {TopicPartition("orders", 0): OffsetEntry(17)})
     member.answer_join(generation=3).answer_sync(note=reaches).notified()
     assert len(member.requests(LeaveRequest)) == 1
 
@@ -422,27 +424,6 @@ def test_whoever_drains_with_nothing_to_hand_over_leaves_at_once() -> None:
     member = Driven().stable_with("orders-0", note=reaches).feed(Drain("deploy")).answer_join(generation=2)
     member.answer_sync(note=LeaderNote(knows_drain=True, all_read=True, withheld=True)).notified()
     assert len(member.requests(LeaveRequest)) == 1
-
-
-def test_draining_under_a_leader_that_does_not_know_the_flag_leaves_just_before_the_common_tick() -> None:
-    """Symptom: half of the drains under a librdkafka leader took three seconds. Cause: we left 40 ms before a heartbeat
-    after the sync; its clock does not start anew there, but runs on from the heartbeat that sent it into the round, and
-    so was past when the leader took long to plan."""
-    member = Driven().stable_with("orders-0").feed(Drain("deploy"), after_ms=500)
-    member.answer_join(generation=2)
-    joined = member.now
-    member.now += 60
-    member.answer_sync("orders-0").notified()
-    assert member.phase is Phase.STABLE
-    assert member.state.leave_at == joined + 3_000 - 45
-    while member.phase is Phase.STABLE:
-        deadline = member.deadline
-        assert deadline is not None
-        member.feed(Tick(), after_ms=deadline - member.now)
-        if member.phase is Phase.STABLE and member.state.heartbeat is not None:
-            member.answer_heartbeat()
-    assert member.now == joined + 2_955
-    assert member.calls() == [Revoked(tps("orders-0"))]
 
 
 def test_a_drain_asked_for_in_the_middle_of_a_round_waits_for_a_round_that_carries_the_flag() -> None:

@@ -11,11 +11,13 @@ from holdfast.group.member import (
     JoinAnswered,
     MetadataChanged,
     Phase,
+    Plan,
+    Planned,
     Poke,
     Polled,
     Tick,
 )
-from holdfast.group.messages import JoinAnswer, LeaveRequest
+from holdfast.group.messages import JoinAnswer, JoinRequest, LeaveRequest, OffsetEntry
 from holdfast.group.user_data import Endpoint, LeaderNote, MemberNote, read_member_note
 from holdfast.model import ClusterView, ErrorCode, Membership, RebalanceProtocol, TopicPartition, TopicView
 
@@ -85,7 +87,7 @@ def test_a_static_member_that_returns_does_not_trust_positions_from_before_its_r
     assignment of the last round once more, however old, and with it the position that had been handed over in that
     round; it started there and committed it at once. Invariant I3: committed offsets go back only by a reset.
     """
-    note = LeaderNote(positions={TopicPartition("orders", 3): 460})
+    note = LeaderNote(positions={TopicPartition("orders", 3): OffsetEntry(460)})
     returned = Driven(settings={"instance_id": "pod-0"}).subscribe().answer_join(generation=2)
     returned.answer_sync("orders-3", note=note)
     assert Assigned(tps("orders-3"), {}) in returned.calls()
@@ -93,7 +95,7 @@ def test_a_static_member_that_returns_does_not_trust_positions_from_before_its_r
     running = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0")
     beat(running).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     running.answer_join(generation=2).answer_sync("orders-0", "orders-3", note=note)
-    assert Assigned(tps("orders-3"), {TopicPartition("orders", 3): 460}) in running.calls()
+    assert Assigned(tps("orders-3"), {TopicPartition("orders", 3): OffsetEntry(460)}) in running.calls()
 
 
 def returning_leader(note: LeaderNote | None) -> Driven:
@@ -142,7 +144,7 @@ def test_positions_are_forgotten_when_the_join_that_carries_them_is_refused() ->
     member = Driven(RebalanceProtocol.EAGER).stable_with("orders-0")
     beat(member).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     member.notified(orders_0=1203)
-    carried = MemberNote(positions={TopicPartition("orders", 0): 1203}, assignors=LISTED)
+    carried = MemberNote(positions={TopicPartition("orders", 0): OffsetEntry(1203)}, assignors=LISTED)
     assert read_member_note(member.joins()[0].user_data) == carried
     member.refuse_join(ErrorCode.UNKNOWN_MEMBER_ID)
     assert read_member_note(member.joins()[0].user_data) == MemberNote(assignors=LISTED)
@@ -152,7 +154,7 @@ def test_a_member_that_evicts_itself_pokes_the_others() -> None:
     """Symptom: after an application had hung for max.poll.interval.ms, its partitions stayed dark for another heartbeat
     interval although everybody could be poked. Cause: the leave of an eviction, which nobody waits for, poked nobody.
     """
-    mine, theirs = Endpoint("a", 1), Endpoint("b", 2)
+    mine, theirs = Endpoint("10.0.0.1", 1), Endpoint("10.0.0.2", 2)
     note = LeaderNote(peers=(mine, theirs), token="t1")
     member = Driven(settings={"endpoint": mine, "max_poll_interval_ms": 30_000}).stable_with("orders-0", note=note)
     member.feed(Tick(), after_ms=30_000)
@@ -215,3 +217,27 @@ def test_a_member_whose_application_polls_joins_at_once() -> None:
     member.feed(Polled(), after_ms=2_500.0)
     member.feed(Tick(), after_ms=500.0).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert len(member.joins()) == 1
+
+
+def test_a_leader_that_keeps_partitions_back_sees_to_the_round_that_gives_them_away() -> None:
+    """World 7571: a static member was away while the leader planned one of its partitions for somebody else and kept it
+    back. It returned as a new process that owned nothing and had nothing to revoke, so nobody asked for the next
+    round: the partition was nobody's for good. The leader knows what it keeps back, and asks if nobody else does.
+    """
+    member = Driven(settings={"heartbeat_interval_ms": 1_000}).subscribe()
+    member.answer_join(leader="m-1", members=("m-1", "away"))
+    (plan,) = member.effects(Plan)
+    member.feed(Planned(plan.serial, {"m-1": b"", "away": b""}, {"orders": 3}, withheld=True))
+    member.answer_sync().notified()
+    assert member.phase is Phase.STABLE
+    while not member.requests(JoinRequest):
+        assert member.deadline is not None and member.deadline <= 2_000.0, "two heartbeat intervals at the latest"
+        member.feed(Tick(), after_ms=member.deadline - member.now)
+        if member.state.heartbeat is not None:
+            member.answer_heartbeat()
+    assert member.now == 2_000.0
+
+
+def test_a_leader_that_keeps_nothing_back_asks_for_nothing() -> None:
+    member = Driven().subscribe().answer_join(leader="m-1", members=("m-1",)).planned(orders=1).answer_sync("orders-0")
+    assert member.notified().state.replan_at is None

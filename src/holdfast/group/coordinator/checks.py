@@ -14,7 +14,7 @@ from holdfast.group.coordinator.requests import (
     DeleteOffsetsAnswer,
     DeleteOffsetsRequest,
 )
-from holdfast.group.coordinator.roster import Member, Roster
+from holdfast.group.coordinator.roster import Member, Roster, member_weight, offset_weight
 from holdfast.group.coordinator.settings import CoordinatorSettings
 from holdfast.group.coordinator.states import State
 from holdfast.group.messages import (
@@ -55,6 +55,30 @@ def refusal(request: Request | AdminRequest, error: ErrorCode) -> Answer | Admin
             return DeleteGroupAnswer(error=error)
         case DeleteOffsetsRequest():
             return DeleteOffsetsAnswer(error=error)
+
+
+def growth(roster: Roster | None, request: Request | AdminRequest) -> tuple[ErrorCode, int]:
+    """About how much memory a request adds to its group, and the error if there is none left, which is not retried."""
+    match request:
+        case JoinRequest():
+            before = None if roster is None else roster.members.get(request.membership.member_id)
+            if before is None and roster is not None and request.instance_id is not None:
+                before = roster.members.get(roster.static.get(request.instance_id, ""))
+            more = member_weight(request.protocols)
+            return ErrorCode.POLICY_VIOLATION, more - (0 if before is None else before.weight)
+        case SyncRequest():
+            plan = sum(len(part) for part in request.assignments.values())
+            return ErrorCode.UNKNOWN_SERVER_ERROR, plan - (0 if roster is None else roster.plan_weight)
+        case CommitRequest():
+            known = {} if roster is None else roster.offsets
+            more = 0
+            for partition, entry in request.offsets.items():
+                more += offset_weight(entry.metadata)
+                if partition in known:
+                    more -= offset_weight(known[partition].metadata)
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE, more
+        case _:
+            return ErrorCode.NONE, 0
 
 
 def membership_error(roster: Roster, member_id: str, instance_id: str | None) -> ErrorCode | None:

@@ -16,6 +16,7 @@ Rules. The version is raised with every change, and old versions stay readable. 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.group.coordinator.records import (
@@ -69,6 +70,12 @@ def decode_record(key: bytes, value: bytes | None) -> Record:
         reader.done()
         return OffsetTombstone(group, partition) if value is None else _read_offset(group, partition, value)
     raise unreadable(f"its key has the unknown kind {kind}")
+
+
+def of_group(group: str) -> Callable[[bytes], bool]:
+    """Tells whether a record's key belongs to this group, without reading it."""
+    name = _text(group)
+    return lambda key: key.startswith(name, _KEY.size)
 
 
 def unreadable(why: str) -> HoldfastError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.group.coordinator.checks import refusal
+from holdfast.group.coordinator.checks import growth, refusal
 from holdfast.group.coordinator.deadlines import Deadlines
 from holdfast.group.coordinator.effects import Effect, Persist, Reply, Token
 from holdfast.group.coordinator.group import Group
@@ -38,7 +38,7 @@ from holdfast.model import ErrorCode, TopicPartition
 class Coordinator:
     """The group coordinator of a broker, or of a simulated world."""
 
-    __slots__ = ("_closed", "_deadlines", "_groups", "_new_member_id", "_parked", "_settings")
+    __slots__ = ("_closed", "_deadlines", "_groups", "_new_member_id", "_parked", "_settings", "_weight", "_weights")
 
     def __init__(self, settings: CoordinatorSettings, new_member_id: Callable[[str], str]) -> None:
         """`new_member_id` makes a unique id from a client's name: `f"{name}-{uuid4()}"` in a broker."""
@@ -49,6 +49,9 @@ class Coordinator:
         self._parked: dict[Token, str] = {}
         """Waiting clients -> group."""
         self._closed = False
+        self._weights: dict[str, int] = {}
+        self._weight = 0
+        """What each group takes, and all of them."""
 
     @classmethod
     def replay(
@@ -81,6 +84,10 @@ class Coordinator:
             answer = self._refuse_absent(request)
             if answer is not None:
                 return [Reply(token, answer)]
+        refused = self._refuse_growth(group, request)
+        if refused is not None:
+            return [Reply(token, refusal(request, refused))]
+        if group is None:
             group = self._groups[group_id] = Group(group_id, self._settings, self._new_member_id, now)
         effects = group.handle(token, request, now)
         if group.is_waiting(token):
@@ -121,6 +128,19 @@ class Coordinator:
             effects += self._done(group_id, self._groups[group_id].unload(now))
         return effects
 
+    def reload(self, group_id: str, records: Iterable[Record], now: float) -> list[Effect]:
+        """Put one group back to what its log says, because what it wanted written can't be. Whoever waits in it is
+        answered NOT_COORDINATOR; the other groups don't notice.
+        """
+        group = self._groups.get(group_id)
+        effects = [] if group is None else self._done(group_id, group.unload(now))
+        for record in records:
+            self._load(record, now)
+        if group_id in self._groups:
+            self._groups[group_id].wake(now)
+            self._settle(group_id)
+        return effects
+
     # What it shows
 
     def describe(self, group_id: str) -> GroupView:
@@ -145,6 +165,11 @@ class Coordinator:
                 compacted.append(roster.durable)
             compacted += [roster.offsets[partition] for partition in sorted(roster.offsets)]
         return compacted
+
+    @property
+    def weight(self) -> int:
+        """About how much memory all groups take."""
+        return self._weight
 
     @property
     def waiting(self) -> int:
@@ -181,6 +206,12 @@ class Coordinator:
         full = len(self._groups) >= self._settings.max_groups
         return refusal(request, ErrorCode.POLICY_VIOLATION) if full else None
 
+    def _refuse_growth(self, group: Group | None, request: Request | AdminRequest) -> ErrorCode | None:
+        """No more memory than we can give. What is there may stay, and say the same again."""
+        error, more = growth(None if group is None else group.roster, request)
+        full = more > 0 and self._weight + more > self._settings.max_groups_bytes
+        return error if full else None
+
     def _done(self, group_id: str, effects: list[Effect]) -> list[Effect]:
         for effect in effects:
             if isinstance(effect, Reply):
@@ -195,8 +226,16 @@ class Coordinator:
         if group.roster.state is State.DEAD or group.roster.is_worthless or deadline is None:
             del self._groups[group_id]
             self._deadlines.clear(group_id)
+            self._weigh(group_id, 0)
         else:
             self._deadlines.set(group_id, deadline)
+            self._weigh(group_id, group.roster.weight)
+
+    def _weigh(self, group_id: str, weight: int) -> None:
+        before = self._weights.pop(group_id, 0)
+        self._weight += weight - before
+        if weight:
+            self._weights[group_id] = weight
 
     def _load(self, record: Record, now: float) -> None:
         group = self._groups.get(record.group)

@@ -145,10 +145,10 @@ class Group:
         roster = self.roster = Roster(
             group_id=old.group_id, settings=old.settings, new_member_id=old.new_member_id, since_ms=old.since_ms
         )
-        roster.offsets = old.offsets
+        roster.take_offsets(old)
         if record is None:
             return
-        roster.durable = record
+        roster.keep(record)
         roster.protocol_type = record.protocol_type
         for each in record.members:
             roster.add(
@@ -172,9 +172,9 @@ class Group:
     def load_offset(self, partition: TopicPartition, record: OffsetRecord | None) -> None:
         """Take over what the log says about an offset; None after a tombstone."""
         if record is None:
-            self.roster.offsets.pop(partition, None)
+            self.roster.drop_offset(partition)
         else:
-            self.roster.offsets[partition] = record
+            self.roster.set_offset(record)
 
     def wake(self, now: float) -> None:
         """After loading: every member gets a fresh session, and a round under way fresh time for its syncs."""

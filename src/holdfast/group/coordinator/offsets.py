@@ -53,7 +53,7 @@ def commit(roster: Roster, event: Committed, step: Step) -> None:
             verdicts[partition] = ErrorCode.NONE
             records.append(offset_record(request, partition, entry, step.now))
     for record in records:
-        roster.offsets[record.partition] = record
+        roster.set_offset(record)
     member = roster.members.get(request.membership.member_id)
     if member is not None:
         roster.watch(member, step.now)
@@ -125,7 +125,7 @@ def forget_offsets(roster: Roster, step: Step, partitions: list[TopicPartition],
     if not partitions:
         return
     for partition in partitions:
-        del roster.offsets[partition]
+        roster.drop_offset(partition)
     step.trace("offsets-forgotten", generation=roster.generation, cause=cause, partitions=len(partitions))
     step.persist(*(OffsetTombstone(roster.group_id, partition) for partition in partitions))
 

@@ -21,6 +21,9 @@ from holdfast.model import TopicPartition
 JOIN, SYNC, SESSION, PENDING, CHECK = range(5)
 JOIN_KEY, SYNC_KEY, CHECK_KEY = (JOIN, ""), (SYNC, ""), (CHECK, "")
 
+# What things weigh beside the bytes that clients gave: memory as measured, names of their greatest length, rounded up.
+GROUP_BYTES, MEMBER_BYTES, OFFSET_BYTES, PENDING_BYTES = 4_000, 3_000, 600, 500
+
 
 @dataclass(slots=True, kw_only=True)
 class Member:
@@ -59,6 +62,11 @@ class Member:
     @property
     def metadata_bytes(self) -> int:
         return sum(len(metadata) for _, metadata in self.protocols)
+
+    @property
+    def weight(self) -> int:
+        """What the member costs, its assignment aside."""
+        return member_weight(self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
@@ -116,6 +124,9 @@ class Roster:
     """Parked clients -> member id."""
     _protocol_counts: Counter[str] = field(default_factory=Counter)
     _metadata_bytes: int = 0
+    _member_weight: int = 0
+    _offset_weight: int = 0
+    _plan_weight: int = 0
 
     # Who is in the group
 
@@ -172,10 +183,37 @@ class Roster:
 
     def _count(self, member: Member, by: int) -> None:
         self._metadata_bytes += by * member.metadata_bytes
+        self._member_weight += by * member.weight
         for name, _ in member.protocols:
             self._protocol_counts[name] += by
             if not self._protocol_counts[name]:
                 del self._protocol_counts[name]
+
+    # What is committed
+
+    def set_offset(self, record: OffsetRecord) -> None:
+        self.drop_offset(record.partition)
+        self.offsets[record.partition] = record
+        self._offset_weight += offset_weight(record.metadata)
+
+    def drop_offset(self, partition: TopicPartition) -> None:
+        before = self.offsets.pop(partition, None)
+        if before is not None:
+            self._offset_weight -= offset_weight(before.metadata)
+
+    def take_offsets(self, other: Roster) -> None:
+        self.offsets, self._offset_weight = other.offsets, other._offset_weight
+
+    @property
+    def weight(self) -> int:
+        """About how much memory the group takes."""
+        known = self._member_weight + self._offset_weight + self._plan_weight
+        return GROUP_BYTES + known + PENDING_BYTES * len(self.pending)
+
+    @property
+    def plan_weight(self) -> int:
+        """The share of it that is the leader's plan."""
+        return self._plan_weight
 
     # What the members have in common
 
@@ -262,8 +300,14 @@ class Roster:
 
     def record(self) -> GroupRecord:
         """The group as it is to be written now."""
-        self.durable = self.snapshot()
+        self.keep(self.snapshot())
+        assert self.durable is not None
         return self.durable
+
+    def keep(self, record: GroupRecord) -> None:
+        """This is what is written of the group."""
+        self.durable = record
+        self._plan_weight = sum(len(member.assignment) for member in record.members)
 
     @property
     def is_worthless(self) -> bool:
@@ -275,3 +319,11 @@ class Roster:
             and self.durable is None
             and self.generation == 0
         )
+
+
+def member_weight(protocols: Iterable[tuple[str, bytes]]) -> int:
+    return MEMBER_BYTES + sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
+def offset_weight(metadata: str) -> int:
+    return OFFSET_BYTES + len(metadata)

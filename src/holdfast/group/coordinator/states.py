@@ -8,6 +8,9 @@ from enum import Enum
 class State(Enum):
     """Where a group stands."""
 
+    # Members are single objects: their identity will do, and Enum's own hash is a call of Python's.
+    __hash__ = object.__hash__
+
     EMPTY = "Empty"
     """No members; maybe offsets, maybe ids given out and not used yet.
 

@@ -24,6 +24,7 @@ from holdfast.group.member.effects import (
     Poke,
     Revoked,
     Send,
+    Tell,
 )
 from holdfast.group.member.events import (
     Close,
@@ -91,6 +92,7 @@ __all__ = [
     "Send",
     "Subscribe",
     "SyncAnswered",
+    "Tell",
     "Tick",
     "Unsubscribe",
     "may_process",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.group.messages import HeartbeatRequest, JoinRequest, LeaveRequest, SyncRequest
-from holdfast.group.user_data import Endpoint
+from holdfast.group.user_data import Endpoint, Positions
 from holdfast.model import Assignment, HoldfastError, JoinedMember, Membership, TopicPartition, TraceRecord
 
 
@@ -61,7 +60,7 @@ class Assigned:
     """Start processing these, from the handed-over offset where there is one; tell the listener even when empty."""
 
     partitions: frozenset[TopicPartition]
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    offsets: Positions = field(default_factory=dict)
 
 
 Call = Revoked | Lost | OnAssignment | Assigned
@@ -83,6 +82,15 @@ class Poke:
     token: str
     known: bool
     """Whether the coordinator knows already: a leave was answered, while a join is only on its way."""
+    words: tuple[str, ...] = ()
+    """Where pokes are passed on: which of the generation's these are."""
+
+    def datagrams(self) -> tuple[bytes, ...]:
+        """What is sent, one after the other: what is known once, what is on its way again in case it was too early."""
+        token = self.token.encode()
+        if self.words:
+            return tuple(token + b" " + word.encode() for word in self.words)
+        return (token,) if self.known else (token, token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +99,15 @@ class CountMembers:
 
 
 @dataclass(frozen=True, slots=True)
+class Tell:
+    """Something is wrong that the application should hear of; the member goes on by itself."""
+
+    error: HoldfastError
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
-    """The member can't go on. The error is raised from poll."""
+    """The member can't go on. Every poll says so."""
 
     error: HoldfastError
 
@@ -109,4 +124,4 @@ class Emit:
     record: TraceRecord
 
 
-Effect = Send | ForgetCoordinator | Plan | Notify | Poke | CountMembers | Fail | Closed | Emit
+Effect = Send | ForgetCoordinator | Plan | Notify | Poke | CountMembers | Tell | Fail | Closed | Emit

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.group.messages import HeartbeatAnswer, JoinAnswer, LeaveAnswer, SyncAnswer
-from holdfast.model import ClusterView, ErrorCode, HoldfastError, Membership, TopicPartition
+from holdfast.group.user_data import Positions
+from holdfast.model import ClusterView, ErrorCode, HoldfastError, Membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,8 @@ class Subscribe:
     """The user wants these topics. A pattern is resolved by the driver, which says so anew when it matches others."""
 
     topics: frozenset[str]
+    runs: str | None = None
+    """The assignor that the group runs: empty where nobody is in it, None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,22 @@ class Planned:
     assignments: Mapping[str, bytes]
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """The topics it was made by: when they change, the plan is out of date."""
+    all_list: frozenset[str] = frozenset()
+    """Assignors that every member says it lists. Members of other makes say nothing."""
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    """Members that said what can't be true, and what."""
+    withheld: bool = False
+    """Whether it keeps partitions back until somebody has revoked them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFailed:
-    """The assignor raised. The group can't go on with this leader."""
+    """No plan came of it: the assignor raised or gave one that can't be used, or the topics can't be looked up."""
 
     serial: int
     error: HoldfastError
+    kept: Mapping[str, bytes] | None = None
+    """What leaves everybody with what he has, if that is known. None: the driver goes on trying to plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,10 @@ class RequestFailed:
 
     serial: int
     reason: str
+    code: ErrorCode | None = None
+    """What the search for the coordinator was refused with, if it was."""
+    error: HoldfastError | None = None
+    """What the application should hear at once: a failure that may not pass by itself, like a wrong password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +106,7 @@ class Notified:
     """The driver has made all calls of one `Notify`. Listener errors are the driver's to raise; they change nothing."""
 
     serial: int
-    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    positions: Positions = field(default_factory=dict)
     """Final positions of the revoked partitions, to be handed over with the next join."""
 
 
@@ -102,9 +117,11 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Poked:
-    """Somebody says that the group is moving. Trusted for nothing but asking the coordinator."""
+    """Somebody says that the group is moving. Trusted for nothing but asking the coordinator, and for passing on."""
 
     token: str
+    """What the datagram said: a token, and behind a space which poke of its generation it is, where pokes are passed
+    on."""
 
 
 @dataclass(frozen=True, slots=True)

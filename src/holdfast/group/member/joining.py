@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.group.member.effects import Call, ForgetCoordinator, Lost, Plan, Revoked
+from holdfast.group.member import adapting
+from holdfast.group.member.effects import Call, Lost, Plan, Revoked
 from holdfast.group.member.events import JoinAnswered, Notified
-from holdfast.group.member.state import MemberState, Phase
+from holdfast.group.member.state import Aside, MemberState, Phase
+from holdfast.group.member.trouble import back_off_ms, judge, troubled
 from holdfast.group.member.turn import Turn, as_value
 from holdfast.group.messages import JoinAnswer, JoinRequest, SyncRequest, cut_reason
-from holdfast.group.user_data import MemberNote, append_note
+from holdfast.group.user_data import MemberNote, append_note, as_many_as_fit
+from holdfast.group.verdicts import Ask, Verdict, refusal
 from holdfast.model import (
     NOBODY,
     Assignor,
@@ -21,48 +24,8 @@ from holdfast.model import (
 )
 from holdfast.model.consumer_protocol import encode_subscription
 
-FATAL: dict[ErrorCode, tuple[str, str]] = {
-    ErrorCode.FENCED_INSTANCE_ID: (
-        "another process joined the group with the same group.instance.id and replaced this one.",
-        "Give every process its own group.instance.id (in Kubernetes the StatefulSet's pod name), and stop the other.",
-    ),
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
-        "this user may not read the group.",
-        "Grant READ on the group, or use another group.id or user.",
-    ),
-    ErrorCode.INVALID_SESSION_TIMEOUT: (
-        "session.timeout.ms is outside the range the broker allows.",
-        "Choose one between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms.",
-    ),
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
-        "the group's members share no assignor with this one.",
-        "Compare partition.assignment.strategy with the members': `holdfast preflight GROUP` shows them. A migration "
-        "takes two rolling bounces, the first of which lists both assignors.",
-    ),
-    ErrorCode.INVALID_GROUP_ID: ("the broker refuses this group.id.", "Use a non-empty one of at most 249 characters."),
-    ErrorCode.GROUP_MAX_SIZE_REACHED: (
-        "the group is full (group.max.size on the broker).",
-        "Run fewer members or raise the limit.",
-    ),
-    ErrorCode.UNSUPPORTED_VERSION: (
-        "the broker does not know this version of the group protocol.",
-        "Kafka 0.11 or newer is needed; group.instance.id needs 2.3.",
-    ),
-}
-
-RETRIABLE = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NETWORK_EXCEPTION,
-    }
-)
+REBALANCING_REASON = "the group is rebalancing"
 MARKED_REASON = "the leader keeps partitions back until they are revoked"
-MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-"""Errors that say the coordinator is somewhere else."""
 
 
 def select_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
@@ -79,13 +42,6 @@ def select_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
     return max(common)
 
 
-def fatal_error(code: ErrorCode) -> HoldfastError:
-    what, do = FATAL.get(
-        code, ("the coordinator answered with an error we can't recover from.", "See the broker's log.")
-    )
-    return HoldfastError(code.name, what, do)
-
-
 def lose_membership(turn: Turn, error: ErrorCode) -> None:
     """1d: forget the id (UNKNOWN_MEMBER_ID) or the generation alone (ILLEGAL_GENERATION); what is owned is lost."""
     kept = turn.state.membership.without_generation() if error is ErrorCode.ILLEGAL_GENERATION else NOBODY
@@ -98,6 +54,7 @@ def lose_membership(turn: Turn, error: ErrorCode) -> None:
         next_heartbeat_at=None,
         next_hot_at=None,
         leader=False,
+        replan_at=None,
     )
 
 
@@ -107,7 +64,7 @@ def prepare(turn: Turn, reason: str) -> None:
     if state.leave_after_round:  # there is no result to wait for any more
         part(turn)
         return
-    turn.set(join_reason=reason, rejoin=None, leave_at=None, look_at=None)
+    turn.set(join_reason=reason, rejoin=None, leave_at=None, look_at=None, put_off_until=0.0, aside=Aside.NO)
     turn.trace("rejoin", cause=reason, owned=as_value(state.owned))
     calls = _before_joining(state)
     if not calls:
@@ -117,6 +74,8 @@ def prepare(turn: Turn, reason: str) -> None:
         *(call.partitions for call in calls if isinstance(call, Revoked | Lost))
     )
     turn.set(phase=Phase.PREPARING)
+    if not state.lost and (gone := vanished(state)):
+        turn.trace("vanished", cause=reason, partitions=as_value(gone))
     for call in calls:
         if isinstance(call, Revoked | Lost):
             turn.trace("losing" if isinstance(call, Lost) else "revoking", partitions=as_value(call.partitions))
@@ -130,6 +89,7 @@ def part(turn: Turn) -> None:
         phase=Phase.LEAVING,
         rejoin=None,
         leave_at=None,
+        aside=Aside.NO,
         leave_after_round=False,
         look_at=None,
         retry_at=None,
@@ -147,21 +107,19 @@ def _before_joining(state: MemberState) -> list[Call]:
         return [Lost(state.owned)]
     if not state.cooperative:
         return [Revoked(state.owned)]
-    gone = frozenset(p for p in state.owned if p.topic in state.topics and not _exists(state, p))
-    unwanted = frozenset(p for p in state.owned if p.topic not in state.topics)
-    calls: list[Call] = []
-    if gone:
-        calls.append(Lost(gone))
-    if unwanted:
-        calls.append(Revoked(unwanted))
-    return calls
+    # What no longer exists is given up in order too: the membership stands, and with it the right to commit. A leader
+    # that does not know a topic returns it to whoever claims it (2e), so it is the owner who lets go.
+    unwanted = frozenset(p for p in state.owned if p.topic not in state.topics) | vanished(state)
+    unwanted |= state.taken & state.owned
+    return [Revoked(unwanted)] if unwanted else []
 
 
-def _exists(state: MemberState, partition: TopicPartition) -> bool:
-    """Whether the cluster still has it. With no metadata at all nothing is said to be gone."""
-    if not state.partition_counts:
-        return True
-    return partition.partition < state.partition_counts.get(partition.topic, 0)
+def vanished(state: MemberState) -> frozenset[TopicPartition]:
+    """What we own of wanted topics that the cluster has no more. With no metadata at all nothing is said to be gone."""
+    seen = state.partition_counts
+    if not seen:
+        return frozenset()
+    return frozenset(p for p in state.owned if p.topic in state.topics and p.partition >= seen.get(p.topic, 0))
 
 
 def prepared(turn: Turn, event: Notified) -> None:
@@ -185,22 +143,34 @@ def _join(turn: Turn) -> None:
             instance_id=config.instance_id,
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=config.rebalance_timeout_ms,
-            protocols=tuple((a.name, _subscription(state, a)) for a in config.assignors),
+            protocols=tuple((a.name, _subscription(state, a)) for a in state.assignors),
             reason=cut_reason(state.join_reason),
             client_id=config.client_id,
         )
     )
-    turn.trace("join-sent", cause=state.join_reason, owned=as_value(state.owned))
-    if state.join_reason != MARKED_REASON:  # where the leader marked, everybody rejoins without being told
-        turn.poke(known=False)
+    turn.trace(
+        "join-sent",
+        cause=state.join_reason,
+        owned=as_value(state.owned),
+        lists=[assignor.name for assignor in state.assignors],
+    )
+    if not _everybody_knows(state):
+        turn.poke(known=False, heard=state.join_reason == REBALANCING_REASON)
+
+
+def _everybody_knows(state: MemberState) -> bool:
+    """Where the leader marked, everybody rejoins without being told. Whoever revoked in such a round is not alone with
+    it either; in a small group a poke too many costs nothing, and reaches who does not follow the mark."""
+    return state.join_reason == MARKED_REASON or (state.passed_on and state.marked)
 
 
 def _subscription(state: MemberState, assignor: Assignor) -> bytes:
+    hands_over = state.config.hand_over_offsets and RebalanceProtocol.COOPERATIVE in assignor.protocols
     note = MemberNote(
         draining=state.draining is not None,
         endpoint=state.config.endpoint,
-        positions=state.positions if state.config.hand_over_offsets else {},
-        assignors=tuple(each.name for each in state.config.assignors),
+        positions=as_many_as_fit(state.positions, state.room) if hands_over else {},
+        assignors=tuple(each.name for each in state.assignors),
     )
     own = assignor.subscription_user_data(state.topics, state.assigned, state.held_generation)
     return encode_subscription(
@@ -215,8 +185,11 @@ def _subscription(state: MemberState, assignor: Assignor) -> bytes:
 
 
 def retry_join(turn: Turn) -> None:
-    """The backoff is over."""
-    _join(turn)
+    """The backoff is over. What must be given up may have changed meanwhile (KAFKA-9815)."""
+    if _before_joining(turn.state):
+        prepare(turn, turn.state.rejoin or turn.state.join_reason)
+    else:
+        _join(turn)
 
 
 def back_off(turn: Turn, cause: str) -> None:
@@ -225,40 +198,57 @@ def back_off(turn: Turn, cause: str) -> None:
         part(turn)
         return
     turn.trace("join-retry", cause=cause)
-    turn.set(phase=Phase.JOINING, pending=None, retry_at=turn.now + turn.state.config.retry_backoff_ms)
+    turn.set(phase=Phase.JOINING, pending=None, retry_at=turn.now + back_off_ms(turn.state))
+
+
+def join_again(turn: Turn, reason: str) -> None:
+    """A round broke off: join again, at once if it is the first time, and after a back-off otherwise."""
+    if turn.state.tries <= 1:
+        prepare(turn, reason)
+    else:
+        turn.set(join_reason=reason)
+        back_off(turn, reason)
 
 
 def join_answered(turn: Turn, event: JoinAnswered) -> None:
     answer = event.answer
     turn.set(pending=None)
-    turn.answered(answer.error)
-    if answer.error is ErrorCode.NONE:
-        _joined(turn, answer)
-    elif answer.error is ErrorCode.MEMBER_ID_REQUIRED:  # 1e
-        turn.set(membership=answer.membership.without_generation())
-        _join(turn)
-    elif answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-        lose_membership(turn, answer.error)
-        prepare(turn, f"the coordinator answered {answer.error.name} to our join")
-    elif answer.error in RETRIABLE:
-        if answer.error in MOVED:
-            turn.do(ForgetCoordinator())
-        back_off(turn, answer.error.name)
-    else:
-        turn.fail(fatal_error(answer.error))
+    if answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL and adapting.fits_in(turn.state):
+        if not adapting.refused_upgrade(turn):
+            adapting.fit_in(turn)
+            prepare(turn, adapting.FITTING_IN_REASON)
+        return
+    match judge(turn, Ask.JOIN, answer.error):
+        case Verdict.FINE:
+            turn.vouched(turn.state.asked_at)
+            _joined(turn, answer)
+        case Verdict.TAKE_ID if not turn.state.membership.known:  # 1e
+            turn.vouched(turn.state.asked_at)
+            turn.set(membership=answer.membership.without_generation())
+            _join(turn)
+        case Verdict.TAKE_ID:  # we had one
+            turn.set(membership=answer.membership.without_generation())
+            troubled(turn, refusal(Ask.JOIN, answer.error), loud=False)
+            back_off(turn, answer.error.name)
+        case Verdict.EXPELLED | Verdict.OUTDATED:
+            lose_membership(turn, answer.error)
+            troubled(turn, refusal(Ask.JOIN, answer.error), loud=False)
+            join_again(turn, f"the coordinator answered {answer.error.name} to our join")
+        case Verdict.MOVED | Verdict.LATER | Verdict.TELL | Verdict.REBALANCE:
+            back_off(turn, answer.error.name)
 
 
 def _joined(turn: Turn, answer: JoinAnswer) -> None:
     state = turn.state
-    names = {assignor.name for assignor in state.config.assignors}
+    names = {assignor.name for assignor in state.assignors}
     if answer.protocol not in names:
-        turn.fail(
-            HoldfastError(
-                "INCONSISTENT_GROUP_PROTOCOL",
-                f"the coordinator chose {answer.protocol!r}, which this member did not offer.",
-                "The broker is at fault; report it.",
-            )
+        error = HoldfastError(
+            "INCONSISTENT_GROUP_PROTOCOL",
+            f"the coordinator chose {answer.protocol!r}, which this member did not offer.",
+            "The broker is at fault; report it. The join is tried again.",
         )
+        troubled(turn, error, loud=True)
+        back_off(turn, error.what)
         return
     if _missed_a_round(state, answer):
         # What we own may have been given to others: nothing of it may be processed or committed any more.
@@ -269,11 +259,13 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
     turn.set(
         membership=answer.membership,
         leader=leads,
+        leader_id=answer.leader,
         protocol=answer.protocol,
         joined_at=turn.now,
         positions={},  # they ride in one completed round only: later they would be stale
         next_heartbeat_at=turn.now + state.config.heartbeat_interval_ms,
     )
+    adapting.joined(turn, answer.protocol)
     if state.leave_after_round:
         turn.set(leave_at=turn.now + state.config.heartbeat_interval_ms)
     turn.trace("joined", leader=answer.leader, leads=leads, members=len(answer.members), protocol=answer.protocol)
@@ -282,6 +274,7 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
         turn.set(phase=Phase.PLANNING, pending=serial)
         turn.do(Plan(serial, answer.protocol, answer.members, answer.membership.generation))
     else:
+        turn.set(bad_plans=0, replan_at=None)
         turn.set(planned_counts=None)  # where we lead, our former self planned: its note to us will say what for
         send_sync(turn, {})
 

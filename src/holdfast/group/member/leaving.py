@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from holdfast.group.member import aside
 from holdfast.group.member.effects import Closed
 from holdfast.group.member.events import Close, Drain, LeaveAnswered, Notified
 from holdfast.group.member.joining import part, prepare
-from holdfast.group.member.state import Phase
+from holdfast.group.member.state import Aside, Phase
+from holdfast.group.member.trouble import REFUSED, back_off_ms, judge, settled, tell
 from holdfast.group.member.turn import Turn, as_value
 from holdfast.group.messages import Leaver, LeaveRequest, cut_reason
-from holdfast.model import NOBODY
+from holdfast.group.verdicts import Ask
+from holdfast.model import NOBODY, HoldfastError
 
 LEAVE_LEAD_MS = 45.0
 """How long before everybody's next heartbeat a member leaves under a leader that doesn't know the drain flag: late
@@ -21,6 +24,9 @@ JOIN_WAIT_MS = 250.0
 """How long a member that wants to leave waits for the answer to a join under way. Members that poke each other are
 together by then. Where it takes longer the group waits for others' heartbeats, and commits under the old generation
 hold until the last of them has come."""
+
+MAX_LEAVES = 3
+"""How often a leave is sent: a coordinator that moved is found by the second, and close() does not wait for ever."""
 
 RETURNED_REASON = "the application polls again"
 UNSUBSCRIBED_REASON = "the consumer unsubscribed from all topics"
@@ -73,7 +79,15 @@ def _leave(turn: Turn) -> None:
     if not listening and state.owned:
         part(turn)
         return
-    turn.set(phase=Phase.LEAVING, rejoin=None, leave_at=None, look_at=None, retry_at=None, pending=pending)
+    turn.set(
+        phase=Phase.LEAVING,
+        rejoin=None,
+        leave_at=None,
+        aside=Aside.NO,
+        look_at=None,
+        retry_at=None,
+        pending=pending,
+    )
     if not listening:  # else the calls under way come first; what is owned after them goes then, and only then (let_go)
         _send_leave(turn)
 
@@ -99,7 +113,7 @@ def _send_leave(turn: Turn) -> None:
     leaver = Leaver(
         member_id=state.membership.member_id, instance_id=state.config.instance_id, reason=cut_reason(reason)
     )
-    turn.send(LeaveRequest(group=state.config.group, members=(leaver,)))
+    turn.send(LeaveRequest(group=state.config.group, members=(*aside.herald_leaver(state), leaver)))
     turn.trace("leave-sent", cause=reason)
 
 
@@ -114,6 +128,11 @@ def gone(turn: Turn, *, forget: bool = True) -> None:
         next_hot_at=None,
         peers=(),
         poke_token="",
+        passed_on=False,
+        poked_with=frozenset(),
+        marked=False,
+        hurried=0,
+        room=0,
         owned=frozenset(),
         assigned=frozenset(),
         held_generation=-1,
@@ -123,7 +142,9 @@ def gone(turn: Turn, *, forget: bool = True) -> None:
         leave_after_round=False,
         retry_at=None,
     )
-    turn.set(rejoin=None, drain_sent=False)
+    turn.set(rejoin=None, drain_sent=False, leaves=0, bad_plans=0, replan_at=None)
+    turn.set(aside=Aside.NO, herald=None, herald_id="", dismissal=None)
+    settled(turn)
     if state.closing is not None or state.draining is not None:
         turn.set(phase=Phase.CLOSED)
         turn.trace("closed", cause=state.closing or state.draining)
@@ -135,24 +156,35 @@ def gone(turn: Turn, *, forget: bool = True) -> None:
 
 
 def drain(turn: Turn, event: Drain) -> None:
-    """From STABLE: ask the leader to plan our partitions away, and keep working meanwhile."""
+    """From STABLE: have the leader plan our partitions away, or call a round that waits for us; work on meanwhile."""
+    if turn.state.aside is not Aside.NO:
+        return  # asked twice
     turn.set(draining=event.reason)
     turn.trace("draining", cause=event.reason, owned=as_value(turn.state.owned))
-    if turn.state.cooperative:
-        prepare(turn, f"draining: {event.reason}")
+    if turn.state.rejoin is None and aside.fits(turn.state):
+        aside.begin(turn)
+    elif turn.state.cooperative:
+        prepare(turn, _draining(event.reason))
     else:
         _leave(turn)
 
 
 def note_drain(turn: Turn, event: Drain) -> None:
     """In the middle of a round: the next one carries the flag."""
-    turn.set(draining=event.reason, rejoin=f"draining: {event.reason}")
+    turn.set(draining=event.reason, rejoin=_draining(event.reason))
     turn.trace("draining", cause=event.reason, owned=as_value(turn.state.owned))
+
+
+def _draining(reason: str | None) -> str:
+    return f"draining: {reason}"
 
 
 def drain_after_round(turn: Turn) -> bool:
     """After a round of a draining member: leave, or wait for the right moment. False when a round is still owed."""
     state = turn.state
+    if state.rejoin in (None, _draining(state.draining)) and aside.fits(state):
+        aside.begin(turn)
+        return True
     if not state.drain_sent:
         return False
     if state.positions and state.positions_reach and not state.lost:
@@ -162,9 +194,10 @@ def drain_after_round(turn: Turn) -> bool:
         return True
     if state.rejoin is not None:
         return False
-    # The leader is a stranger, or some member is: leaving just before their next heartbeat costs tens of milliseconds
-    # instead of up to a whole interval. Java's clock starts anew with the sync. librdkafka's runs on from the heartbeat
-    # that sent it into this round, right before the join was answered: so that answer is what we count from.
+    # The leader is a stranger, or some member is, and no herald was let in: leaving just before their next heartbeat
+    # costs tens of milliseconds instead of up to a whole interval. Java's clock starts anew with the sync. librdkafka's
+    # runs on from the heartbeat that sent it into this round, right before the join was answered: so that answer is
+    # what we count from.
     turn.set(leave_at=state.joined_at + max(0.0, state.config.heartbeat_interval_ms - LEAVE_LEAD_MS))
     turn.trace("leave-aligned", cause="not everybody follows a leader's mark", at=turn.state.leave_at or 0.0)
     return True
@@ -185,6 +218,13 @@ def evict(turn: Turn) -> None:
         culprit=state.name,
         owned=as_value(state.owned),
     )
+    over_ms = silent_ms - state.config.max_poll_interval_ms
+    error = HoldfastError(
+        "MAX_POLL_EXCEEDED",
+        f"Application maximum poll interval ({state.config.max_poll_interval_ms}ms) exceeded by {over_ms:.0f}ms.",
+        "Poll more often, do less between two polls, or raise max.poll.interval.ms.",
+    )
+    tell(turn, error)
     if not state.static and state.membership.known:
         leaver = Leaver(member_id=state.membership.member_id, reason="the application did not poll in time")
         turn.send_and_forget(LeaveRequest(group=state.config.group, members=(leaver,)))
@@ -204,6 +244,7 @@ def evict(turn: Turn) -> None:
         retry_at=None,
         look_at=None,
         leader=False,
+        aside=Aside.NO,
     )
 
 
@@ -221,6 +262,22 @@ def caught_up(turn: Turn, _event: Notified) -> None:
     turn.set(owned=turn.state.next_phase_owned, pending=None)
     if turn.state.rejoin is not None:
         prepare(turn, turn.state.rejoin)
+
+
+def leave_failed(turn: Turn, cause: str) -> None:
+    """Nobody took our leave. The others would wait for our session to end: so it is said again, a few times."""
+    turn.set(leaves=turn.state.leaves + 1)
+    if turn.state.leaves < MAX_LEAVES:
+        turn.set(pending=None, retry_at=turn.now + back_off_ms(turn.state))
+        turn.trace("leave-retry", cause=cause)
+    else:
+        turn.trace("left", cause=cause)
+        gone(turn)
+
+
+def leave_again(turn: Turn) -> None:
+    """The back-off is over."""
+    _send_leave(turn)
 
 
 def want_nothing(turn: Turn, _event: object) -> None:
@@ -245,6 +302,10 @@ def drain_by_closing(turn: Turn, event: Drain) -> None:
 
 
 def left(turn: Turn, event: LeaveAnswered) -> None:
+    turn.set(pending=None)
+    if judge(turn, Ask.LEAVE, event.answer.error) in REFUSED:
+        leave_failed(turn, f"the coordinator answered {event.answer.error.name} to our leave")
+        return
     turn.trace("left", cause=turn.state.closing or turn.state.draining, error=event.answer.error.name)
     turn.poke(known=True)
     gone(turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.group.member import adapting, aside
 from holdfast.group.member.effects import ForgetCoordinator
 from holdfast.group.member.events import (
     CommitAnswered,
@@ -12,17 +13,32 @@ from holdfast.group.member.events import (
     RequestFailed,
     Subscribe,
 )
-from holdfast.group.member.joining import MOVED, back_off, fatal_error, lose_membership, prepare, retry_join
-from holdfast.group.member.leaving import evict, gone, leave_now
+from holdfast.group.member.joining import (
+    REBALANCING_REASON,
+    back_off,
+    join_again,
+    lose_membership,
+    prepare,
+    retry_join,
+    vanished,
+)
+from holdfast.group.member.leaving import evict, leave_again, leave_failed, leave_now
 from holdfast.group.member.state import MemberState, Phase
+from holdfast.group.member.trouble import back_off_ms, judge, settled, troubled
 from holdfast.group.member.turn import Turn
-from holdfast.model import ErrorCode
+from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
+from holdfast.model import ErrorCode, HoldfastError
 
 BUSY = frozenset({Phase.PREPARING, Phase.JOINING, Phase.PLANNING, Phase.SYNCING, Phase.APPLYING})
 """Phases in which a wish for another round waits for the current one."""
 
 HEARTBEATING = frozenset({Phase.PREPARING, Phase.PLANNING, Phase.SYNCING, Phase.APPLYING, Phase.STABLE, Phase.LEAVING})
 MUST_POLL = BUSY | {Phase.STABLE}
+RETRYING = frozenset({Phase.JOINING, Phase.LEAVING})
+"""Phases whose request may be sent again after a while."""
+
+POKABLE = frozenset({Phase.STABLE, Phase.APPLYING})
+"""Phases in which a poke is a reason to ask the coordinator; in others a round is under way already."""
 
 LOOK_MS = 50.0
 """How often we look for a poll while a round waits for it: what it adds to a round's first half, which stops nobody."""
@@ -34,23 +50,26 @@ EARLY_MS = 100.0
 """How long before the common tick we ask once more under a foreign leader: more than clocks of other makes drift in an
 interval and a round takes, and little enough that hardly any round begins just in between."""
 
-COMMIT_DOUBTS = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+COMMIT_DOUBTS = frozenset({Verdict.REBALANCE, Verdict.OUTDATED, Verdict.EXPELLED})
+
+REPLAN_REASON = "the last plan failed"
+KEPT_BACK_REASON = "partitions are still kept back, and nobody asked for the round that gives them away"
 
 
 def next_deadline(state: MemberState) -> float | None:
     """When this member wants a Tick at the latest."""
-    times: list[float] = []
-    if state.phase is Phase.JOINING and state.retry_at is not None:
-        times.append(state.retry_at)
-    if state.phase in HEARTBEATING and state.membership.joined and state.heartbeat is None:
-        times += [t for t in (state.next_heartbeat_at, state.next_hot_at) if t is not None]
+    times: list[float | None] = []
+    if state.heartbeat is None and state.phase in HEARTBEATING and state.membership.joined:
+        times += (state.next_heartbeat_at, state.next_hot_at)
     if _must_poll(state):
         times.append(state.last_polled_at + state.config.max_poll_interval_ms)
     if state.leave_at is not None and _may_leave(state):
         times.append(state.leave_at)
-    if state.phase is Phase.STABLE and state.look_at is not None:
-        times.append(state.look_at)
-    return min(times, default=None)
+    if state.phase is Phase.STABLE:
+        times += (state.replan_at, state.look_at, aside.due_at(state), adapting.due_at(state))
+    elif state.phase in RETRYING:
+        times.append(state.retry_at)
+    return min([at for at in times if at is not None], default=None)
 
 
 def may_process(state: MemberState, now: float, *, awake_since: float = 0.0) -> bool:
@@ -76,8 +95,18 @@ def tick(turn: Turn, _event: object) -> None:
         leave_now(turn)
     elif state.phase is Phase.STABLE and state.look_at is not None and turn.now >= state.look_at:
         _join_when_polled(turn, state.rejoin or "")
+    elif (aside_at := aside.due_at(state)) is not None and turn.now >= aside_at:
+        aside.ask(turn)
     elif state.phase is Phase.JOINING and state.retry_at is not None and turn.now >= state.retry_at:
         retry_join(turn)
+    elif state.phase is Phase.LEAVING and state.retry_at is not None and turn.now >= state.retry_at:
+        leave_again(turn)
+    elif state.phase is Phase.STABLE and state.replan_at is not None and turn.now >= state.replan_at:
+        turn.set(replan_at=None)
+        _want_round(turn, REPLAN_REASON if state.bad_plans else KEPT_BACK_REASON)
+    elif (upgrade_at := adapting.due_at(state)) is not None and turn.now >= upgrade_at:
+        adapting.begin(turn)
+        prepare(turn, adapting.UPGRADE_REASON)
     elif state.phase in HEARTBEATING and state.membership.joined:
         _heartbeat_if_due(turn)
 
@@ -124,24 +153,44 @@ def _before_the_tick(state: MemberState, now: float) -> float | None:
 def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
     state = turn.state
     error = event.answer.error
+    found = judge(turn, Ask.HEARTBEAT, error)
+    if found is Verdict.FATAL:
+        return
+    if found in (Verdict.FINE, Verdict.REBALANCE):
+        turn.vouched(state.heartbeat_at)
+        if state.phase is Phase.STABLE and not state.bad_plans:
+            settled(turn)
     turn.set(heartbeat=None)
-    if error is ErrorCode.NONE:
-        turn.vouched(state.heartbeat_at)
-    elif error is ErrorCode.REBALANCE_IN_PROGRESS:  # 1c
-        turn.vouched(state.heartbeat_at)
-        if state.phase is Phase.STABLE:
-            _join_when_polled(turn, state.rejoin or "the group is rebalancing", now=True)
-        elif state.phase is Phase.APPLYING and state.rejoin is None:
-            turn.set(rejoin="the group is rebalancing")
-    elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):  # 1d
+    if found is Verdict.REBALANCE:  # 1c
+        _round_without_us(turn)
+    elif found in (Verdict.EXPELLED, Verdict.OUTDATED):  # 1d
         _membership_refused(turn, error)
-    elif error in MOVED:
-        turn.do(ForgetCoordinator())
-        turn.set(next_heartbeat_at=turn.now + state.config.retry_backoff_ms)
-    elif error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        turn.set(next_heartbeat_at=turn.now + state.config.retry_backoff_ms)
+    elif found is Verdict.FINE:
+        aside.at_rest(turn)
     else:
-        turn.fail(fatal_error(error))
+        _heartbeat_again(turn)
+
+
+def _heartbeat_again(turn: Turn) -> None:
+    """One was refused or not answered: the next comes sooner than usual, at first."""
+    state = turn.state
+    turn.set(next_heartbeat_at=turn.now + min(back_off_ms(state), state.config.heartbeat_interval_ms))
+
+
+def _round_without_us(turn: Turn) -> None:
+    """The coordinator waits for everybody's join."""
+    if aside.let_wait(turn):
+        return
+    state = turn.state
+    if state.taken and turn.now < state.put_off_until:
+        return  # it is the round that we come last to
+    if state.phase is Phase.STABLE:
+        _join_when_polled(turn, state.rejoin or REBALANCING_REASON, now=True)
+    elif state.phase is Phase.APPLYING and state.rejoin is None:
+        turn.set(rejoin=REBALANCING_REASON)
+    elif state.phase is Phase.PLANNING and state.bad_plans:  # no plan in sight, and nobody waits for this one any more
+        turn.set(pending=None)
+        prepare(turn, REBALANCING_REASON)
 
 
 def _join_when_polled(turn: Turn, reason: str, *, now: bool = False) -> None:
@@ -177,51 +226,63 @@ def commit_answered(turn: Turn, event: CommitAnswered) -> None:
     state = turn.state
     if event.membership != state.membership:
         return
-    if event.error is ErrorCode.NONE:
+    found = verdict(Ask.COMMIT, event.error)
+    if found is Verdict.FINE:
         turn.heard()
-    elif event.error is ErrorCode.FENCED_INSTANCE_ID:
-        turn.fail(fatal_error(event.error))
-    elif event.error in COMMIT_DOUBTS and state.phase is Phase.STABLE:
+    elif found is Verdict.FATAL:
+        turn.fail(refusal(Ask.COMMIT, event.error))
+    elif found in COMMIT_DOUBTS and state.phase is Phase.STABLE:
         turn.send_heartbeat()
 
 
 def request_failed(turn: Turn, event: RequestFailed) -> None:
     """Disconnected or timed out: the id stays ours (KAFKA-13214); look for the coordinator and go on."""
     state = turn.state
-    turn.set(unheard=True)
-    if event.serial == state.heartbeat:
-        turn.set(heartbeat=None, next_heartbeat_at=turn.now + state.config.retry_backoff_ms)
-        turn.do(ForgetCoordinator())
-        turn.trace("heartbeat-failed", cause=event.reason)
-        return
     turn.do(ForgetCoordinator())
-    if state.phase is Phase.JOINING:
+    if event.code is not None:
+        judge(turn, Ask.FIND_COORDINATOR, event.code)
+    else:
+        unanswered = HoldfastError("DISCONNECTED", event.reason, "Check that the brokers run and can be reached.")
+        troubled(turn, event.error or unanswered, loud=event.error is not None)
+    if event.serial == state.heartbeat:
+        turn.set(heartbeat=None)
+        _heartbeat_again(turn)
+        turn.trace("heartbeat-failed", cause=event.reason)
+    elif state.phase is Phase.JOINING:
         back_off(turn, event.reason)
     elif state.phase is Phase.SYNCING:
         turn.set(pending=None)
-        prepare(turn, f"our sync failed: {event.reason}")
+        join_again(turn, f"our sync failed: {event.reason}")
     elif state.phase is Phase.LEAVING:
-        turn.trace("left", cause=f"the leave was not answered: {event.reason}")
-        gone(turn)
+        leave_failed(turn, f"the leave was not answered: {event.reason}")
 
 
 def poked(turn: Turn, event: Poked) -> None:
+    """Ask the coordinator, if we are at rest, and tell our peers where that is how they hear of it.
+
+    Without a token there are no pokes: an empty datagram is not one.
+    """
     state = turn.state
-    if event.token != state.poke_token or turn.now - state.last_poke_at < POKE_SPACING_MS:
+    token, _, word = event.token.partition(" ")
+    if not state.poke_token or token != state.poke_token:
         return
-    turn.set(last_poke_at=turn.now)
-    turn.send_heartbeat()
+    turn.pass_on(word)
+    if state.phase in POKABLE and turn.now - state.last_poke_at >= POKE_SPACING_MS:
+        turn.set(last_poke_at=turn.now)
+        turn.send_heartbeat()
 
 
 def polled(turn: Turn, _event: object) -> None:
     turn.set(last_polled_at=turn.now)
-    if turn.state.phase is Phase.STABLE and turn.state.look_at is not None:
+    state = turn.state
+    if state.phase is Phase.STABLE and state.look_at is not None and turn.now >= state.put_off_until:
         turn.set(look_at=turn.now)
 
 
 def subscribe_first(turn: Turn, event: Subscribe) -> None:
     turn.set(topics=event.topics, last_polled_at=turn.now)
     turn.heard()
+    adapting.choose(turn, event)
     prepare(turn, "subscribed")
 
 
@@ -235,18 +296,16 @@ def subscribe_again(turn: Turn, event: Subscribe) -> None:
 
 
 def metadata_changed(turn: Turn, event: MetadataChanged) -> None:
-    """1b: whoever owns what no longer exists loses it; a leader whose plan is out of date asks for a round."""
+    """1b: whoever owns what no longer exists gives it up; a leader whose plan is out of date asks for a round."""
+    note_metadata(turn, event)
     state = turn.state
-    counts = {name: topic.partitions for name, topic in event.cluster.topics.items()}
-    turn.set(partition_counts=counts)
-    vanished = any(p.topic in state.topics and p.partition >= counts.get(p.topic, 0) for p in state.owned)
-    planned = state.planned_counts
+    counts, planned = state.partition_counts, state.planned_counts
     outdated = (
         state.leader
         and planned is not None
         and any(counts.get(topic, 0) != planned.get(topic, 0) for topic in {*planned, *state.topics})
     )
-    if vanished and counts:
+    if vanished(state):
         _want_round(turn, "owned partitions no longer exist")
     elif outdated:
         _want_round(turn, "topics or partitions were added or removed")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.group.member import aside, joining, leaving, stable, syncing
 from holdfast.group.member import events as ev
-from holdfast.group.member import joining, leaving, stable, syncing
 from holdfast.group.member.effects import Effect
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.turn import Turn
@@ -65,9 +65,13 @@ TABLE: Mapping[type[Any], Row] = {
         ),
     ),
     ev.Planned: row(STALE, ((P.PLANNING,), Handled(syncing.planned, (P.SYNCING,)))),
-    ev.PlanFailed: row(STALE, ((P.PLANNING,), Handled(syncing.plan_failed, (P.FAILED,)))),
+    ev.PlanFailed: row(STALE, ((P.PLANNING,), Handled(syncing.plan_failed, (P.SYNCING,)))),
     ev.SyncAnswered: row(
-        STALE, ((P.SYNCING,), Handled(syncing.sync_answered, (P.APPLYING, P.JOINING, P.PREPARING, P.LEAVING, P.FAILED)))
+        STALE,
+        (
+            (P.SYNCING,),
+            Handled(syncing.sync_answered, (P.APPLYING, P.STABLE, P.JOINING, P.PREPARING, P.LEAVING, P.FAILED)),
+        ),
     ),
     ev.HeartbeatAnswered: row(
         Handled(stable.heartbeat_answered, (P.PREPARING, P.JOINING, P.LEAVING, P.FAILED)),
@@ -92,8 +96,8 @@ TABLE: Mapping[type[Any], Row] = {
         (OVER, ENDED),
     ),
     ev.Poked: row(
-        Ignored("a heartbeat is no help in this phase"),
-        ((P.STABLE, P.APPLYING), Handled(stable.poked)),
+        Ignored("there is no membership that others could be told of"),
+        (ALIVE, Handled(stable.poked)),
     ),
     ev.GroupSized: row(Handled(syncing.group_sized), (OVER, ENDED)),
     ev.Enforce: row(
@@ -126,12 +130,20 @@ TABLE: Mapping[type[Any], Row] = {
 WAITED_FOR = (ev.JoinAnswered, ev.Planned, ev.PlanFailed, ev.SyncAnswered, ev.LeaveAnswered, ev.Notified)
 
 
+HERALDED = (ev.JoinAnswered, ev.LeaveAnswered, ev.RequestFailed)
+"""Events that may be answers to the herald (`aside`)."""
+
+
 class IllegalEvent(Exception):
     """The driver sent what can't happen in this phase: a defect in the driver, not in the group."""
 
 
 def step(state: MemberState, event: ev.Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
     """Take one event at `now` (milliseconds): the next state, and what is to be done. Pure."""
+    if isinstance(event, HERALDED) and event.serial in (state.herald, state.dismissal):
+        turn = Turn(state, now)  # another member's join and leave, whatever phase we are in ourselves
+        aside.herald_answered(turn, event)
+        return turn.state, tuple(turn.effects)
     entry = TABLE[type(event)][state.phase]
     if isinstance(entry, Illegal):
         raise IllegalEvent(f"{type(event).__name__} in {state.phase.value}: {entry.reason}")

@@ -1,4 +1,4 @@
-"""The invariants of a group, one file each; edge-cases in the documentation name them I1 to I10."""
+"""The invariants of a group, one file each; edge-cases in the documentation name them I1 to I12."""
 
 from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.checkers.i01_overlap import NoOverlap
@@ -11,6 +11,8 @@ from holdfast.sim.checkers.i07_settles import Settles
 from holdfast.sim.checkers.i08_replay import ReplayEqualsLive
 from holdfast.sim.checkers.i09_generation import GenerationRises
 from holdfast.sim.checkers.i10_bounds import Bounded
+from holdfast.sim.checkers.i11_spoken_for import SpokenFor
+from holdfast.sim.checkers.i12_polls import PollsOrLeaves
 
 CHECKERS: tuple[type[Checker], ...] = (
     NoOverlap,
@@ -23,6 +25,8 @@ CHECKERS: tuple[type[Checker], ...] = (
     ReplayEqualsLive,
     GenerationRises,
     Bounded,
+    SpokenFor,
+    PollsOrLeaves,
 )
 
 __all__ = ["CHECKERS", "Checker", "Violation", "all_checkers"]

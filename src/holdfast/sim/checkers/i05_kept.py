@@ -1,7 +1,8 @@
 """I5: a member that keeps a partition sees no gap in it.
 
 Under the cooperative protocol: what two rounds in a row give to the same member is not revoked in between, unless its
-user changed the subscription. Standing still because the application hangs is the application's doing.
+user changed the subscription or the cluster has it no more. Standing still because the application hangs is the
+application's doing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ class KeptWithoutGap(Checker):
         self._given: dict[str, Parts] = {}
         """By member id: the result of its last round."""
         self._revoked: dict[str, Parts] = {}
-        self._eager: set[str] = set()
         self._names: dict[str, str] = {}
         """What member ids begin with (the client's name, or its instance id) -> the process."""
 
@@ -37,17 +37,20 @@ class KeptWithoutGap(Checker):
         return {
             "synced": self._on_synced,
             "revoking": self._on_revoking,
+            "vanished": self._on_vanished,
             "membership-lost": self._on_lost,
             "process-started": self._on_started,
+            "join-sent": self._on_join_sent,
             "subscribed": self._on_subscribed,
         }
 
     def _on_started(self, record: TraceRecord) -> None:
         self._names[str(record.data["static"] or record.member)] = record.member
-        if record.data["protocol"] == "EAGER":
-            self._eager.add(record.member)
-        else:
-            self._eager.discard(record.member)
+
+    def _on_join_sent(self, record: TraceRecord) -> None:
+        """Who lists an eager assignor has given everything up for this round, and keeps nothing through it."""
+        if record.data["lists"] != ["cooperative-sticky"]:
+            self._given.pop(record.member, None)
 
     def _on_subscribed(self, record: TraceRecord) -> None:
         """The user changed its mind, and may change it back: what it had does not count."""
@@ -61,6 +64,11 @@ class KeptWithoutGap(Checker):
     def _on_lost(self, record: TraceRecord) -> None:
         self._given.pop(record.member, None)
 
+    def _on_vanished(self, record: TraceRecord) -> None:
+        """The cluster does not have it any more, as far as this member sees; somebody may create it again."""
+        given = self._given.get(record.member, frozenset())
+        self._given[record.member] = given - parts_of(record.data["partitions"])
+
     def _on_revoking(self, record: TraceRecord) -> None:
         self._revoked[record.member] = self._revoked.get(record.member, frozenset()) | parts_of(
             record.data["partitions"]
@@ -71,7 +79,7 @@ class KeptWithoutGap(Checker):
         revoked = self._revoked.pop(record.member, frozenset())
         before = self._given.get(record.member, frozenset())
         gap = assigned & before & revoked
-        if gap and self._name_of(record.member) not in self._eager:
+        if gap:
             first = min(f"{topic}-{number}" for topic, number in gap)
             self.violated(record.at, f"{record.member} kept {first} and had to revoke it all the same")
         self._given[record.member] = assigned

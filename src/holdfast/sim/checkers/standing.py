@@ -31,9 +31,9 @@ class Standing:
             "group-written": self._on_written,
             "rebalance-started": self._on_started,
             "broker-started": self._on_restarted,
-            "member-left": self._on_gone,
-            "member-expired": self._on_gone,
-            "member-expelled": self._on_gone,
+            "member-left": self.on_gone,
+            "member-expired": self.on_gone,
+            "member-expelled": self.on_gone,
         }
 
     def has(self, member_id: str, generation: int | None = None) -> bool:
@@ -73,7 +73,8 @@ class Standing:
         """Nobody waits for a plan any more; commits of the generation that is out are taken until the next one."""
         self.completing = False
 
-    def _on_gone(self, record: TraceRecord) -> None:
+    def on_gone(self, record: TraceRecord) -> None:
+        """It left, expired or was expelled. For checkers that watch that too: one watch per step and checker."""
         granted = self._granted.pop(record.member, None)
         if granted is not None:
             self._gone[record.member] = granted

@@ -1,0 +1,75 @@
+"""A simulated member's watchdog: a process beside the member's, which speaks for it when that one dies without a word.
+
+It knows what the member noted: who it is, and how far its application got. It commits that and leaves in the member's
+name, over a connection of its own, and then pokes the others. It tries once, as `client.watchdog_child` does: what
+fails is left to the session timeout. A machine that dies takes it along; whoever ends properly has dismissed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.group.member import MemberState
+from holdfast.group.messages import Answer, CommitRequest, Leaver, LeaveRequest, OffsetEntry, Request
+from holdfast.model import TopicPartition
+from holdfast.sim.config import GROUP
+from holdfast.sim.network import Connection
+
+if TYPE_CHECKING:
+    from holdfast.sim.member import Surroundings
+
+WAKE_MS = 5.0
+"""From the member's death to the first request: the system wakes it, and it connects."""
+
+TIMEOUT_MS = 20_000.0
+"""For an answer: much later the session timeout would have done it as well."""
+
+
+class SimWatchdog:
+    """Waits beside one process."""
+
+    def __init__(self, world: Surroundings, name: str, incarnation: int) -> None:
+        self.name = name
+        """Its member's: they share a machine, and its place in the network."""
+        self._world = world
+        self._connection = Connection(world.network, self, world.broker, f"watchdog-{incarnation}")
+        self._unanswered = 0
+
+    def run(self, call: Callable[..., None], *args: Any) -> None:
+        """Nothing happens to it: who stops or kills the member does not mean the watchdog."""
+        call(*args)
+
+    def speak(self, state: MemberState, noted: Mapping[TopicPartition, int]) -> None:
+        """The member has died, in this state and at these positions."""
+        self._world.clock.after(WAKE_MS, self._farewell, state, noted)
+
+    def _farewell(self, state: MemberState, noted: Mapping[TopicPartition, int]) -> None:
+        requests = self.requests(state, noted)
+        self._unanswered = len(requests)
+
+        def answered(_answer: Answer) -> None:
+            self._unanswered -= 1
+            if not self._unanswered:
+                self._poke(state)
+
+        for request in requests:
+            self._connection.ask(request, TIMEOUT_MS, answered, _given_up)
+
+    def requests(self, state: MemberState, noted: Mapping[TopicPartition, int]) -> list[Request]:
+        """The commit first: once the member has left, nobody takes it any more."""
+        who, instance = state.membership, state.config.instance_id
+        leave = LeaveRequest(group=GROUP, members=(Leaver(member_id=who.member_id, instance_id=instance),))
+        if not noted or not who.joined:
+            return [leave]
+        offsets = {partition: OffsetEntry(position) for partition, position in noted.items()}
+        return [CommitRequest(group=GROUP, membership=who, instance_id=instance, offsets=offsets), leave]
+
+    def _poke(self, state: MemberState) -> None:
+        for peer in state.peers:
+            if peer != state.config.endpoint and state.poke_token:
+                self._world.poke(self.name, peer, state.poke_token)
+
+
+def _given_up(_reason: str) -> None:
+    """It tried once."""
