@@ -22,8 +22,6 @@ except HoldfastError as error:
 """
 """What `holdfast broker` runs, without the front door: the tests here are about the broker."""
 
-READY_SECONDS = 60.0
-
 
 class BrokerProcess:
     def __init__(self, *args: str, log: Path | None = None) -> None:

@@ -89,6 +89,19 @@ class RawClient:
         acks: int = -1,
         topic_id: Any = None,
     ) -> ProduceResponse | None:
+        self.send_produce(topic, records, partition=partition, version=version, acks=acks, topic_id=topic_id)
+        return None if acks == 0 else self.receive_produced(version=version)
+
+    def send_produce(
+        self,
+        topic: str,
+        records: bytes | list[bytes],
+        *,
+        partition: int = 0,
+        version: int = 12,
+        acks: int = -1,
+        topic_id: Any = None,
+    ) -> None:
         data = records if isinstance(records, bytes) else batch(records)
         request = ProduceRequest(
             acks=acks,
@@ -101,7 +114,9 @@ class RawClient:
         self._correlation += 1
         parts = encode_produce_request(version, self._correlation, "raw", request)
         self.send(b"".join(bytes(part) for part in parts))
-        return None if acks == 0 else decode_produce_response(version, self.receive())
+
+    def receive_produced(self, *, version: int = 12) -> ProduceResponse:
+        return decode_produce_response(version, self.receive())
 
     def send_fetch(self, request: FetchRequest, *, version: int = 12) -> None:
         self._correlation += 1

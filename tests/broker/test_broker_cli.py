@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,11 +14,14 @@ from pathlib import Path
 
 import pytest
 from broker_process import BrokerProcess
+from certificates import make_certificates
 from typer.testing import CliRunner
 
 from holdfast.broker.security.users import load_users
+from holdfast.broker.storage.files import Lock, RealFiles
 from holdfast.cli.broker import app
 from holdfast.model import HoldfastError
+from patience import PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -117,12 +122,14 @@ def test_users_are_added_listed_changed_and_removed(tmp_path: Path) -> None:
     added = run(
         "user", "add", "alice", "--users", str(users), "--allow", "read:topic:a*", "--password-file", str(secret)
     )
-    assert (added.returncode, added.stderr) == (0, "")
+    assert (added.returncode, added.stdout, added.stderr) == (0, "", "alice was added, and may: read:topic:a*\n")
+    nothing = run("user", "add", "bob", "--users", str(users), stdin="wonderland\n")
+    assert nothing.stderr == "bob was added, and may do nothing yet: add the user again with --allow.\n"
     assert run("user", "add", "bob", "--users", str(users), "--allow", "all", stdin="wonderland\n").returncode == 0
     listed = run("user", "list", "--users", str(users), "-o", "json")
     assert json.loads(listed.stdout) == {"alice": ["read:topic:a*"], "bob": ["all"]}
     assert "bob  all" in run("user", "list", "--users", str(users)).stdout
-    assert run("user", "remove", "alice", "--users", str(users)).returncode == 0
+    assert run("user", "remove", "alice", "--users", str(users)).stderr == "alice was removed.\n"
     assert list(load_users(users).by_name) == ["bob"]
     assert run("user", "remove", "alice", "--users", str(users)).returncode == 1
     wrong = run("user", "add", "eve", "--users", str(users), "--allow", "fly", stdin="x\n")
@@ -130,11 +137,18 @@ def test_users_are_added_listed_changed_and_removed(tmp_path: Path) -> None:
     assert users.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_misspelt_users_file_is_not_taken_for_one_without_users(tmp_path: Path) -> None:
+    """`user list --users users.jso` printed nothing and ended with 0."""
+    for args in (["list"], ["remove", "alice"]):
+        refused = run("user", *args, "--users", str(tmp_path / "users.jso"))
+        assert refused.returncode == 1 and "There is no file" in refused.stderr
+
+
 def test_a_users_file_without_users_does_not_leave_the_broker_open(tmp_path: Path) -> None:
     refused = run("--memory", "--listen", "127.0.0.1:0", "--users", str(tmp_path / "a-typing-error.json"))
 
     assert refused.returncode == 1
-    assert "NO_USERS" in refused.stderr
+    assert "NO_USERS" in refused.stderr and "There is no file" in refused.stderr
 
 
 def test_a_broker_with_users_asks_for_a_login(tmp_path: Path) -> None:
@@ -174,3 +188,71 @@ def test_an_idle_broker_is_small(tmp_path: Path) -> None:
         pages = int(Path(f"/proc/{broker.pid}/statm").read_text().split()[1])
 
     assert pages * os.sysconf("SC_PAGE_SIZE") < 100 * 1024 * 1024, "it takes about 40 MB"
+
+
+@pytest.mark.parametrize("option", ["--tls-key", "--tls-client-ca"])
+def test_tls_files_without_a_certificate_do_not_start_a_plaintext_broker(tmp_path: Path, option: str) -> None:
+    """`--tls-key server.key` with --tls-cert forgotten started, said "ready", and spoke plaintext with everybody: the
+    certificate alone turned TLS on. Whoever names a TLS file means TLS, so the broker does not start without it."""
+    (tmp_path / "server.key").write_text("whatever is in it")
+
+    refused = run("--memory", "--listen", "127.0.0.1:0", option, str(tmp_path / "server.key"))
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "TLS_FILES_INVALID" in refused.stderr and option in refused.stderr and "--tls-cert" in refused.stderr
+
+
+def test_a_tls_file_that_cant_be_used_is_named_with_what_is_wrong_with_it(tmp_path: Path) -> None:
+    """Swapped files were told as "[SSL] PEM lib (_ssl.c:3905)", a missing one without its name."""
+    make_certificates(tmp_path)
+    pem, key, other = (str(tmp_path / name) for name in ("server.pem", "server.key", "client.key"))
+    absent = str(tmp_path / "absent.pem")
+
+    def told(*args: str) -> str:
+        refused = run("--memory", "--listen", "127.0.0.1:0", *args)
+        assert refused.returncode == 1 and "TLS_FILES_INVALID" in refused.stderr
+        return refused.stderr
+
+    assert f"{absent} (--tls-cert) can't be read: No such file" in told("--tls-cert", absent, "--tls-key", key)
+    assert f"{key} (--tls-cert) holds no certificate" in told("--tls-cert", key, "--tls-key", pem)
+    assert f"{pem} (--tls-key) holds no private key" in told("--tls-cert", pem)
+    assert "MISMATCH" in told("--tls-cert", pem, "--tls-key", other)
+    assert f"{key} (--tls-client-ca) holds no certificate" in told(
+        "--tls-cert", pem, "--tls-key", key, "--tls-client-ca", key
+    )
+
+
+def test_a_data_folder_that_is_none_or_not_ours_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both were tracebacks of forty lines, where the docs promise one that says why and what to do."""
+    file = tmp_path / "a-file"
+    file.write_text("")
+    refused = run("--data", str(file), "--listen", "127.0.0.1:0")
+    assert refused.returncode == 1
+    assert f"DATA_FOLDER_UNUSABLE: {file} can't be used as the data folder: it is not a folder" in refused.stderr
+
+    def denied(self: RealFiles, path: str) -> Lock:
+        raise PermissionError(errno.EACCES, "Permission denied", f"{tmp_path}/{path}")
+
+    # Tests may run as root, whom no mode keeps out; so the system's answer is played.
+    monkeypatch.setattr(RealFiles, "lock", denied)
+    refused = run("--data", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert refused.returncode == 1
+    assert f"Permission denied ({tmp_path}/lock)" in refused.stderr and "chown" in refused.stderr
+
+
+def test_a_folder_and_memory_at_once_are_told_apart_from_neither() -> None:
+    assert "Give one of the two" in run("--memory", "--data", "x").stderr
+    assert "Give --data or --memory" in run().stderr
+
+
+def test_every_line_of_the_log_has_its_time_in_front(tmp_path: Path) -> None:
+    """At night nobody can tell from a line without a time when it was written."""
+    log = tmp_path / "log"
+    with BrokerProcess("--memory", "--listen", "127.0.0.1:0", log=log) as broker:
+        with socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE_S) as stranger:
+            stranger.sendall(b"\xff\xff\xff\xff")
+            assert stranger.recv(1) == b""
+        assert broker.stop() == 0
+
+    told = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z holdfast broker: 127\.0\.0\.1: connection closed: .*\n"
+    assert re.fullmatch(told, log.read_text())

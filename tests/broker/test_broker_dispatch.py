@@ -15,6 +15,7 @@ from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response
+from patience import PATIENCE_S
 
 
 def broken(api: Api, monkeypatch: pytest.MonkeyPatch, handle: Any) -> None:
@@ -57,7 +58,7 @@ def test_a_fetch_that_fails_after_it_waited_is_answered_too(
     asked = FetchTopic(topic="orders", partitions=(FetchPartition(partition=0, offset=0),))
     with RawClient(holdfast_broker) as client, RawClient(holdfast_broker) as writer:
         client.send_fetch(FetchRequest(max_wait_ms=30_000, topics=(asked,)))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while holdfast_broker.call(lambda state: len(state.waiting)) == 0 and time.monotonic() < deadline:
             time.sleep(0.005)
 

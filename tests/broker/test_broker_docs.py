@@ -9,10 +9,13 @@ import typer
 
 from holdfast.broker.apis import SERVED
 from holdfast.broker.limits import MIB, Limits
+from holdfast.broker.poison import MOST_BYTES
+from holdfast.broker.quiet import LINES_A_SECOND
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.storage.config import TOPIC_SETTINGS
 from holdfast.cli.broker import app
 from holdfast.wire.api import Api
+from holdfast.wire.primitives import MAX_ITEMS
 
 DOCS = (Path(__file__).parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")
 
@@ -60,6 +63,11 @@ def test_the_limits_are_documented_with_their_numbers() -> None:
         f"{limits.max_frame_bytes // MIB} MiB",
         f"{limits.max_frame_bytes_before_login // 1024} KiB",
         f"{limits.max_bytes_in_flight // MIB} MiB",
+        f"{limits.max_bytes_unsent // MIB} MiB | beyond, whoever",
+        f"{limits.max_description_bytes // MIB} MiB, or one group",
+        f"{MAX_ITEMS:,}",
+        f"{MOST_BYTES // MIB} MiB, else MESSAGE_TOO_LARGE",
+        f"{LINES_A_SECOND} a second",
         f"| {limits.max_connections} |",
         f"{limits.frame_seconds:.0f} s",
         f"{limits.idle_seconds / 60:.0f} min",

@@ -6,12 +6,13 @@ import threading
 import time
 
 import pytest
-from raw_client import RawClient
+from raw_client import Closed, RawClient
 
 from holdfast.broker.exchange import Exchange
 from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
 
 def heartbeat(client: RawClient, group: str = "g") -> int:
@@ -134,3 +135,55 @@ def test_a_broker_that_is_not_running_says_so() -> None:
 def test_a_broker_that_can_t_start_raises_where_it_was_started() -> None:
     with Broker() as running, pytest.raises(HoldfastError, match="CANNOT_LISTEN"):
         Broker(port=running.port).start()
+
+
+def test_a_code_without_a_name_is_answered_as_it_is(holdfast_broker: Broker) -> None:
+    """A broker that is newer than its clients sends codes that they have never heard of."""
+    holdfast_broker.faults.error(Api.HEARTBEAT, 999, times=1)
+    with RawClient(holdfast_broker) as client:
+        assert heartbeat(client) == 999
+
+
+def test_an_answer_is_cut_off_after_the_work_is_done(holdfast_broker: Broker) -> None:
+    holdfast_broker.faults.cut_answer(Api.CREATE_TOPICS, times=1)
+    asked = {"topics": [{"name": "orders", "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 1_000}
+    with RawClient(holdfast_broker) as client, pytest.raises(Closed):
+        client.ask(Api.CREATE_TOPICS, asked)
+
+    assert holdfast_broker.topics.names() == ["orders"]
+
+
+def test_an_answer_is_changed_on_its_way(holdfast_broker: Broker) -> None:
+    holdfast_broker.topics.create("orders", partitions=1)
+    holdfast_broker.faults.change(Api.METADATA, lambda body: {**body, "topics": []}, times=1)
+    with RawClient(holdfast_broker) as client:
+        seen = [len(client.ask(Api.METADATA, {"topics": None}).topics) for _ in range(2)]
+
+    assert seen == [0, 1]
+
+
+def test_a_coordinator_that_moved_sends_members_away_and_the_other_one_serves_them() -> None:
+    with Broker(racks=["a", "b"]) as broker:
+        broker.move_coordinator(1)
+        first, second = (address.rpartition(":") for address in broker.bootstrap.split(","))
+        with RawClient(broker) as client:
+            assert heartbeat(client) == ErrorCode.NOT_COORDINATOR
+            found = client.ask(Api.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}).coordinators[0]
+
+    assert (found.node_id, found.port) == (1, int(second[2]))
+    assert first != second
+
+
+def test_an_expelled_member_is_unknown(holdfast_broker: Broker) -> None:
+    from holdfast import Consumer
+
+    holdfast_broker.topics.create("orders", partitions=1)
+    with Consumer({"bootstrap.servers": holdfast_broker.bootstrap, "group.id": "g"}) as consumer:
+        consumer.subscribe(["orders"])
+        deadline = time.monotonic() + PATIENCE_S
+        while not consumer.assignment() and time.monotonic() < deadline:
+            consumer.poll(0.05)
+        (member,) = holdfast_broker.group("g").members
+        holdfast_broker.expel("g", member.member_id)
+
+        assert member.member_id not in [each.member_id for each in holdfast_broker.group("g").members]

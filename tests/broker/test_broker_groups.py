@@ -15,9 +15,10 @@ from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
 from holdfast.trace import read_trace_file
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
 
-def wait_for(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
+def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < deadline, "it never came true"

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import struct
 import time
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from raw_client import RawClient, batch
 
 from holdfast.broker.limits import KIB, MIB, Limits
+from holdfast.broker.quiet import Quiet
+from holdfast.broker.server import ACCEPTS_AT_ONCE, Server
 from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from patience import PATIENCE_S
 
 
-def wait_for(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
+def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < deadline, "it never came true"
@@ -32,10 +38,52 @@ def closing_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_the_defaults_are_those_we_promise() -> None:
     limits = Limits()
 
-    assert limits.max_connections == 256
+    assert limits.max_connections == 8_192
     assert (limits.max_frame_bytes, limits.max_frame_bytes_before_login) == (16 * MIB, 64 * KIB)
     assert limits.max_bytes_in_flight == 128 * MIB
     assert (limits.frame_seconds, limits.idle_seconds) == (10.0, 600.0)
+
+
+CROWD = 400
+
+
+async def let_in(crowd_size: int) -> list[int]:
+    """A crowd that came while nothing ran on the broker's loop: how many were inside after each turn of it."""
+    server = Server(
+        limits=Limits(),
+        dispatch=lambda _connection, _frame: None,
+        quiet=Quiet(logging.getLogger(__name__), time.monotonic),
+    )
+    address = ("127.0.0.1", server.listen("127.0.0.1", 0, node_id=1))
+    crowd = [socket.create_connection(address, PATIENCE_S) for _ in range(crowd_size)]
+    inside = [server.connection_count]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while inside[-1] < crowd_size:
+                await asyncio.sleep(0)
+                inside.append(server.connection_count)
+    finally:
+        await server.stop()
+        for one in crowd:
+            one.close()
+    return inside
+
+
+def test_a_crowd_that_comes_while_the_broker_is_busy_waits_at_the_door() -> None:
+    """Symptom: 1,000 members started at once, and each reported that the embedded broker had not answered within 10 s.
+    Cause: the system held 128 connections for a broker that was busy and dropped the others, which clients try again
+    after 1, 3, 7 and 15 s. Rule: as many wait as a large group sends. Nothing runs on the broker's loop while they
+    come, so one that is dropped never gets in."""
+    allowed = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    crowd = min(CROWD, allowed)
+    assert asyncio.run(let_in(crowd))[-1] == crowd
+
+
+def test_a_crowd_at_the_door_is_let_in_a_few_at_a_time() -> None:
+    """Symptom: whoever came last of a crowd waited for as many turns of the broker's loop as there were before it, and
+    in each turn everybody inside is served. Rule: a few in one turn, and no more, because those inside wait too."""
+    inside = asyncio.run(let_in(2 * ACCEPTS_AT_ONCE))
+    assert max(after - before for before, after in pairwise(inside)) == ACCEPTS_AT_ONCE
 
 
 @pytest.mark.parametrize("size", [-1, 16 * MIB + 1, 2**31 - 1])

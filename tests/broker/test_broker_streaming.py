@@ -20,6 +20,7 @@ from holdfast.records.batch import iter_records
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, decode_fetch_response
+from patience import PATIENCE_S
 
 MIB = 1024 * 1024
 BATCHES = 8
@@ -42,7 +43,7 @@ def values(answer: FetchResponse, partition: int) -> list[bytes | None]:
     return [record.value for record in iter_records(b"".join(bytes(part) for part in found.records))]
 
 
-def wait_for(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
+def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < deadline, "it never came true"

@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from pathlib import Path
 from types import TracebackType
 
 from holdfast.broker.clock import Clock, SystemClock
 from holdfast.broker.dispatch import Dispatcher
 from holdfast.broker.faults import Faults
+from holdfast.broker.flusher import Flusher
 from holdfast.broker.groups import Groups
 from holdfast.broker.security.tls import check_exposure, server_context
 from holdfast.broker.security.users import Users, load_users
@@ -87,6 +89,7 @@ class Broker:
             self._server = Server(
                 limits=settings.limits,
                 dispatch=Dispatcher(self.state, self.faults),
+                quiet=self.state.quiet,
                 tls=tls,
                 login_required=bool(users),
             )
@@ -102,7 +105,11 @@ class Broker:
         path = self.settings.security.users
         if self._users is not None or path is None:
             return self._users or Users()
-        users = load_users(path)
+        users = load_users(path, others_may=self.settings.security.insecure)
+        if not users and not path.exists():
+            raise HoldfastError(
+                "NO_USERS", f"There is no file {path}.", "Mend the name, or make it with `holdfast broker user add`."
+            )
         if not users:
             raise HoldfastError(
                 "NO_USERS", f"{path} names nobody.", "Add users with `holdfast broker user add`, or leave --users away."
@@ -111,28 +118,35 @@ class Broker:
 
     def _open(self, users: Users) -> None:
         settings, clock = self.settings, self.clock
-        store = Store(
-            settings.data,
-            clock=clock.wall_ms,
-            flush=FlushPolicy(settings.flush),
-            flush_interval_ms=settings.flush_interval_ms,
-        )
+        try:
+            store = Store(
+                settings.data,
+                clock=clock.wall_ms,
+                steady=clock.now_ms,
+                flush=FlushPolicy(settings.flush),
+                flush_interval_ms=settings.flush_interval_ms,
+            )
+        except OSError as error:
+            raise _unusable(settings.data, error) from error
         self._stack.callback(store.close)
         for recovery in store.recoveries:
-            log.warning("repaired: %s", recovery)
+            log.warning("%s: %s", recovery.kind, recovery)
         store.on_recovery = _report
         if settings.trace is not None:
             self._trace = self._stack.enter_context(TraceFile(settings.trace))
+        flusher = Flusher(store)
         groups = Groups(
             journal=store.journal("groups"),
             clock=clock,
             settings=settings.groups,
+            flusher=flusher,
             trace=None if self._trace is None else self._write_trace,
         )
         self._state = State(
             settings=settings,
             store=store,
             clock=clock,
+            flusher=flusher,
             groups=groups,
             users=users,
             unsent_bytes=lambda: 0 if self._server is None else self._server.unsent_bytes,
@@ -164,8 +178,10 @@ class Broker:
     # Running
 
     def _keep_house(self) -> None:
+        self.state.flusher.tick()
+        self.state.groups.keep_house()
         try:
-            self.state.store.tick()
+            self.state.store.keep_house()
         except StorageError as error:
             log.error("%s %s", error.what, error.do)
         self._housekeeper = asyncio.get_running_loop().call_later(HOUSEKEEPING_SECONDS, self._keep_house)
@@ -177,8 +193,14 @@ class Broker:
             self._housekeeper.cancel()
         if self._state is not None and self._server is not None:
             self._state.groups.stop()
+            await self._state.groups.drained()
         if self._server is not None:
             await self._server.stop()
+        if self._state is not None:
+            await self._state.changes.drained()
+            await self._state.flusher.drained()
+            self._state.slices.stop()
+            self._state.quick.stop()
         self._stack.close()
 
     async def __aenter__(self) -> Broker:
@@ -205,5 +227,15 @@ def check_advertised(host: str) -> None:
         )
 
 
+def _unusable(folder: Path | None, error: OSError) -> HoldfastError:
+    at = "" if error.filename is None or Path(error.filename) == folder else f" ({error.filename})"
+    why = "it is not a folder" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror or error
+    return HoldfastError(
+        "DATA_FOLDER_UNUSABLE",
+        f"{folder} can't be used as the data folder: {why}{at}.",
+        "Choose a --data folder that this user may read and write, or change its owner with chown.",
+    )
+
+
 def _report(recovery: Recovery) -> None:
-    log.warning("repaired: %s", recovery)
+    log.warning("%s: %s", recovery.kind, recovery)

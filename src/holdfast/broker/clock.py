@@ -68,13 +68,18 @@ class ManualClock:
 
     def __init__(self, now_ms: float = 1_700_000_000_000.0) -> None:
         self._now_ms = now_ms
+        self._set_back_ms = 0.0
         self._timers: list[ManualTimer] = []
 
     def now_ms(self) -> float:
         return self._now_ms
 
     def wall_ms(self) -> int:
-        return int(self._now_ms)
+        return int(self._now_ms - self._set_back_ms)
+
+    def set_back(self, by_ms: float) -> None:
+        """Set the time of day back, as somebody may do on a real machine. The time that passes does not notice."""
+        self._set_back_ms += by_ms
 
     def call_at(self, at_ms: float, what: Callable[[], None]) -> Timer:
         timer = ManualTimer(at_ms, what)

@@ -28,10 +28,11 @@ def topic_entries(
     documentation: bool = False,
 ) -> list[dict[str, Any]]:
     """A topic's settings for an answer: all of them, or those named."""
+    wanted = None if names is None else frozenset(names)
     return [
         _topic_entry(setting, configs.get(setting.name), synonyms=synonyms, documentation=documentation)
         for setting in TOPIC_SETTINGS
-        if names is None or setting.name in names
+        if wanted is None or setting.name in wanted
     ]
 
 
@@ -73,6 +74,7 @@ def broker_settings(settings: BrokerSettings) -> dict[str, tuple[str, str]]:
 def broker_entries(
     settings: BrokerSettings, *, names: Sequence[str] | None = None, synonyms: bool = False
 ) -> list[dict[str, Any]]:
+    wanted = None if names is None else frozenset(names)
     return [
         {
             "name": name,
@@ -83,5 +85,5 @@ def broker_entries(
             "config_type": _TYPES[kind],
         }
         for name, (value, kind) in sorted(broker_settings(settings).items())
-        if names is None or name in names
+        if wanted is None or name in wanted
     ]

@@ -2,8 +2,9 @@
 
 Rules. One request is in work at a time; while it is, bytes may wait in the buffer but no frame is looked at. A frame is
 a view of the receive buffer and is valid only until its handler returns, so what outlives the handler is copied by it.
-Buffers grow with the bytes that really came, never with what a stranger announces. Whatever is wrong with a frame, this
-connection alone is closed, with one logged line.
+Memory is taken by the bytes that really came, never by what a stranger announces, and a frame that is larger than the
+first buffer waits for its turn (`room`). No more is read ahead than a first buffer holds: whoever waits for room holds
+none. Whatever is wrong with a frame, this connection alone is closed, with one logged line.
 
 It must not know any API.
 """
@@ -11,24 +12,26 @@ It must not know any API.
 from __future__ import annotations
 
 import asyncio
-import logging
+import mmap
 import ssl
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.broker.exchange import Body, Exchange, Parts
 from holdfast.broker.limits import KIB, MIB, Limits
+from holdfast.broker.quiet import Quiet
+from holdfast.broker.room import Room
 from holdfast.model import HoldfastError
 from holdfast.wire.codec import encode_response
 from holdfast.wire.cursor import FileSlice
 from holdfast.wire.frames import frame_size
 
-log = logging.getLogger("holdfast.broker")
-
-FIRST_BUFFER_BYTES = 64 * KIB
-"""Enough for nearly every request; larger ones grow it by doubling."""
+FIRST_BUFFER_BYTES = 16 * KIB
+"""Enough for nearly every request; larger ones wait for room. Every connection has one, and there may be thousands."""
 KEPT_BUFFER_BYTES = 2 * MIB
-"""A busy producer keeps a buffer of this size between frames; the sweeper takes it back when it falls silent."""
+"""A busy producer keeps a buffer of this size between frames, until it falls silent or somebody waits for room."""
+READ_BYTES = 256 * KIB
+"""Taken from a socket in one go. A crowd that sends megabytes each must not fill a turn of the loop with copying."""
 STREAM_BYTES = 1 * MIB
 """Sent from a file in one go; after each the connection counts as alive."""
 WRITE_HIGH_WATER = 1 * MIB
@@ -52,15 +55,22 @@ class Server(Protocol):
 
     limits: Limits
     now: Callable[[], float]
-    bytes_in_flight: int
+    room: Room
+    quiet: Quiet
 
-    stalled: set[Connection]
-    """Those whose clients are slow to take their answers."""
+    keepers: set[Connection]
+    """Those that keep room between two frames, for the next."""
 
     def joined(self, connection: Connection) -> None: ...
     def left(self, connection: Connection) -> None: ...
     def serve(self, connection: Connection, frame: memoryview) -> None: ...
-    def buffers_freed(self) -> None: ...
+    def room_wanted(self) -> None:
+        """Somebody waits for room: whoever keeps some for nothing should give it back."""
+        ...
+
+    def stalled(self, connection: Connection, *, now: bool) -> None:
+        """A client is slow to take its answers, or has caught up."""
+        ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -81,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = False
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray(0)
+        self._buffer: bytearray | mmap.mmap = bytearray(0)
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
@@ -90,7 +100,10 @@ class Connection(asyncio.BufferedProtocol):
         self._pumping = False
         self._reading_paused = False
         self._writing_paused = False
-        self._starved = False
+        self._granted = 0
+        """Room for this connection's buffer beyond the first one's size."""
+        self._in_line = False
+        """Waits for room."""
         self._stream: asyncio.Task[None] | None = None
 
     @property
@@ -114,8 +127,13 @@ class Connection(asyncio.BufferedProtocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
-    def buffer_bytes(self) -> int:
-        return len(self._buffer)
+    def held_up(self) -> bool:
+        """Whether it is us who don't read on: then its client can't be called slow."""
+        return self._in_line or self._reading_paused or self._writing_paused
+
+    @property
+    def writing_paused(self) -> bool:
+        return self._writing_paused
 
     # asyncio's side
 
@@ -124,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         self._server.joined(self)
-        self._resize(FIRST_BUFFER_BYTES)
+        self._replace(FIRST_BUFFER_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, ssl.SSLError):
@@ -136,7 +154,14 @@ class Connection(asyncio.BufferedProtocol):
         exchange, self.in_work = self.in_work, None
         if exchange is not None:
             exchange.gone()
-        self._resize(0)
+        self._start = self._end = 0
+        if len(self._buffer):
+            self._replace(0)
+            room = self._server.room
+            room.forget(self)
+            self._in_line = False
+            granted, self._granted = self._granted, 0
+            room.release(granted)
 
     def eof_received(self) -> bool:
         return False
@@ -144,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._end == len(self._buffer) or (self._start and self._start + self._need > len(self._buffer)):
             self._make_room()
-        return self._view[self._end :]
+        return self._view[self._end : min(self._read_limit, self._end + READ_BYTES)]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
@@ -153,53 +178,68 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
-        self._server.stalled.add(self)
+        self._server.stalled(self, now=True)
 
     def resume_writing(self) -> None:
         self._writing_paused = False
-        self._server.stalled.discard(self)
+        self._server.stalled(self, now=False)
         self._pump()
 
     # Buffers
 
+    @property
+    def _read_limit(self) -> int:
+        """How far the buffer may be filled: the frame being received, and what a first buffer holds."""
+        return min(len(self._buffer), self._start + max(self._need, FIRST_BUFFER_BYTES))
+
     def _make_room(self) -> None:
-        """Move what is unread to the front, and grow when the frame needs it and half of the buffer has really come.
+        """Move what is unread to the front of a buffer that the frame fits into.
 
         Never called while a request is in work: reading is paused before the buffer is full then.
         """
-        waiting = self._end - self._start
-        size = len(self._buffer)
-        if self._need > size and waiting * 2 >= size:
-            size = self._grown(size)
-        self._replace(size)
-
-    def _grown(self, size: int) -> int:
-        """The next size for a frame that does not fit: twice as much, or all of it if that is nearly the same."""
-        return self._need if self._need <= size * 3 else size * 2
+        self._replace(max(self._need, len(self._buffer)))
 
     def _replace(self, size: int) -> None:
-        """A buffer of `size` with the unread bytes at its front. Views of the old one stay valid."""
+        """A buffer of `size` with the unread bytes at its front. Views of the old one stay valid.
+
+        A large one is mapped: its pages take memory when bytes come into them, and go back to the system at once.
+        """
         waiting = self._end - self._start
         if size == len(self._buffer) and self._start:
             self._view[:waiting] = bytes(self._view[self._start : self._end])
         else:
-            new = bytearray(size)
+            new: bytearray | mmap.mmap = bytearray(size) if size <= FIRST_BUFFER_BYTES else mmap.mmap(-1, size)
             new[:waiting] = self._view[self._start : self._end]
-            self._server.bytes_in_flight += size - len(self._buffer)
-            shrunk = size < len(self._buffer)
             self._buffer, self._view = new, memoryview(new)
-            if shrunk:
-                self._server.buffers_freed()
         self._start, self._end = 0, waiting
 
-    def _resize(self, size: int) -> None:
-        self._start = self._end = 0
-        self._replace(size)
-
     def trim(self) -> None:
-        """Give a large buffer back when nothing is in it."""
-        if not self.busy and self._start == self._end and len(self._buffer) > FIRST_BUFFER_BYTES:
-            self._resize(FIRST_BUFFER_BYTES)
+        """Give a large buffer back when nothing in it needs its size."""
+        small = self._end - self._start <= FIRST_BUFFER_BYTES and self._need <= FIRST_BUFFER_BYTES
+        if self._granted and small and not self.busy:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Go back to a buffer of the first size, with what is unread in it."""
+        if len(self._buffer) > FIRST_BUFFER_BYTES:
+            self._replace(FIRST_BUFFER_BYTES)
+        granted, self._granted = self._granted, 0
+        self._server.keepers.discard(self)
+        self._server.room.release(granted)
+
+    def _ask_for_room(self) -> None:
+        """For all of the frame being received. What is kept is given back first: whoever waits holds nothing."""
+        self._give_back()
+        more = self._need - FIRST_BUFFER_BYTES
+        self._in_line = True
+        if self._server.room.ask(self, more):
+            self._in_line, self._granted = False, more
+        else:
+            self._server.room_wanted()
+
+    def room_granted(self, count: int) -> None:
+        self._in_line, self._granted = False, count
+        self._pace_reading()
 
     # Frames
 
@@ -227,8 +267,11 @@ class Connection(asyncio.BufferedProtocol):
         if waiting == 0:
             self._start = self._end = self._need = 0
             self.frame_began = None
-            if len(self._buffer) > KEPT_BUFFER_BYTES:
-                self._resize(FIRST_BUFFER_BYTES)
+        if self._granted and self._need == 0 and (len(self._buffer) > KEPT_BUFFER_BYTES or self._server.room.waiting):
+            self._give_back()
+        if waiting == 0:
+            if self._granted:
+                self._server.keepers.add(self)
             return None
         if self.frame_began is None:
             self.frame_began = self.last_activity
@@ -251,16 +294,10 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return
         blocked = self.busy or self._writing_paused
-        full = blocked and self._end == len(self._buffer)
-        limit = self._server.limits.max_bytes_in_flight
-        growing = not blocked and self._need > len(self._buffer)
-        more = self._grown(len(self._buffer)) - len(self._buffer) if growing else 0
-        self._starved = more > 0 and self._server.bytes_in_flight + more > limit
-        self._set_reading(paused=full or self._starved)
-
-    def memory_freed(self) -> None:
-        if self._starved:
-            self._pace_reading()
+        if not (blocked or self._in_line) and self._need > FIRST_BUFFER_BYTES + self._granted:
+            self._ask_for_room()
+        full = blocked and self._end >= self._read_limit
+        self._set_reading(paused=full or self._in_line)
 
     def _set_reading(self, *, paused: bool) -> None:
         if paused == self._reading_paused or self._transport is None or self._transport.is_closing():
@@ -268,8 +305,10 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = paused
         if paused:
             self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+            return
+        if self.frame_began is not None:
+            self.frame_began = self._server.now()  # what we held up is not counted against its client
+        self._transport.resume_reading()
 
     # Answers
 
@@ -286,9 +325,11 @@ class Connection(asyncio.BufferedProtocol):
                 self.send(*result.parts)  # type: ignore[arg-type]  # no files, so no slices of any
             elif result is not None:
                 self.send(encode_response(exchange.api, exchange.version, exchange.frame.correlation_id, result))
-        except Exception:
+        except Exception:  # noqa: BLE001  # logged by `quiet`
             # Whoever answers may be in the middle of other clients' answers, which must not suffer.
-            log.exception("the answer to %s of version %d can't be sent", exchange.api.name, exchange.version)
+            self._server.quiet.exception(
+                "the answer to %s of version %d can't be sent", exchange.api.name, exchange.version
+            )
             self.close("its answer can't be sent")
             return
         self.next()
@@ -339,7 +380,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def log_once(self, why: str) -> None:
         if not self.closed:
-            log.warning("%s: %s", self.peer, why)
+            self._server.quiet.warning("%s: %s", self.peer, why)
+
+    def excuse(self, seconds: float) -> None:
+        """The broker itself stood still for so long, which is nobody's slowness."""
+        self.began += seconds
+        if self.frame_began is not None:
+            self.frame_began += seconds
 
     def close(self, why: str | None = None) -> None:
         """Close now. `why` is the line for the log, None when there is nothing wrong."""

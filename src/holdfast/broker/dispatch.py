@@ -4,7 +4,8 @@ wrong.
     frame can't be read, or an API we don't serve      the connection is closed, one line is logged
     not logged in                                      the connection is closed: the client knew that it had to
     a handler refuses with a Kafka error               the API's own error answer
-    a handler fails (our mistake)                      the same with UNKNOWN_SERVER_ERROR, and a traceback in the log
+    a handler fails (our mistake)                      the same with UNKNOWN_SERVER_ERROR, and a traceback in the log;
+                                                       before the login the connection is closed too
     an answer can't be encoded (our mistake)           the connection is closed, with a traceback in the log
 
 It must not know what any API does.
@@ -12,22 +13,26 @@ It must not know what any API does.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 
 from holdfast.broker import apis
 from holdfast.broker.connection import Connection
-from holdfast.broker.exchange import SILENT, Exchange, Later, Result
+from holdfast.broker.exchange import SILENT, Exchange, Later, Parts, Result
 from holdfast.broker.faults import Faults
+from holdfast.broker.slices import READ, WRITING, Floor, InThread, Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
-from holdfast.model import ErrorCode
+from holdfast.model import ErrorCode, HoldfastError
 from holdfast.wire import codec
 from holdfast.wire.api import Api
 from holdfast.wire.errors import UnsupportedVersion
 from holdfast.wire.frames import RequestHeader, read_request_header
 
-log = logging.getLogger("holdfast.broker")
+LARGE_FRAME_BYTES = 64 * 1024
+"""From here on reading a request may take tens of milliseconds, if it names as many things as it has room for."""
+
+MOST_ORPHANS = 64
+"""Long requests in line up to which a producer's is seen through after it left."""
 
 BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 """What a stranger may ask."""
@@ -39,6 +44,8 @@ class Dispatcher:
     def __init__(self, state: State, faults: Faults) -> None:
         self._state = state
         self._faults = faults
+        self._quiet = state.quiet
+        self._floor = Floor()
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         """Serve one frame. Raises a HoldfastError for what should close the connection."""
@@ -46,11 +53,24 @@ class Dispatcher:
         api = Api.of(header.api_key)
         if api is None or not apis.is_served(api, header.version):
             self._refuse_version(connection, header, api)
-            return
-        if not connection.authenticated and api not in BEFORE_LOGIN:
+        elif not connection.authenticated and api not in BEFORE_LOGIN:
             connection.close(f"{api.name} before the login")
-            return
-        body = apis.module(api).decode(frame, header, api)
+        elif len(frame) <= LARGE_FRAME_BYTES:
+            self._begin(connection, header, api, apis.module(api).decode(frame, header, api))
+        elif api is Api.PRODUCE:
+            self._read_large(connection, frame, header, api, None)
+        else:
+            leave = self._floor.leave
+            self._floor.ask(lambda: self._read_large(connection, frame, header, api, leave))
+
+    def _begin(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        api: Api,
+        body: object,
+        settled: Callable[[], None] | None = None,
+    ) -> None:
         request = codec.RequestFrame(
             api=api,
             version=header.version,
@@ -59,30 +79,81 @@ class Dispatcher:
             body=body,
         )
         exchange = Exchange(request, connection)
+        exchange.on_settled = settled
         connection.in_work = exchange
         if self._faults and self._faults.meet(exchange, connection, self._run):
+            exchange.settled()
             return
         self._run(exchange)
+
+    def _read_large(
+        self,
+        connection: Connection,
+        frame: memoryview,
+        header: RequestHeader,
+        api: Api,
+        settled: Callable[[], None] | None,
+    ) -> None:
+        """A large frame waits for its turn and is read beside the loop; a crowd of them does not stand before everybody
+        else's small ones. Objects take forty times the bytes that they are read from, so but for Produce, whose
+        records stay bytes, one large request is in work at a time."""
+
+        def steps() -> Steps:
+            return (yield InThread(lambda: apis.module(api).decode(frame, header, api), READ))
+
+        def read(outcome: Callable[[], object]) -> None:
+            try:
+                body = outcome()
+                if not connection.closed or self._goes_on(api):
+                    self._begin(connection, header, api, body, settled)
+                    return
+            except HoldfastError as error:
+                connection.close(error.what)
+            if settled is not None:
+                settled()
+
+        self._state.slices.run_later(steps(), read)
 
     def _run(self, exchange: Exchange) -> None:
         handler = apis.module(exchange.api)
         exchange.guard = lambda work: self._guarded(exchange, work)
         self._guarded(exchange, lambda: handler.handle(exchange, self._state))
 
-    def _guarded(self, exchange: Exchange, work: Callable[[], Result]) -> None:
+    def _guarded(self, exchange: Exchange, work: Callable[[], Result | Steps]) -> None:
         """Do the work and send what it gives; when it fails, say so in the API's own way."""
         try:
             result = work()
         except StorageError as error:
-            log.warning("%s: %s %s", exchange.api.name, error.what, error.do)
+            self._quiet.warning("%s: %s %s", exchange.api.name, error.what, error.do)
             result = apis.module(exchange.api).refuse(exchange, error.error)
-        except Exception:
-            log.exception("%s of version %d failed", exchange.api.name, exchange.version)
+        except Exception:  # noqa: BLE001  # logged by `quiet`
+            self._quiet.exception("%s of version %d failed", exchange.api.name, exchange.version)
             result = apis.module(exchange.api).refuse(exchange, ErrorCode.UNKNOWN_SERVER_ERROR)
+            _close_on_stranger(exchange, result)
+        if isinstance(result, Generator):
+            self._in_slices(exchange, result)
+            return
         if result is SILENT:
             exchange.silence()
         elif not isinstance(result, Later):
             exchange.answer(result)
+        exchange.settled()
+
+    def _in_slices(self, exchange: Exchange, steps: Steps) -> None:
+        """Long work, and the writing of what may be a long answer, with pauses for everybody else."""
+
+        def finished(outcome: Callable[[], Result]) -> None:
+            self._guarded(exchange, outcome)
+
+        def abandoned() -> bool:
+            return exchange.done and not self._goes_on(exchange.api)
+
+        self._state.slices.run(_encoded(exchange, steps), finished, abandoned)
+
+    def _goes_on(self, api: Api) -> bool:
+        """Whether a request is seen through although its client has left: with acks=0 producers leave when they have
+        sent. Not many of those, or a client that comes and goes could pile them up."""
+        return api is Api.PRODUCE and len(self._state.slices) < MOST_ORPHANS
 
     def _refuse_version(self, connection: Connection, header: RequestHeader, api: Api | None) -> None:
         """An unknown version of ApiVersions is answered in version 0 (KIP-511); the rest can't be answered at all."""
@@ -94,3 +165,26 @@ class Dispatcher:
         assert isinstance(body, dict)
         connection.send(codec.encode_response(Api.API_VERSIONS, 0, header.correlation_id, body))
         connection.next()
+
+
+def _encoded(exchange: Exchange, steps: Steps) -> Steps:
+    result = yield from steps
+    # A body that is short, or that a test's fault may still change, is written where it is sent.
+    if not isinstance(result, Mapping) or not codec.is_long(result) or not isinstance(exchange.client, Connection):
+        return result
+    if exchange.changed is not None:
+        result = exchange.changed(result)
+        assert isinstance(result, Mapping)
+    frame = exchange.frame
+    yield WRITING
+    data = yield from codec.encode_response_steps(frame.api, frame.version, frame.correlation_id, result)
+    return Parts((data,))
+
+
+def _close_on_stranger(exchange: Exchange, result: object) -> None:
+    """Whoever makes us fail before the login gets its answer, and no second try on this connection."""
+    connection = exchange.client
+    if isinstance(connection, Connection) and not connection.authenticated:
+        assert not isinstance(result, Later)
+        exchange.answer(result)  # type: ignore[arg-type]  # an API's refusal is a body
+        connection.finish_and_close()

@@ -1,7 +1,8 @@
 """One request in work, from its frame to its answer.
 
-A handler takes an `Exchange` and returns the answer's body, or PARKED and calls `answer` later. An exchange is answered
-once; what comes after that, or after the client went away, is dropped.
+A handler takes an `Exchange` and returns the answer's body, or PARKED and calls `answer` later, or, if its work grows
+with the request, steps that end with one of the two (see `slices`). An exchange is answered once; what comes after
+that, or after the client went away, is dropped.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from holdfast.broker.slices import Steps
 from holdfast.wire.codec import RequestFrame
 from holdfast.wire.cursor import Part
 
@@ -39,6 +41,7 @@ class Parts:
 
 Body = Mapping[str, Any] | Parts
 Result = Body | Later
+"""What work for a request ends with."""
 
 
 class Client(Protocol):
@@ -57,11 +60,15 @@ class Client(Protocol):
 
     def finish(self, exchange: Exchange, result: Body | None) -> None: ...
 
+    def close(self, why: str | None = None) -> None:
+        """Close the connection: the only way to say that a request without an answer failed."""
+        ...
+
 
 class Exchange:
     """One request of one client."""
 
-    __slots__ = ("_done", "api", "body", "client", "frame", "guard", "on_gone", "version")
+    __slots__ = ("_done", "api", "body", "changed", "client", "frame", "guard", "on_gone", "on_settled", "version")
 
     def __init__(self, frame: RequestFrame, client: Client) -> None:
         self.frame = frame
@@ -71,9 +78,13 @@ class Exchange:
         """What the API's codec made of the frame: a named tuple of `wire.schema`, or a value of `wire.fetch` or
         `wire.produce`."""
         self.client = client
+        self.changed: Callable[[Any], Body] | None = None
+        """Set by a fault: what it makes of the answer is sent in its place."""
         self.on_gone: Callable[[], None] | None = None
         """Set by whoever parks it: called if the client goes away first."""
-        self.guard: Callable[[Callable[[], Result]], None] = lambda work: self._finish_with(work())
+        self.on_settled: Callable[[], None] | None = None
+        """Called once: when it is answered, parked or given up."""
+        self.guard: Callable[[Callable[[], Any]], None] = lambda work: self._finish_with(work())
         """How work for this request is run: the dispatcher's way turns a failure into an error answer."""
         self._done = False
 
@@ -82,9 +93,11 @@ class Exchange:
         return self._done
 
     def answer(self, body: Body) -> None:
+        if self.changed is not None and isinstance(body, Mapping):
+            body = self.changed(body)
         self._finish(body)
 
-    def resume(self, work: Callable[[], Result]) -> None:
+    def resume(self, work: Callable[[], Result | Steps]) -> None:
         """Go on with a parked request: `work` gives its answer, and may fail as a handler may."""
         if not self._done:
             self.guard(work)
@@ -99,6 +112,18 @@ class Exchange:
             self._done = True
             if self.on_gone is not None:
                 self.on_gone()
+            self.settled()
+            self._forget()
+
+    def settled(self) -> None:
+        on_settled, self.on_settled = self.on_settled, None
+        if on_settled is not None:
+            on_settled()
+
+    def _forget(self) -> None:
+        """Hold nothing that holds us: a request's bytes go when it is done, not when the garbage is collected."""
+        self.guard = _nothing
+        self.on_gone = None
 
     def _finish_with(self, result: Result) -> None:
         if not isinstance(result, Later):
@@ -108,3 +133,8 @@ class Exchange:
         if not self._done:
             self._done = True
             self.client.finish(self, body)
+            self._forget()
+
+
+def _nothing(work: object) -> None:
+    """A request that is done does no more work."""

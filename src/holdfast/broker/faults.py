@@ -5,10 +5,13 @@
     broker.faults.drop(Api.OFFSET_COMMIT)                    never answer, and do nothing
     broker.faults.lose_answer(Api.JOIN_GROUP)                do it, and never answer
     broker.faults.disconnect(Api.SYNC_GROUP, times=2)        close the connection instead
+    broker.faults.cut_answer(Api.OFFSET_COMMIT)              do it, and close the connection instead of answering
+    broker.faults.change(Api.METADATA, without_orders)       do it, and send what a function makes of the answer
     broker.faults.call(Api.PRODUCE, seen.append)             run a function with the request, then go on
 
 Each returns a `Fault`: `fault.hits` says how often it struck, `fault.clear()` ends it. The first fault that matches
-strikes. Without faults nothing of this is on a request's way.
+strikes. Without faults nothing of this is on a request's way. An error may be a bare number: a newer broker sends codes
+that a client has no name for.
 """
 
 from __future__ import annotations
@@ -18,15 +21,18 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from holdfast.broker import apis
 from holdfast.broker.connection import Connection
-from holdfast.broker.exchange import Exchange
+from holdfast.broker.exchange import Body, Exchange
 from holdfast.model import ErrorCode
 from holdfast.wire.api import Api
 
 Condition = Callable[[Exchange], bool]
 Run = Callable[[Exchange], None]
+Change = Callable[[Any], Body]
+"""Takes an answer's body as its handler made it and returns the one to send."""
 
 
 class Kind(Enum):
@@ -35,6 +41,8 @@ class Kind(Enum):
     DROP = "drop"
     LOSE_ANSWER = "lose answer"
     DISCONNECT = "disconnect"
+    CUT_ANSWER = "cut answer"
+    CHANGE = "change"
     CALL = "call"
 
 
@@ -49,8 +57,9 @@ class Fault:
     """How often it still strikes; None for ever."""
     when: Condition | None
     ms: float = 0.0
-    code: ErrorCode = ErrorCode.NONE
+    code: ErrorCode | int = ErrorCode.NONE
     what: Callable[[Exchange], object] | None = None
+    changed: Change | None = None
     hits: int = 0
     held: list[Exchange] = field(default_factory=list)
     """Requests that were dropped: they stay unanswered for good."""
@@ -84,7 +93,7 @@ class Faults:
         return self._add(Fault(api, Kind.DELAY, times, when, ms=ms))
 
     def error(
-        self, api: Api | None, code: ErrorCode, *, times: int | None = None, when: Condition | None = None
+        self, api: Api | None, code: ErrorCode | int, *, times: int | None = None, when: Condition | None = None
     ) -> Fault:
         return self._add(Fault(api, Kind.ERROR, times, when, code=code))
 
@@ -96,6 +105,13 @@ class Faults:
 
     def disconnect(self, api: Api | None, *, times: int | None = None, when: Condition | None = None) -> Fault:
         return self._add(Fault(api, Kind.DISCONNECT, times, when))
+
+    def cut_answer(self, api: Api | None, *, times: int | None = None, when: Condition | None = None) -> Fault:
+        return self._add(Fault(api, Kind.CUT_ANSWER, times, when))
+
+    def change(self, api: Api, changed: Change, *, times: int | None = None, when: Condition | None = None) -> Fault:
+        """Not for Fetch and Produce, whose answers are bytes already."""
+        return self._add(Fault(api, Kind.CHANGE, times, when, changed=changed))
 
     def call(
         self,
@@ -122,7 +138,7 @@ class Faults:
             case Kind.DELAY:
                 asyncio.get_running_loop().call_later(fault.ms / 1000.0, _run_if_there, exchange, run)
             case Kind.ERROR:
-                exchange.answer(apis.module(exchange.api).refuse(exchange, fault.code))
+                exchange.answer(apis.module(exchange.api).refuse(exchange, _known(fault.code)))
             case Kind.DROP:
                 fault.held.append(exchange)
             case Kind.LOSE_ANSWER:
@@ -131,6 +147,14 @@ class Faults:
                 connection.next()
             case Kind.DISCONNECT:
                 connection.close()
+            case Kind.CUT_ANSWER:
+                connection.in_work = None
+                run(exchange)
+                connection.close()
+            case Kind.CHANGE:
+                assert fault.changed is not None
+                exchange.changed = fault.changed
+                run(exchange)
             case Kind.CALL:
                 assert fault.what is not None
                 fault.what(exchange)
@@ -147,6 +171,14 @@ class Faults:
                 fault.left -= 1
             self._faults = [each for each in self._faults if each.left != 0]
         return fault
+
+
+def _known(code: ErrorCode | int) -> ErrorCode:
+    """The code by its name, or a number that has none here: handlers only pass it on."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return code  # type: ignore[return-value]  # an answer carries the bare number as it is
 
 
 def _run_if_there(exchange: Exchange, run: Run) -> None:

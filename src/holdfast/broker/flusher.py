@@ -1,20 +1,26 @@
 """Syncing without holding up the event loop: appends that came while one sync ran share the next (group commit).
 
-Only for `--flush always`; the other policies acknowledge at once. A round runs in a thread, one at a time; whoever
-waits is told on the loop, with the error if the disk refused. Groups sync their journal themselves, on the loop: a
-record there must be durable before anything else happens to the group.
+Under `--flush always` whoever appended waits here for the sync; under `interval` a round is begun when it is due. A
+round runs in a thread, one at a time; whoever waits is told on the loop, with the error if the disk refused.
+
+A file whose sync failed is written anew in a thread too, beside the rounds: nothing is appended to it meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.storage.mend import Mend
 from holdfast.broker.storage.store import Store
-from holdfast.broker.storage.sync import FlushPolicy, SyncRound
+from holdfast.broker.storage.sync import NO_FAILURES, Failures, FlushPolicy, SyncRound
 
-Told = Callable[[StorageError | None], None]
+log = logging.getLogger("holdfast.broker")
+
+Told = Callable[[Failures], None]
+"""Gets what could not be forced to disk; false if that is nothing."""
 
 
 class Flusher:
@@ -24,6 +30,8 @@ class Flusher:
         self._store = store
         self._waiting: list[Told] = []
         self._round: asyncio.Future[SyncRound] | None = None
+        self._mend: asyncio.Future[Mend] | None = None
+        self._closed = False
 
     @property
     def needed(self) -> bool:
@@ -36,12 +44,27 @@ class Flusher:
         if self._round is None:
             self._begin()
 
+    def tick(self) -> None:
+        """Call now and then: the interval policy's round, and files that are to be written anew."""
+        if self._round is None and self._store.sync_due():
+            self._begin()
+        self._begin_mend()
+
+    async def drained(self) -> None:
+        """Wait for what runs in threads, and begin nothing more."""
+        self._closed = True
+        while (running := self._round or self._mend) is not None:
+            await asyncio.wait([running])
+            await asyncio.sleep(0)  # its callback runs in the loop's next turn
+
+    # Rounds
+
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting, []
         taken = self._store.take_sync()
         if taken is None:
-            # The journal's own sync took our files along.
-            _tell(waiting, None)
+            for told in waiting:
+                told(NO_FAILURES)
             return
         self._round = asyncio.get_running_loop().run_in_executor(None, taken.run)
         self._round.add_done_callback(lambda done: self._end(done, waiting))
@@ -50,16 +73,34 @@ class Flusher:
         self._round = None
         if done.cancelled():
             return
-        error = None
-        try:
-            self._store.finish_sync(done.result())
-        except StorageError as refused:
-            error = refused
-        _tell(waiting, error)
+        failures = self._store.finish_sync(done.result())
+        if failures:
+            log.error("%s %s", failures.first.what, failures.first.do)
+        for told in waiting:
+            told(failures)
         if self._waiting and self._round is None:
             self._begin()
+        if failures:
+            self._begin_mend()
 
+    # Files written anew
 
-def _tell(waiting: list[Told], error: StorageError | None) -> None:
-    for told in waiting:
-        told(error)
+    def _begin_mend(self) -> None:
+        if self._mend is not None or self._closed:
+            return
+        mend = self._store.take_mend()
+        if mend is not None:
+            self._mend = asyncio.get_running_loop().run_in_executor(None, mend.run)
+            self._mend.add_done_callback(self._end_mend)
+
+    def _end_mend(self, done: asyncio.Future[Mend]) -> None:
+        self._mend = None
+        if done.cancelled():
+            return
+        try:
+            self._store.finish_mend(done.result())
+        except StorageError as error:
+            log.error("%s %s", error.what, error.do)
+        else:
+            log.warning("%s was written anew after its sync had failed", done.result().path)
+            self._begin_mend()

@@ -1,32 +1,39 @@
 """Drives the coordinator: performs its effects in order, keeps its one timer, and lets it see clients come and go.
 
-Rules. A record is in the journal before the answer that depends on it is sent. Effects of one call are performed before
-those of the next, even when answering one client makes its next request arrive on the spot. If the journal can't be
-written, memory and log would differ: everybody waiting is told to come back, and the coordinator starts again from its
-log, as a restarted broker would.
+Rules. A record is in the journal before the answer that depends on it is sent, and under `--flush always` on the disk:
+then effects wait in line while the flusher's thread syncs, and all records that are in line share one sync. Effects of
+one call are performed before those of the next, even when answering one client makes its next request arrive on the
+spot. If a record can't be written, memory and log would differ: its group starts again from the log, and the others
+don't notice. If records were written and can't be synced, that concerns all who waited: they are told to come back, and
+the coordinator starts again from its log, as a restarted broker would.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 
 from holdfast.broker.clock import Clock, Timer
-from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.flusher import Flusher
+from holdfast.broker.storage.errors import StorageError, disk_trouble
 from holdfast.broker.storage.journal import Journal
 from holdfast.group.coordinator.checks import refusal
-from holdfast.group.coordinator.codec import decode_record, encode_record
+from holdfast.group.coordinator.codec import decode_record, encode_record, of_group
 from holdfast.group.coordinator.coordinator import Coordinator
 from holdfast.group.coordinator.effects import Effect, Emit, Persist, Reply
 from holdfast.group.coordinator.records import Record
 from holdfast.group.coordinator.requests import AdminAnswer, AdminRequest, GroupListing, GroupView
 from holdfast.group.coordinator.settings import CoordinatorSettings
-from holdfast.group.messages import Answer, Request
-from holdfast.model import ErrorCode, TopicPartition, TraceRecord
+from holdfast.group.messages import Answer, CommitRequest, Request
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition, TraceRecord
 
 log = logging.getLogger("holdfast.broker")
+
+RELOAD_AFTER_MS = 1_000.0
+"""Before a journal that could not be read is tried again."""
 
 
 class Question:
@@ -48,11 +55,18 @@ class Groups:
         journal: Journal,
         clock: Clock,
         settings: CoordinatorSettings,
+        flusher: Flusher | None = None,
         trace: Callable[[TraceRecord], None] | None = None,
     ) -> None:
         self._journal = journal
         self._clock = clock
         self._settings = settings
+        self._flusher = flusher if flusher is not None and flusher.needed else None
+        """Who syncs the journal before anything depends on it; None where nobody has to."""
+        self._free = asyncio.Event()
+        """Set unless effects wait in line for a thread that is at work on the journal."""
+        self._free.set()
+        journal.housekept = False
         self._trace = trace
         self._queue: deque[Effect] = deque()
         self._performing = False
@@ -102,6 +116,29 @@ class Groups:
             self._timer.cancel()
         self._perform(self._coordinator.close(self._clock.now_ms()), arm=False)
 
+    async def drained(self) -> None:
+        """Wait until nothing is in line any more."""
+        while not self._free.is_set():
+            await self._free.wait()
+
+    def keep_house(self) -> None:
+        """Call now and then: rewrites the journal in a thread when that is due. Effects wait in line meanwhile."""
+        if not self._free.is_set() or not self._journal.compaction_due():
+            return
+        self._free.clear()
+        work = asyncio.get_running_loop().run_in_executor(None, self._journal.compact_if_due)
+        work.add_done_callback(self._compacted)
+
+    def _compacted(self, done: asyncio.Future[bool]) -> None:
+        self._free.set()
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, StorageError):
+            log.error("groups: %s %s", error.what, error.do)
+        elif error is not None:
+            log.error("groups: the journal could not be rewritten", exc_info=error)
+        self._go_on()
+        self._arm()
+
     # What the coordinator wants done
 
     def _tick(self) -> None:
@@ -110,30 +147,67 @@ class Groups:
 
     def _perform(self, effects: Iterable[Effect], *, arm: bool = True) -> None:
         self._queue.extend(effects)
+        self._go_on()
+        if arm:
+            self._arm()
+
+    def _go_on(self) -> None:
         if self._performing:
             return
         self._performing = True
         try:
-            while self._queue:
+            while self._queue and self._free.is_set():
                 self._do(self._queue.popleft())
         finally:
             self._performing = False
-        if arm:
-            self._arm()
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case Persist(records):
-                try:
-                    self._journal.append([encode_record(record) for record in records])
-                except StorageError as error:
-                    self._start_over(error)
+            case Persist():
+                self._persist(effect)
             case Reply(token, answer):
                 assert isinstance(token, Question)
                 token.answered(answer)
             case Emit(record):
                 if self._trace is not None:
                     self._trace(record)
+
+    # What is written down
+
+    def _persist(self, first: Persist) -> None:
+        """Write this one; and if a sync is to follow, whatever else is in line to be written, for the same sync."""
+        self._append(first)
+        if self._flusher is None:
+            return
+        for effect in [effect for effect in self._queue if isinstance(effect, Persist)]:
+            if effect in self._queue:  # not if starting over took it out
+                self._queue.remove(effect)
+                self._append(effect)
+        end, path = self._journal.size, self._journal.path
+        self._free.clear()
+        self._flusher.after_sync(lambda failures: self._synced(end, failures.of(path)))
+
+    def _append(self, effect: Persist) -> None:
+        entries = [encode_record(record) for record in effect.records]
+        try:
+            self._journal.append(entries, commit=self._flusher is None)
+        except StorageError as error:
+            group = effect.records[0].group
+            if error.error is ErrorCode.MESSAGE_TOO_LARGE:
+                self._start_group_over(group, error, ErrorCode.UNKNOWN_SERVER_ERROR)
+            elif self._flusher is None:  # nothing waits for a sync: what the others did is in the journal
+                self._start_group_over(group, error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                self._start_over(error)
+
+    def _synced(self, end: int, error: StorageError | None) -> None:
+        self._free.set()
+        if error is None:
+            self._journal.confirm(end)
+        else:
+            self._start_over(error)
+        self._go_on()
+        self._arm()
 
     def _start_over(self, error: StorageError) -> None:
         """The journal refused: nothing that was still to be done may be said to have happened."""
@@ -142,10 +216,43 @@ class Groups:
         self._queue.clear()
         now = self._clock.now_ms()
         failed += [effect.token for effect in self._coordinator.close(now) if isinstance(effect, Reply)]
-        self._coordinator = self._load()
-        for token in failed:
+        self._refuse(failed, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._journal.take_back()
+        self._reload()
+
+    def _reload(self) -> None:
+        """Start again from the log. If that can't be read, nobody is served until it can."""
+        try:
+            self._coordinator = self._load()
+        except HoldfastError as error:
+            log.error("groups: not served until the journal can be read. %s %s", error.what, error.do)
+            self._clock.call_at(self._clock.now_ms() + RELOAD_AFTER_MS, self._reload)
+            return
+        self._arm()
+
+    def _start_group_over(self, group: str, error: StorageError, code: ErrorCode) -> None:
+        """What one group wants written can't be: it goes back to what is written, and the others don't notice. On a
+        full disk that happens with every commit, and reading all groups again each time would hold up everybody."""
+        log.error("groups: %s goes back to what is written of it: %s %s", group, error.what, error.do)
+        mine = [effect for effect in self._queue if _concerns(effect, group)]
+        self._queue = deque(effect for effect in self._queue if not _concerns(effect, group))
+        failed = [effect.token for effect in mine if isinstance(effect, Reply)]
+        try:
+            records = [decode_record(key, value) for key, value in self._journal.live(of_group(group))]
+        except HoldfastError as unreadable:
+            self._refuse(failed, code)
+            self._start_over(disk_trouble(f"Reading the group {group}", OSError(unreadable.what)))
+            return
+        self._queue.extendleft(reversed(self._coordinator.reload(group, records, self._clock.now_ms())))
+        self._refuse(failed, code)
+
+    def _refuse(self, tokens: Iterable[object], error: ErrorCode) -> None:
+        """Kafka answers what its log refuses as too large with these two codes."""
+        for token in tokens:
             assert isinstance(token, Question)
-            self._queue.append(Reply(token, refusal(token.request, ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+            is_large_commit = error is ErrorCode.UNKNOWN_SERVER_ERROR and isinstance(token.request, CommitRequest)
+            code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_large_commit else error
+            self._queue.append(Reply(token, refusal(token.request, code)))
 
     def _arm(self) -> None:
         """One timer. One that fires too early costs a look, so it is only ever moved forward."""
@@ -156,3 +263,14 @@ class Groups:
             self._timer.cancel()
         self._armed_at = deadline
         self._timer = self._clock.call_at(deadline, self._tick)
+
+
+def _concerns(effect: Effect, group: str) -> bool:
+    match effect:
+        case Persist(records):
+            return records[0].group == group
+        case Reply(token, _):
+            assert isinstance(token, Question)
+            return token.request.group == group
+        case Emit(record):
+            return record.group == group

@@ -14,20 +14,29 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
+MAX_CONNECTIONS = 8_192
+"""A client keeps two to four connections, so these serve a group of 2,000 members. An idle one costs some 20 KB. Where
+the system allows fewer files, that is the limit, and whoever comes then waits at the door."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Times are seconds, because only the event loop uses them."""
 
-    max_connections: int = 256
-    """A client keeps two or three connections; 256 serve some eighty clients and stay below every file limit."""
+    max_connections: int = MAX_CONNECTIONS
     max_frame_bytes: int = MAX_FRAME_BYTES
     max_frame_bytes_before_login: int = MAX_FRAME_BYTES_BEFORE_LOGIN
     max_bytes_in_flight: int = 128 * MIB
-    """Buffers of all requests being received or worked on. Whoever needs more waits until others are done."""
+    """Requests being received or worked on, beyond the first 16 KiB of each. Whoever needs more waits until others are
+    done."""
     max_response_bytes: int = 16 * MIB
     """Records in one fetch answer. A single larger batch is still sent, or nobody could ever read past it."""
-    max_bytes_unsent: int = 128 * MIB
-    """Answers that clients are slow to take. Beyond, fetches get one batch at a time."""
+    max_description_bytes: int = 4 * MIB
+    """Groups, or their offsets, in one answer about several; clients ask again for the rest. One group is always told
+    of. Unlike records, they can't go to the socket straight from a file."""
+    max_bytes_unsent: int = 64 * MIB
+    """Answers that clients are slow to take. From half of it on, fetches get one batch at a time;
+    beyond, whoever stands still longest loses its connection."""
     frame_seconds: float = 10.0
     """To finish a frame once its first byte came; also for a TLS hand-shake, and for a login where one is required."""
     idle_seconds: float = 600.0

@@ -6,23 +6,32 @@ One object per broker, built by `broker.Broker`. Handlers take it as an argument
 from __future__ import annotations
 
 import base64
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
+from holdfast.broker.changes import Changes
 from holdfast.broker.clock import Clock
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.flusher import Flusher
 from holdfast.broker.groups import Groups
 from holdfast.broker.limits import Limits
-from holdfast.broker.security.rules import Operation, Resource, Rules
+from holdfast.broker.quick import Quick
+from holdfast.broker.quiet import Quiet
+from holdfast.broker.security.rules import Operation, Resource, Rules, rule_text
 from holdfast.broker.security.users import Users
 from holdfast.broker.settings import BrokerSettings
+from holdfast.broker.slices import Slices
 from holdfast.broker.storage.log import Log
 from holdfast.broker.storage.store import Store
 from holdfast.broker.storage.topics import Topic
+from holdfast.broker.troubles import Troubles
 from holdfast.broker.waiting import Waiting
 from holdfast.model import ErrorCode, TopicPartition
+
+log = logging.getLogger("holdfast.broker")
 
 LEADER_EPOCH = 0
 """The only one there is: leaders never change."""
@@ -47,6 +56,7 @@ class State:
         settings: BrokerSettings,
         store: Store,
         clock: Clock,
+        flusher: Flusher,
         groups: Groups,
         users: Users,
         unsent_bytes: Callable[[], int],
@@ -60,7 +70,12 @@ class State:
         self.rules: Rules = users.rules
         self.unsent_bytes = unsent_bytes
         self.waiting = Waiting()
-        self.flusher = Flusher(store)
+        self.flusher = flusher
+        self.changes = Changes(store)
+        self.troubles = Troubles(clock.now_ms)
+        self.quiet = Quiet(log, time.monotonic)
+        self.slices = Slices()
+        self.quick = Quick()
         self.nodes: tuple[Node, ...] = ()
         """Set once the listeners know their ports."""
         self.cluster_id = base64.urlsafe_b64encode(store.cluster_id.bytes).decode().rstrip("=")
@@ -85,9 +100,6 @@ class State:
         topic = self.store.topic(partition.topic)
         return topic is not None and 0 <= partition.partition < topic.partitions
 
-    def partition_count(self) -> int:
-        return sum(topic.partitions for topic in self.store.topics())
-
     # Who may do what
 
     def may(self, exchange: Exchange, operation: Operation, resource: Resource, name: str) -> bool:
@@ -97,6 +109,7 @@ class State:
         """NONE if the topic may be used so. A topic that may not even be seen looks like one that is not there."""
         if self.may(exchange, operation, Resource.TOPIC, name):
             return ErrorCode.NONE
+        self.tell_refusal(exchange, operation, Resource.TOPIC, name)
         if self.may(exchange, Operation.DESCRIBE, Resource.TOPIC, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -114,12 +127,22 @@ class State:
         return (topic if error is ErrorCode.NONE else None), error
 
     def group_refusal(self, exchange: Exchange, operation: Operation, name: str) -> ErrorCode:
-        allowed = self.may(exchange, operation, Resource.GROUP, name)
-        return ErrorCode.NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if self.may(exchange, operation, Resource.GROUP, name):
+            return ErrorCode.NONE
+        self.tell_refusal(exchange, operation, Resource.GROUP, name)
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
 
     def cluster_refusal(self, exchange: Exchange, operation: Operation) -> ErrorCode:
-        allowed = self.may(exchange, operation, Resource.CLUSTER, "")
-        return ErrorCode.NONE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if self.may(exchange, operation, Resource.CLUSTER, ""):
+            return ErrorCode.NONE
+        self.tell_refusal(exchange, operation, Resource.CLUSTER, "")
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    def tell_refusal(self, exchange: Exchange, operation: Operation, resource: Resource, name: str) -> None:
+        """A client is told that it may not, or even that there is no such topic; the log says which rule is missing."""
+        who = f"{exchange.client.principal}@{exchange.client.host}"
+        rule = rule_text(operation, resource, name)
+        self.quiet.warning("%s: %s refused: no rule allows %s", who, exchange.api.name, rule)
 
     def operations(self, exchange: Exchange, resource: Resource, name: str) -> int:
         """The allowed operations as Kafka's bit field."""

@@ -29,17 +29,29 @@ def create(
     elif partitions == -1:
         partitions = state.settings.default_partitions
     check_room(state, topics=1, partitions=max(partitions, 0))
+    check_collision(state, name)
     replicas = check_assignments(state, assignments) if assignments else spread(state, 0, partitions, replication)
     return state.store.create_topic(name, partitions, configs=configs, replicas=replicas, validate_only=validate_only)
 
 
+def check_collision(state: State, name: str) -> None:
+    """Kafka's rule: names of metrics can't tell "." from "_", so topics that differ in these alone collide."""
+    if "." not in name and "_" not in name:
+        return
+    flat = name.replace(".", "_")
+    for other in state.store.topic_names():
+        if len(other) == len(name) and other != name and other.replace(".", "_") == flat:
+            what = f"{name!r} collides with {other!r}: a '.' and a '_' can't be told apart in the names of metrics."
+            raise StorageError(ErrorCode.INVALID_TOPIC_EXCEPTION, what, "Choose another name.")
+
+
 def check_room(state: State, *, topics: int, partitions: int) -> None:
     limits = state.limits
-    if len(state.store.topics()) + topics > limits.max_topics:
+    if state.store.topic_count() + topics > limits.max_topics:
         raise StorageError(
             ErrorCode.POLICY_VIOLATION, f"There are {limits.max_topics} topics already.", "Delete some first."
         )
-    if state.partition_count() + partitions > limits.max_partitions:
+    if state.store.partition_count() + partitions > limits.max_partitions:
         what = f"{partitions} partitions more would be over {limits.max_partitions} in all."
         raise StorageError(ErrorCode.POLICY_VIOLATION, what, "Use fewer, or delete topics first.")
 

@@ -18,8 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from holdfast.testing.broker import Broker
-
-LIMIT_S = 20
+from patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -30,26 +29,26 @@ def broker() -> Iterator[Broker]:
 
 def one(futures: dict[object, object]) -> object:
     (future,) = futures.values()
-    return future.result(LIMIT_S)
+    return future.result(PATIENCE_S)
 
 
 def test_confluent_s_admin_client_does_all_it_can(broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     one(admin.create_topics([NewTopic("a", 2, 1, config={"retention.ms": "100000"})]))
     one(admin.create_partitions([NewPartitions("a", 3)]))
-    assert len(admin.list_topics("a", timeout=LIMIT_S).topics["a"].partitions) == 3
+    assert len(admin.list_topics("a", timeout=PATIENCE_S).topics["a"].partitions) == 3
     topic = ConfigResource(ResourceType.TOPIC, "a")
     changed = ConfigEntry("max.message.bytes", "9999", incremental_operation=AlterConfigOpType.SET)
     topic.add_incremental_config(changed)
     one(admin.incremental_alter_configs([topic]))
     settings = one(admin.describe_configs([ConfigResource(ResourceType.TOPIC, "a")]))
     assert (settings["retention.ms"].value, settings["max.message.bytes"].value) == ("100000", "9999")
-    assert admin.describe_cluster().result(LIMIT_S).controller.id == 0
+    assert admin.describe_cluster().result(PATIENCE_S).controller.id == 0
 
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(5):
         producer.produce("a", b"x", partition=0, timestamp=1_700_000_000_000 + number)
-    assert producer.flush(LIMIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     place = TopicPartition("a", 0)
     assert one(admin.list_offsets({place: OffsetSpec.latest()})).offset == 5
     assert one(admin.list_offsets({place: OffsetSpec.max_timestamp()})).offset == 4
@@ -59,12 +58,12 @@ def test_confluent_s_admin_client_does_all_it_can(broker: Broker) -> None:
 
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["a"])
-    assert consumer.poll(LIMIT_S) is not None
+    assert consumer.poll(PATIENCE_S) is not None
     consumer.commit(asynchronous=False)
     described = one(admin.describe_consumer_groups(["g"]))
     assert described.state == ConsumerGroupState.STABLE
     assert len(described.members[0].assignment.topic_partitions) == 3
-    assert [group.group_id for group in admin.list_consumer_groups().result(LIMIT_S).valid] == ["g"]
+    assert [group.group_id for group in admin.list_consumer_groups().result(PATIENCE_S).valid] == ["g"]
     consumer.close()
     asked = [ConsumerGroupTopicPartitions("g", [place])]
     assert one(admin.list_consumer_group_offsets(asked)).topic_partitions[0].offset == 3

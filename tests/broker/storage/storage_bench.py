@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from storage_batches import NOW, batch, headers, noise, stored
+from storage_batches import NOW, batch, headers, noise, split, stored
 from storage_world import SimFiles
 
 from holdfast.broker.storage.config import LogConfig
@@ -32,14 +32,15 @@ class Bench:
         self.flush = flush
         self.reports: list[Recovery] = []
 
-    def open(self) -> Log:
+    def open(self, *, steady: Clock | None = None) -> Log:
         return Log(
             topic="orders",
             partition=3,
             folder="topics/t/3",
             pool=FilePool(self.files),
-            syncer=Syncer(self.files, policy=self.flush, clock=self.clock),
+            syncer=Syncer(self.files, policy=self.flush, steady=self.clock),
             clock=self.clock,
+            steady=steady or self.clock,
             config=self.config,
             report=self.reports.append,
         )
@@ -70,3 +71,21 @@ def refused(log: Log, data: bytes) -> ErrorCode:
         log.append(data)
     assert (log.log_end_offset, log.size) == before
     return caught.value.error
+
+
+def read_good(log: Log) -> tuple[list[bytes], list[int]]:
+    """Read everything that can be read; returns the batches and the offsets refused as damaged."""
+    good: list[bytes] = []
+    bad: list[int] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        try:
+            parts = split(log.read(offset, 400))
+        except StorageError as error:
+            assert error.error == ErrorCode.CORRUPT_MESSAGE
+            bad.append(offset)
+            offset += 1
+            continue
+        good += parts
+        offset = int.from_bytes(parts[-1][:8], "big") + 2
+    return good, bad

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -81,13 +82,21 @@ class SimFile:
         return len(self._inode.now)
 
     def truncate(self, size: int) -> None:
+        if self._world.refuse_to_truncate:
+            raise OSError(errno.EIO, "Input/output error")
         self._world.step("truncate", self._path)
         resize(self._inode.now, size)
         self._inode.later.append((size, None))
 
     def fsync(self) -> None:
         self._world.step("fsync", self._path)
-        if self._world.fail_fsync:
+        if self._world.sync_fails():
+            if self._world.failed_pages == "written":
+                self._inode.synced = bytes(self._inode.now)
+            if self._world.failed_pages == "forgotten":
+                resize(self._inode.now, min(len(self._inode.synced), size := len(self._inode.now)))
+                self._inode.now[:] = self._inode.synced[:size]
+                resize(self._inode.now, size)
             self._inode.later = []
             raise OSError(errno.EIO, "Input/output error")
         self._inode.synced, self._inode.later = bytes(self._inode.now), []
@@ -122,7 +131,18 @@ class SimFiles:
         self.room: int | None = None
         """Bytes left on the device; None for plenty."""
         self.fail_fsync = False
+        self.fail_syncs: Callable[[int], bool] = lambda number: False
+        """Which of all syncs, files' and folders', fail, by their number from 0."""
+        self.syncs = 0
+        self.failed_pages = "dropped"
+        """What a failed sync of a file does to what it should have written: "dropped" never reaches the platters, but
+        reading shows it; "forgotten" is gone for reading too; "written" is there although the sync said no."""
+        self.descriptors: int | None = None
+        """How many files may be open at a time; None for plenty."""
+        self.open_files: weakref.WeakSet[SimFile] = weakref.WeakSet()
         self.refuse_to_open: set[str] = set()
+        self.refuse_to_truncate = False
+        self.refuse_to_unlink = False
 
     # What tests do to the world
 
@@ -135,6 +155,10 @@ class SimFiles:
                 torn(self.tear)
             raise Crash(f"{kind} {path}")
         self.steps.append((kind, path))
+
+    def sync_fails(self) -> bool:
+        self.syncs += 1
+        return self.fail_fsync or self.fail_syncs(self.syncs - 1)
 
     def room_for(self, count: int) -> int:
         if self.room is None:
@@ -184,13 +208,17 @@ class SimFiles:
         self.calls += 1
         if path in self.refuse_to_open:
             raise OSError(errno.EIO, "Input/output error")
+        if self.descriptors is not None and len(self.open_files) >= self.descriptors:
+            raise OSError(errno.EMFILE, "Too many open files")
         inode = self.now.get(path)
         if inode is None:
             if not create or path.rpartition("/")[0] not in self.folders:
                 raise FileNotFoundError(path)
             self.step("create", path)
             inode = self.now[path] = Inode()
-        return SimFile(self, path, inode)
+        file = SimFile(self, path, inode)
+        self.open_files.add(file)
+        return file
 
     def size(self, path: str) -> int:
         self.calls += 1
@@ -226,6 +254,8 @@ class SimFiles:
         self.calls += 1
         if path not in self.now:
             raise FileNotFoundError(path)
+        if self.refuse_to_unlink:
+            raise OSError(errno.EIO, "Input/output error")
         self.step("unlink", path)
         del self.now[path]
 
@@ -243,7 +273,7 @@ class SimFiles:
         if path not in self.folders:
             raise FileNotFoundError(path)
         self.step("fsync_dir", path)
-        if self.fail_fsync:
+        if self.sync_fails():
             raise OSError(errno.EIO, "Input/output error")
         for name in {*self.now, *self.synced}:
             if name.rpartition("/")[0] == path:

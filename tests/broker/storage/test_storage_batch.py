@@ -41,7 +41,6 @@ REFUSED = {
     "a control batch": (with_header(GOOD, attributes=0x20), INVALID),
     "a transaction": (with_header(GOOD, attributes=0x10), INVALID),
     "a producer without sequence": (with_header(GOOD, base_sequence=-1), INVALID),
-    "a producer without epoch": (with_header(GOOD, producer_epoch=-1), INVALID),
 }
 
 

@@ -13,7 +13,8 @@ from storage_batches import NOW, noise
 from storage_world import Crash, SimFiles
 
 from holdfast.broker.storage.errors import Recovery, StorageError
-from holdfast.broker.storage.journal import MAX_FRAME_BYTES, Entry, Journal
+from holdfast.broker.storage.frames import Entry
+from holdfast.broker.storage.journal import MAX_FRAME_BYTES, Journal
 from holdfast.broker.storage.sync import FlushPolicy, Syncer
 from holdfast.model import ErrorCode
 
@@ -34,7 +35,7 @@ class Desk:
             name="groups",
             folder="journals/groups",
             files=self.files,
-            syncer=Syncer(self.files, policy=self.flush, clock=lambda: NOW),
+            syncer=Syncer(self.files, policy=self.flush, steady=lambda: NOW),
             report=self.reports.append,
             compact_min_bytes=compact_min_bytes,
             salt=salts.randbytes,

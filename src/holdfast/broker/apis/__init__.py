@@ -1,8 +1,9 @@
 """The APIs, one module each, named as in Kafka's schemas, loaded when first asked for.
 
-A module has `handle(exchange, state)` and `refuse(exchange, error)`: the answer, and the answer that says no to
-everything that was asked. Those with a codec of their own also have `decode`. Which versions are served is said here
-and nowhere else; a module's notes say what its versions add and what is not implemented.
+A module has `handle(exchange, state)` and `refuse(exchange, error)`: the answer (or steps towards it, where the work
+grows with the request, see `slices`), and the answer that says no to everything that was asked. Those with a codec of
+their own also have `decode`. Which versions are served is said here and nowhere else; a module's notes say what its
+versions add and what is not implemented.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.broker.exchange import Body, Exchange, Result
+from holdfast.broker.slices import Steps
 from holdfast.model import ErrorCode
 from holdfast.wire import codec
 from holdfast.wire.api import Api
@@ -39,7 +41,7 @@ Decode = Callable[[memoryview, RequestHeader, Api], Any]
 class Module:
     """One API's functions."""
 
-    handle: Callable[[Exchange, Any], Result]
+    handle: Callable[[Exchange, Any], Result | Steps]
     refuse: Callable[[Exchange | None, ErrorCode], Body]
     decode: Decode
 

@@ -6,24 +6,42 @@ Not implemented: changing the broker's own settings, which are given when it sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.broker.configs import TOPIC_RESOURCE
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode
 
 
-def handle(exchange: Exchange, state: State) -> Body:
-    return {
-        "responses": [
-            apply(exchange, state, each, {entry.name: entry.value or "" for entry in each.configs})
-            for each in exchange.body.resources
-        ]
-    }
+def handle(exchange: Exchange, state: State) -> Steps:
+    return (yield from each_once(exchange, state, lambda each: _replace(exchange, state, each)))
+
+
+def each_once(exchange: Exchange, state: State, change: Callable[[Any], Body]) -> Steps:
+    """Change every resource that is named once; which of two changes is meant can't be known, so neither is made."""
+    counts = Counter((each.resource_type, each.resource_name) for each in exchange.body.resources)
+
+    def once(each: Any) -> Body:
+        if counts[each.resource_type, each.resource_name] == 1:
+            return change(each)
+        return result(each, ErrorCode.INVALID_REQUEST, "The resource is named more than once in this request.")
+
+    responses = yield from state.changes.each(
+        {(each.resource_type, each.resource_name): each for each in exchange.body.resources}.values(),
+        once,
+        lambda each, error: result(each, error.error, f"{error.what} {error.do}"),
+    )
+    return {"responses": responses}
+
+
+def _replace(exchange: Exchange, state: State, asked: Any) -> Body:
+    return apply(exchange, state, asked, {entry.name: entry.value or "" for entry in asked.configs})
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:

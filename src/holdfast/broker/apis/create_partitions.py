@@ -10,16 +10,22 @@ from typing import Any
 
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.topics import check_assignments, check_room, spread
 from holdfast.model import ErrorCode
 
 
-def handle(exchange: Exchange, state: State) -> Body:
+def handle(exchange: Exchange, state: State) -> Steps:
     counts = Counter(topic.name for topic in exchange.body.topics)
     asked = {topic.name: topic for topic in exchange.body.topics}
-    return {"results": [_answer(exchange, state, topic, counts[name]) for name, topic in asked.items()]}
+    results = yield from state.changes.each(
+        asked.values(),
+        lambda topic: _answer(exchange, state, topic, counts[topic.name]),
+        lambda topic, error: _result(topic.name, error.error, f"{error.what} {error.do}"),
+    )
+    return {"results": results}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:

@@ -11,7 +11,8 @@ from typing import Any
 
 from holdfast.broker.configs import topic_entries
 from holdfast.broker.exchange import Body, Exchange
-from holdfast.broker.security.rules import Operation, Resource
+from holdfast.broker.security.rules import Operation, Resource, rule_text
+from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.topics import Topic
@@ -21,10 +22,15 @@ from holdfast.model import ErrorCode
 _CONFIG_FIELDS = ("name", "value", "config_source")
 
 
-def handle(exchange: Exchange, state: State) -> Body:
+def handle(exchange: Exchange, state: State) -> Steps:
     counts = Counter(topic.name for topic in exchange.body.topics)
     asked = {topic.name: topic for topic in exchange.body.topics}
-    return {"topics": [_answer(exchange, state, topic, counts[name]) for name, topic in asked.items()]}
+    results = yield from state.changes.each(
+        asked.values(),
+        lambda topic: _answer(exchange, state, topic, counts[topic.name]),
+        lambda topic, error: _refused(topic.name, error.error, f"{error.what} {error.do}"),
+    )
+    return {"topics": results}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -41,7 +47,9 @@ def _answer(exchange: Exchange, state: State, asked: Any, count: int) -> Body:
         return _refused(asked.name, ErrorCode.INVALID_REQUEST, "The topic is named more than once in this request.")
     allowed = state.may(exchange, Operation.CREATE, Resource.CLUSTER, "")
     if not allowed and not state.may(exchange, Operation.CREATE, Resource.TOPIC, asked.name):
-        return _refused(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+        state.tell_refusal(exchange, Operation.CREATE, Resource.TOPIC, asked.name)
+        text = f"No rule of this user allows {rule_text(Operation.CREATE, Resource.TOPIC, asked.name)}."
+        return _refused(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
     try:
         topic = _create(exchange, state, asked)
     except StorageError as error:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
 from holdfast.group.coordinator.requests import AdminAnswer, DeleteGroupAnswer, DeleteGroupRequest
 from holdfast.group.messages import Answer
 from holdfast.model import ErrorCode
 
 
-def handle(exchange: Exchange, state: State) -> Body:
-    names = dict.fromkeys(exchange.body.groups_names)
-    return {"results": [{"group_id": name, "error_code": _delete(exchange, state, name)} for name in names]}
+def handle(exchange: Exchange, state: State) -> Steps:
+    results = []
+    for name in dict.fromkeys(exchange.body.groups_names):
+        results.append({"group_id": name, "error_code": _delete(exchange, state, name)})
+        yield PAUSE
+    return {"results": results}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:

@@ -5,17 +5,22 @@ Version notes: 2 compact.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import DELETE, PAUSE, InThread, Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode
 
 
-def handle(exchange: Exchange, state: State) -> Body:
-    return {"topics": [_topic(exchange, state, topic) for topic in exchange.body.topics]}
+def handle(exchange: Exchange, state: State) -> Steps:
+    topics = []
+    for topic in exchange.body.topics:
+        topics.append((yield from _topic(exchange, state, topic)))
+    return {"topics": topics}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -32,16 +37,26 @@ def _entry(partition: int, error: ErrorCode, low_watermark: int = -1) -> dict[st
     return {"partition_index": partition, "low_watermark": low_watermark, "error_code": error}
 
 
-def _topic(exchange: Exchange, state: State, asked: Any) -> Body:
+def _topic(exchange: Exchange, state: State, asked: Any) -> Steps:
     error = state.topic_refusal(exchange, Operation.DELETE, asked.name)
     if error is not ErrorCode.NONE:
         return {"name": asked.name, "partitions": [_entry(each.partition_index, error) for each in asked.partitions]}
-    return {"name": asked.name, "partitions": [_delete(state, asked.name, each) for each in asked.partitions]}
+    partitions = []
+    for each in asked.partitions:
+        partitions.append((yield from _delete(state, asked.name, each)))
+        yield PAUSE
+    return {"name": asked.name, "partitions": partitions}
 
 
-def _delete(state: State, topic: str, asked: Any) -> dict[str, Any]:
+def _delete(state: State, topic: str, asked: Any) -> Steps:
     number = asked.partition_index
     try:
-        return _entry(number, ErrorCode.NONE, state.store.log(topic, number).delete_records(asked.offset))
+        log = state.store.log(topic, number)
+        start = log.start_wanted(asked.offset)
+        if start > log.log_start_offset:
+            yield InThread(partial(log.write_start, start), DELETE)
+            log.started_at(start)
+        return _entry(number, ErrorCode.NONE, log.log_start_offset)
     except StorageError as refused:
+        state.troubles.tell(refused)
         return _entry(number, refused.error)

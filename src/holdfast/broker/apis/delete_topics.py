@@ -5,20 +5,28 @@ Version notes: 4 compact · 5 a message with an error · 6 by topic id.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.storage.topics import Topic
 from holdfast.model import ErrorCode, TopicPartition
 
 Asked = tuple[str | None, UUID | None]
 
 
-def handle(exchange: Exchange, state: State) -> Body:
-    return {"responses": [_delete(exchange, state, name, topic_id) for name, topic_id in _asked(exchange)]}
+def handle(exchange: Exchange, state: State) -> Steps:
+    responses = yield from state.changes.each(
+        _asked(exchange),
+        lambda asked: _delete(exchange, state, *asked),
+        lambda asked, error: _answer(*asked, error.error, error.what),
+    )
+    return {"responses": responses}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -46,7 +54,12 @@ def _delete(exchange: Exchange, state: State, name: str | None, topic_id: UUID |
         state.store.delete_topic(topic.name)
     except StorageError as refused:
         return _answer(name, topic_id, refused.error, refused.what)
+    state.store.when_true(partial(_gone, state, topic))
+    return _answer(topic.name, topic.topic_id, ErrorCode.NONE)
+
+
+def _gone(state: State, topic: Topic) -> None:
+    """What else goes with a topic, once its end is on disk."""
     numbers = range(topic.partitions)
     state.groups.partitions_deleted(TopicPartition(topic.name, number) for number in numbers)
     state.waiting.changed((topic.topic_id, number) for number in numbers)
-    return _answer(topic.name, topic.topic_id, ErrorCode.NONE)

@@ -11,12 +11,22 @@ from typing import Any
 from holdfast.broker.configs import BROKER_RESOURCE, TOPIC_RESOURCE, broker_entries, topic_entries
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
 from holdfast.model import ErrorCode
 
 
-def handle(exchange: Exchange, state: State) -> Body:
-    return {"results": [_resource(exchange, state, each) for each in exchange.body.resources]}
+def handle(exchange: Exchange, state: State) -> Steps:
+    """A resource that is named several times is answered once, with the settings of the first time."""
+    asked: dict[tuple[int, str], Any] = {}
+    for each in exchange.body.resources:
+        asked.setdefault((each.resource_type, each.resource_name), each)
+        yield PAUSE
+    results = []
+    for each in asked.values():
+        results.append(_resource(exchange, state, each))
+        yield PAUSE
+    return {"results": results}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -37,6 +47,8 @@ def _refused(asked: Any, error: ErrorCode, message: str | None = None) -> dict[s
 def _resource(exchange: Exchange, state: State, asked: Any) -> Body:
     synonyms = getattr(exchange.body, "include_synonyms", False)
     if asked.resource_type == BROKER_RESOURCE:
+        if asked.resource_name not in ("", *(str(node.node_id) for node in state.nodes)):
+            return _refused(asked, ErrorCode.INVALID_REQUEST, "There is no broker of that number here.")
         error = state.cluster_refusal(exchange, Operation.DESCRIBE_CONFIGS)
         entries = broker_entries(state.settings, names=asked.configuration_keys, synonyms=synonyms)
     elif asked.resource_type == TOPIC_RESOURCE:

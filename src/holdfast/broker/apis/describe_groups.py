@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation, Resource
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import NO_OPERATIONS, State
 from holdfast.group.coordinator.requests import GroupView
 from holdfast.model import ErrorCode
@@ -17,8 +18,30 @@ from holdfast.model import ErrorCode
 DEAD = "Dead"
 
 
-def handle(exchange: Exchange, state: State) -> Body:
-    return {"groups": [_group(exchange, state, name) for name in exchange.body.groups]}
+def handle(exchange: Exchange, state: State) -> Steps:
+    """A group that is named several times is described once. What would make the answer too long is left for later:
+    clients ask again for those groups, and for those only."""
+    groups: list[Body] = []
+    room = state.limits.max_description_bytes
+    for name in dict.fromkeys(exchange.body.groups):
+        view = state.groups.describe(name)
+        size = _size(view)
+        if size > room and groups:
+            groups.append(_nothing(name, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Ask for fewer groups at a time."))
+        else:
+            groups.append(_group(exchange, state, name, view))
+            room -= size
+        yield PAUSE
+    return {"groups": groups}
+
+
+def _size(view: GroupView) -> int:
+    """About what a group's description takes on the wire."""
+    texts = sum(
+        len(member.member_id) + len(member.client_id) + len(member.client_host) + len(member.instance_id or "")
+        for member in view.members
+    )
+    return texts + sum(len(member.metadata) + len(member.assignment) + 32 for member in view.members)
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -31,11 +54,10 @@ def _nothing(name: str, error: ErrorCode, message: str | None = None) -> dict[st
     return {"error_code": error, "error_message": message, "group_id": name, "group_state": state, "members": []}
 
 
-def _group(exchange: Exchange, state: State, name: str) -> Body:
+def _group(exchange: Exchange, state: State, name: str, view: GroupView) -> Body:
     error = state.group_refusal(exchange, Operation.DESCRIBE, name)
     if error is not ErrorCode.NONE:
         return _nothing(name, error)
-    view = state.groups.describe(name)
     if view.state == DEAD and exchange.version >= 6:
         return _nothing(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
     operations = NO_OPERATIONS

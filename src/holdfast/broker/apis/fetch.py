@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.broker.exchange import PARKED, Body, Exchange, Parts, Result
+from holdfast.broker.exchange import PARKED, Body, Exchange, Parts
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import LEADER_EPOCH, State
 from holdfast.broker.storage.errors import StorageError, disk_trouble
 from holdfast.broker.storage.log import Log
@@ -55,15 +56,17 @@ def decode(frame: memoryview, header: RequestHeader, api: Api) -> FetchRequest:
     return decode_fetch_request(frame, header)
 
 
-def handle(exchange: Exchange, state: State) -> Result:
+def handle(exchange: Exchange, state: State) -> Steps:
     request: FetchRequest = exchange.body
     if request.session_id != 0:
         return _encoded(exchange, FetchResponse(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-    found, budget = _read(exchange, state)
+    found, budget = yield from _read(exchange, state)
     missing = request.min_bytes - budget.found
     seconds = min(request.max_wait_ms / 1000.0, state.limits.max_fetch_wait_seconds)
     if missing <= 0 or seconds <= 0 or budget.final or not request.topics:
         return _encoded(exchange, found, budget)
+    if _grown(state, found):
+        return (yield from _again(exchange, state))
     partitions = [
         (topic.topic_id, asked.partition)
         for each in request.topics
@@ -74,9 +77,26 @@ def handle(exchange: Exchange, state: State) -> Result:
         partitions,
         wanted=missing,
         seconds=seconds,
-        run=lambda: exchange.resume(lambda: _encoded(exchange, *_read(exchange, state))),
+        run=lambda: exchange.resume(lambda: _again(exchange, state)),
     )
     return PARKED
+
+
+def _grown(state: State, found: FetchResponse) -> bool:
+    """Whether something came to a partition after it was looked at: a long request is read with pauses."""
+    for each in found.topics:
+        topic = state.topic(each.topic, each.topic_id)
+        for partition in each.partitions:
+            log = None if topic is None else state.log(topic, partition.partition)
+            if log is not None and log.high_watermark > partition.high_watermark:
+                return True
+    return False
+
+
+def _again(exchange: Exchange, state: State) -> Steps:
+    """After the wait: whatever there is now."""
+    found, budget = yield from _read(exchange, state)
+    return _encoded(exchange, found, budget)
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -91,23 +111,28 @@ def _encoded(exchange: Exchange, response: FetchResponse, budget: _Budget | None
     return Parts(parts, () if budget is None else budget.files)
 
 
-def _read(exchange: Exchange, state: State) -> tuple[FetchResponse, _Budget]:
+def _read(exchange: Exchange, state: State) -> Steps:
     request: FetchRequest = exchange.body
     limit = min(max(request.max_bytes, 0), state.limits.max_response_bytes)
-    if state.unsent_bytes() > state.limits.max_bytes_unsent:
+    if state.unsent_bytes() > state.limits.max_bytes_unsent // 2:
         limit = 0
     budget = _Budget(limit)
-    topics = tuple(_topic(exchange, state, topic, budget) for topic in request.topics)
-    return FetchResponse(topics=topics), budget
+    topics = []
+    for topic in request.topics:
+        topics.append((yield from _topic(exchange, state, topic, budget)))
+    return FetchResponse(topics=tuple(topics)), budget
 
 
-def _topic(exchange: Exchange, state: State, asked: FetchTopic, budget: _Budget) -> FetchedTopic:
+def _topic(exchange: Exchange, state: State, asked: FetchTopic, budget: _Budget) -> Steps:
     topic, error = state.find_topic(exchange, Operation.READ, asked.topic, asked.topic_id)
     if topic is None:
         budget.final = True
         return _refused(asked, error)
-    partitions = tuple(_partition(exchange, state, topic, each, budget) for each in asked.partitions)
-    return FetchedTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions)
+    partitions = []
+    for each in asked.partitions:
+        partitions.append(_partition(exchange, state, topic, each, budget))
+        yield PAUSE
+    return FetchedTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=tuple(partitions))
 
 
 def _refused(asked: FetchTopic, error: ErrorCode) -> FetchedTopic:
@@ -131,7 +156,9 @@ def _partition(
         if nearer is None:
             records = _records(exchange, log, asked, budget)
     except StorageError as refused:
-        budget.final, error = True, refused.error
+        state.troubles.tell(refused, reading=True)
+        budget.final = True
+        return FetchedPartition(partition=asked.partition, error=refused.error)
     return FetchedPartition(
         partition=asked.partition,
         error=error,

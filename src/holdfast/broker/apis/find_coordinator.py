@@ -1,23 +1,27 @@
 """FindCoordinator, 0 to 6: the first of the advertised brokers looks after every group.
 
 Version notes: 1 key types and messages · 3 compact · 4 several keys · 5 and 6 for transactions and share groups.
-Not implemented: coordinators of transactions and share groups; the answer says so, and clients give up at once.
+Not implemented: coordinators of transactions and share groups. Of a transaction's, the answer is an error that every
+client takes for final: librdkafka asks again and again after any other.
 """
 
 from __future__ import annotations
 
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
 from holdfast.model import ErrorCode
-from holdfast.wire.coordinators import GROUP_KEY, Coordinator, coordinator_keys_of, coordinators_body
+from holdfast.wire.coordinators import GROUP_KEY, TRANSACTION_KEY, Coordinator, coordinator_keys_of, coordinators_body
 
 
-def handle(exchange: Exchange, state: State) -> Body:
+def handle(exchange: Exchange, state: State) -> Steps:
     kind, keys = coordinator_keys_of(exchange.frame)
-    if not keys:
-        return coordinators_body([], exchange.version)
-    return coordinators_body([_coordinator(exchange, state, kind, key) for key in keys], exchange.version)
+    found = []
+    for key in dict.fromkeys(keys):
+        found.append(_coordinator(exchange, state, kind, key))
+        yield PAUSE
+    return coordinators_body(found, exchange.version)
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -27,9 +31,11 @@ def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
 
 
 def _coordinator(exchange: Exchange, state: State, kind: int, key: str) -> Coordinator:
+    if kind == TRANSACTION_KEY:
+        text = "This broker has no transactions."
+        return Coordinator(key=key, error=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message=text)
     if kind != GROUP_KEY:
-        text = "This broker has neither transactions nor share groups."
-        return Coordinator(key=key, error=ErrorCode.INVALID_REQUEST, message=text)
+        return Coordinator(key=key, error=ErrorCode.INVALID_REQUEST, message="This broker looks after groups only.")
     error = state.group_refusal(exchange, Operation.DESCRIBE, key)
     if error is not ErrorCode.NONE:
         return Coordinator(key=key, error=error)

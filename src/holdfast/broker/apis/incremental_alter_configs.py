@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.broker.apis.alter_configs import apply, refuse, result
-from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.apis.alter_configs import apply, each_once, refuse, result
+from holdfast.broker.exchange import Exchange
+from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
 from holdfast.model import ErrorCode
 
@@ -18,8 +19,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 __all__ = ["handle", "refuse"]
 
 
-def handle(exchange: Exchange, state: State) -> Body:
-    return {"responses": [_change(exchange, state, each) for each in exchange.body.resources]}
+def handle(exchange: Exchange, state: State) -> Steps:
+    return (yield from each_once(exchange, state, lambda each: _change(exchange, state, each)))
 
 
 def _change(exchange: Exchange, state: State, asked: Any) -> dict[str, Any]:

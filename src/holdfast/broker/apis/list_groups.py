@@ -7,30 +7,33 @@ from __future__ import annotations
 
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation, Resource
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
 from holdfast.model import ErrorCode
 
 CLASSIC = "classic"
 
 
-def handle(exchange: Exchange, state: State) -> Body:
+def handle(exchange: Exchange, state: State) -> Steps:
     states = {text.lower() for text in getattr(exchange.body, "states_filter", ())}
     types = {text.lower() for text in getattr(exchange.body, "types_filter", ())}
     if types and CLASSIC not in types:
         return {"groups": []}
-    return {
-        "groups": [
-            {
-                "group_id": group.group,
-                "protocol_type": group.protocol_type,
-                "group_state": group.state,
-                "group_type": CLASSIC,
-            }
-            for group in state.groups.list()
-            if (not states or group.state.lower() in states)
-            and state.may(exchange, Operation.DESCRIBE, Resource.GROUP, group.group)
-        ]
-    }
+    groups = []
+    for group in state.groups.list():
+        if states and group.state.lower() not in states:
+            continue
+        if state.may(exchange, Operation.DESCRIBE, Resource.GROUP, group.group):
+            groups.append(
+                {
+                    "group_id": group.group,
+                    "protocol_type": group.protocol_type,
+                    "group_state": group.state,
+                    "group_type": CLASSIC,
+                }
+            )
+        yield PAUSE
+    return {"groups": groups}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:

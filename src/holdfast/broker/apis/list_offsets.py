@@ -7,23 +7,43 @@ never need. Not implemented: 11, which is about tiered storage.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from holdfast.broker.apis.fetch import epoch_error
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import PAUSE, SEARCH, InThread, Steps
 from holdfast.broker.state import LEADER_EPOCH, State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.log import Log
+from holdfast.broker.storage.times import Search
 from holdfast.model import ErrorCode
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+FIRST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""Negative times stand for places, each from some version on; others are refused as in Kafka."""
 NOTHING = (-1, -1, -1)
 """Timestamp, offset and epoch when there is no such record."""
 
 
-def handle(exchange: Exchange, state: State) -> Body:
-    return {"topics": [_topic(exchange, state, topic) for topic in exchange.body.topics]}
+def handle(exchange: Exchange, state: State) -> Steps:
+    """A partition that is named twice is refused, as in Kafka: which of the two times is meant can't be known."""
+    counts = Counter((topic.name, each.partition_index) for topic in exchange.body.topics for each in topic.partitions)
+    told: set[tuple[str, int]] = set()
+    topics = []
+    for topic in exchange.body.topics:
+        refusal = state.topic_refusal(exchange, Operation.DESCRIBE, topic.name)
+        partitions = []
+        for each in topic.partitions:
+            key = (topic.name, each.partition_index)
+            if key not in told:
+                told.add(key)
+                error = ErrorCode.INVALID_REQUEST if counts[key] > 1 else refusal
+                partitions.append((yield from _partition(exchange.version, state, topic.name, each, error)))
+            yield PAUSE
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -47,31 +67,41 @@ def _entry(partition: int, error: ErrorCode, found: tuple[int, int, int] = NOTHI
     }
 
 
-def _topic(exchange: Exchange, state: State, asked: Any) -> Body:
-    refusal = state.topic_refusal(exchange, Operation.DESCRIBE, asked.name)
-    return {
-        "name": asked.name,
-        "partitions": [_partition(state, asked.name, each, refusal) for each in asked.partitions],
-    }
-
-
-def _partition(state: State, topic: str, asked: Any, refusal: ErrorCode) -> Body:
+def _partition(version: int, state: State, topic: str, asked: Any, refusal: ErrorCode) -> Steps:
     number = asked.partition_index
+    if asked.timestamp < 0 and version < FIRST_VERSION.get(asked.timestamp, 1 << 15):
+        return _entry(number, ErrorCode.UNSUPPORTED_VERSION)
     error = refusal if refusal is not ErrorCode.NONE else epoch_error(getattr(asked, "current_leader_epoch", -1))
     if error is not ErrorCode.NONE:
         return _entry(number, error)
     try:
-        return _entry(number, ErrorCode.NONE, _find(state.store.log(topic, number), asked.timestamp))
+        found = yield from _find(state.store.log(topic, number), asked.timestamp)
+        return _entry(number, ErrorCode.NONE, found)
     except StorageError as refused:
         return _entry(number, refused.error)
 
 
-def _find(log: Log, timestamp: int) -> tuple[int, int, int]:
+def _find(log: Log, timestamp: int) -> Steps:
     if timestamp == LATEST:
         return (-1, log.high_watermark, LEADER_EPOCH)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return (-1, log.log_start_offset, LEADER_EPOCH)
-    if timestamp < 0 and timestamp != MAX_TIMESTAMP:
+    if timestamp == LATEST_TIERED:
         return NOTHING
-    found = log.offset_of_max_time() if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp)
+    if timestamp == MAX_TIMESTAMP:
+        timestamp = log.greatest_time()
+        if timestamp < 0:
+            return NOTHING
+    found = yield from _in_thread(log.search_time(timestamp))
     return NOTHING if found is None else (found.timestamp, found.offset, LEADER_EPOCH)
+
+
+def _in_thread(search: Search) -> Steps:
+    """The log is searched here; looking into a batch, which may take seconds, is done beside the loop."""
+    value = None
+    while True:
+        try:
+            look = search.send(value)
+        except StopIteration as end:
+            return end.value
+        value = yield InThread(look, SEARCH)

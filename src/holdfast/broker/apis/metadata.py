@@ -13,6 +13,7 @@ from uuid import UUID
 
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation, Resource
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import LEADER_EPOCH, NO_OPERATIONS, State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.topics import Topic, check_name
@@ -20,12 +21,15 @@ from holdfast.broker.topics import create
 from holdfast.model import ErrorCode
 
 NONE = ErrorCode.NONE
+Key = tuple[str | None, UUID | None]
+"""A topic's name or id."""
 
 
-def handle(exchange: Exchange, state: State) -> Body:
+def handle(exchange: Exchange, state: State) -> Steps:
     asked = exchange.body.topics
     everything = asked is None or (exchange.version == 0 and not asked)
-    return {**_cluster(state), "topics": _all(exchange, state) if everything else _asked(exchange, state, asked)}
+    topics = yield from _all(exchange, state) if everything else _asked(exchange, state, asked)
+    return {**_cluster(state), "topics": topics}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -42,23 +46,40 @@ def _cluster(state: State) -> dict[str, Any]:
     return {"brokers": brokers, "cluster_id": state.cluster_id, "controller_id": state.nodes[0].node_id}
 
 
-def _all(exchange: Exchange, state: State) -> list[Body]:
-    return [
-        _found(exchange, state, topic)
-        for topic in state.store.topics()
-        if state.may(exchange, Operation.DESCRIBE, Resource.TOPIC, topic.name)
-    ]
-
-
-def _asked(exchange: Exchange, state: State, asked: Any) -> list[Body]:
-    seen: set[tuple[str | None, UUID | None]] = set()
+def _all(exchange: Exchange, state: State) -> Steps:
     answers = []
-    for wanted in asked:
-        key = (wanted.name, getattr(wanted, "topic_id", None))
-        if key not in seen:
-            seen.add(key)
-            answers.append(_one(exchange, state, *key))
+    for topic in state.store.topics():
+        if state.may(exchange, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            answers.append(_found(exchange, state, topic))
+            yield PAUSE
     return answers
+
+
+def _asked(exchange: Exchange, state: State, asked: Any) -> Steps:
+    keys = list(dict.fromkeys((wanted.name, getattr(wanted, "topic_id", None)) for wanted in asked))
+    found: dict[Key, Body] = {}
+    for key in keys:
+        if not _makes(exchange, state, *key):
+            found[key] = _one(exchange, state, *key)
+        yield PAUSE
+    made = yield from state.changes.each(
+        (key for key in keys if key not in found),
+        lambda key: (key, _one(exchange, state, *key)),
+        lambda key, error: (key, _missing(exchange, *key, error.error)),
+    )
+    found.update(made)
+    return [found[key] for key in keys]
+
+
+def _makes(exchange: Exchange, state: State, name: str | None, topic_id: UUID | None) -> bool:
+    """Whether asking for this topic creates it."""
+    if topic_id is not None or name is None or state.store.topic(name) is not None:
+        return False
+    return _wants_creation(exchange, state) and _may_create(exchange, state, name)
+
+
+def _wants_creation(exchange: Exchange, state: State) -> bool:
+    return getattr(exchange.body, "allow_auto_topic_creation", True) and state.settings.auto_create_topics
 
 
 def _one(exchange: Exchange, state: State, name: str | None, topic_id: UUID | None) -> Body:
@@ -80,10 +101,9 @@ def _one(exchange: Exchange, state: State, name: str | None, topic_id: UUID | No
 
 def _created(exchange: Exchange, state: State, name: str) -> Body:
     """A missing topic is made where that is wanted; Kafka makes clients ask again, we have it at once."""
-    wanted = getattr(exchange.body, "allow_auto_topic_creation", True) and state.settings.auto_create_topics
     try:
         check_name(name)
-        if wanted and _may_create(exchange, state, name):
+        if _wants_creation(exchange, state) and _may_create(exchange, state, name):
             return _found(exchange, state, create(state, name))
     except StorageError as error:
         return _missing(exchange, name, None, error.error)

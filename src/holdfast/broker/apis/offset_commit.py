@@ -7,11 +7,13 @@ Topics that don't exist, or that the user may not read, are refused one by one, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.broker.apis.membership import refuse
-from holdfast.broker.exchange import PARKED, Exchange, Result
+from holdfast.broker.exchange import PARKED, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
 from holdfast.group.coordinator.requests import AdminAnswer
 from holdfast.group.messages import Answer, CommitAnswer, CommitRequest
@@ -21,17 +23,13 @@ from holdfast.wire.groups_served import body_of_answer, request_of
 __all__ = ["handle", "refuse"]
 
 
-def handle(exchange: Exchange, state: State) -> Result:
+def handle(exchange: Exchange, state: State) -> Steps:
     request = request_of(exchange.frame)
     assert isinstance(request, CommitRequest)
     error = state.group_refusal(exchange, Operation.READ, request.group)
     if error is not ErrorCode.NONE:
         return refuse(exchange, error)
-    refused = {
-        partition: verdict
-        for partition in request.offsets
-        if (verdict := _verdict(exchange, state, partition)) is not ErrorCode.NONE
-    }
+    refused = yield from refusals(exchange, state, request.offsets)
     kept = replace(request, offsets={key: entry for key, entry in request.offsets.items() if key not in refused})
 
     def answered(answer: Answer | AdminAnswer) -> None:
@@ -45,6 +43,17 @@ def handle(exchange: Exchange, state: State) -> Result:
     question = state.groups.ask(kept, answered)
     exchange.on_gone = lambda: state.groups.gone(question)
     return PARKED
+
+
+def refusals(exchange: Exchange, state: State, partitions: Iterable[TopicPartition]) -> Steps:
+    """Which of these partitions the user may not read, or are not there, each with its reason."""
+    refused = {}
+    for partition in partitions:
+        verdict = _verdict(exchange, state, partition)
+        if verdict is not ErrorCode.NONE:
+            refused[partition] = verdict
+        yield PAUSE
+    return refused
 
 
 def _verdict(exchange: Exchange, state: State, partition: TopicPartition) -> ErrorCode:

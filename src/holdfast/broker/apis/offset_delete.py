@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.broker.exchange import PARKED, Body, Exchange, Result
+from holdfast.broker.apis.offset_commit import refusals
+from holdfast.broker.exchange import PARKED, Body, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
 from holdfast.group.coordinator.requests import AdminAnswer, DeleteOffsetsAnswer, DeleteOffsetsRequest
 from holdfast.group.messages import Answer
 from holdfast.model import ErrorCode, TopicPartition, by_topic
 
 
-def handle(exchange: Exchange, state: State) -> Result:
+def handle(exchange: Exchange, state: State) -> Steps:
     body = exchange.body
     error = state.group_refusal(exchange, Operation.DELETE, body.group_id)
     if error is not ErrorCode.NONE:
         return refuse(exchange, error)
     asked = [TopicPartition(topic.name, each.partition_index) for topic in body.topics for each in topic.partitions]
-    refused = {
-        partition: verdict
-        for partition in asked
-        if (verdict := _verdict(exchange, state, partition)) is not ErrorCode.NONE
-    }
+    refused = yield from refusals(exchange, state, asked)
 
     def answered(answer: Answer | AdminAnswer) -> None:
         assert isinstance(answer, DeleteOffsetsAnswer)
@@ -37,13 +35,6 @@ def handle(exchange: Exchange, state: State) -> Result:
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
     return {"error_code": error, "topics": []}
-
-
-def _verdict(exchange: Exchange, state: State, partition: TopicPartition) -> ErrorCode:
-    refusal = state.topic_refusal(exchange, Operation.READ, partition.topic)
-    if refusal is ErrorCode.NONE and not state.partition_exists(partition):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return refusal
 
 
 def _topics(errors: dict[TopicPartition, ErrorCode]) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation, Resource
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
 from holdfast.group.coordinator.requests import AdminAnswer
 from holdfast.group.messages import Answer, FetchOffsetsAnswer, FetchOffsetsRequest
@@ -17,9 +18,23 @@ from holdfast.model import ErrorCode
 from holdfast.wire.groups_served import offset_fetch_body, offset_fetches_of
 
 
-def handle(exchange: Exchange, state: State) -> Body:
-    requests = offset_fetches_of(exchange.frame)
-    return offset_fetch_body([(request, _answer(exchange, state, request)) for request in requests], exchange.version)
+def handle(exchange: Exchange, state: State) -> Steps:
+    """A group that is named several times is answered once. What would make the answer too long is answered by an error
+    that makes clients ask again."""
+    answers: dict[str, tuple[FetchOffsetsRequest, FetchOffsetsAnswer]] = {}
+    room = state.limits.max_description_bytes
+    for request in offset_fetches_of(exchange.frame):
+        if request.group in answers:
+            continue
+        answer = _answer(exchange, state, request)
+        size = sum(32 + len(each.topic) + len(entry.metadata or "") for each, entry in answer.offsets.items())
+        if size > room and answers:
+            answer = FetchOffsetsAnswer(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        else:
+            room -= size
+        answers[request.group] = (request, answer)
+        yield PAUSE
+    return offset_fetch_body(list(answers.values()), exchange.version)
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:

@@ -11,13 +11,17 @@ from typing import Any
 from holdfast.broker.apis.fetch import epoch_error
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import LEADER_EPOCH, State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode
 
 
-def handle(exchange: Exchange, state: State) -> Body:
-    return {"topics": [_topic(exchange, state, topic) for topic in exchange.body.topics]}
+def handle(exchange: Exchange, state: State) -> Steps:
+    topics = []
+    for topic in exchange.body.topics:
+        topics.append((yield from _topic(exchange, state, topic)))
+    return {"topics": topics}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -34,12 +38,13 @@ def _entry(partition: int, error: ErrorCode, epoch: int = -1, end_offset: int = 
     return {"partition": partition, "error_code": error, "leader_epoch": epoch, "end_offset": end_offset}
 
 
-def _topic(exchange: Exchange, state: State, asked: Any) -> Body:
+def _topic(exchange: Exchange, state: State, asked: Any) -> Steps:
     refusal = state.topic_refusal(exchange, Operation.DESCRIBE, asked.topic)
-    return {
-        "topic": asked.topic,
-        "partitions": [_partition(state, asked.topic, each, refusal) for each in asked.partitions],
-    }
+    partitions = []
+    for each in asked.partitions:
+        partitions.append(_partition(state, asked.topic, each, refusal))
+        yield PAUSE
+    return {"topic": asked.topic, "partitions": partitions}
 
 
 def _partition(state: State, topic: str, asked: Any, refusal: ErrorCode) -> dict[str, Any]:

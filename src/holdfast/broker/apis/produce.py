@@ -2,8 +2,9 @@
 
 Version notes: 5 log start offset · 8 a message with an error · 9 compact · 13 topics by id. 0 to 2 carry record formats
 that Kafka 4 dropped too; they are advertised and not served (see `apis`).
-acks=1 and acks=all are the same here: an answer means that a killed process loses nothing. acks=0 has no answer.
-Not implemented: transactions.
+acks=1 and acks=all are the same here: an answer means that a killed process loses nothing. acks=0 has no answer; if
+something can't be appended, the connection is closed instead, as in Kafka: it is the only sign there is.
+Not implemented: transactions. A producer that names one is told at once, with an error that clients take for final.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.broker.exchange import PARKED, SILENT, Body, Exchange, Parts, Result
+from holdfast.broker.poison import inspect, is_batch, is_transactional
 from holdfast.broker.security.rules import Operation
+from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.storage.log import Log
+from holdfast.broker.storage.sync import Failures
+from holdfast.broker.storage.topics import TOPICS_FOLDER, topic_folder
 from holdfast.model import ErrorCode
 from holdfast.wire.api import Api
+from holdfast.wire.codec import error_code
 from holdfast.wire.frames import RequestHeader
 from holdfast.wire.produce import (
     ProducedPartition,
@@ -35,46 +42,60 @@ def decode(frame: memoryview, header: RequestHeader, api: Api) -> ProduceRequest
     return decode_produce_request(frame, header)
 
 
-def handle(exchange: Exchange, state: State) -> Result:
+def handle(exchange: Exchange, state: State) -> Steps:
     request: ProduceRequest = exchange.body
+    if request.transactional_id is not None or _has_transactions(request):
+        return refuse(exchange, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if request.acks not in _ACKS:
         return refuse(exchange, ErrorCode.INVALID_REQUIRED_ACKS)
-    if request.transactional_id is not None:
-        return refuse(exchange, ErrorCode.INVALID_REQUEST)
-    topics = tuple(_topic(exchange, state, topic) for topic in request.topics)
+    done = []
+    for topic in request.topics:
+        done.append((yield from _topic(exchange, state, topic)))
+    topics = tuple(done)
     if not state.flusher.needed:
         _wake(state, request, topics)
         return _answer(exchange, topics)
 
-    def synced(error: StorageError | None) -> None:
-        if error is None:
-            _wake(state, request, topics)
-            exchange.resume(lambda: _answer(exchange, topics))
-        else:
-            exchange.resume(lambda: _answer(exchange, _not_synced(topics, error)))
+    def synced(failures: Failures) -> None:
+        told = _told(state, topics, failures) if failures else topics
+        _wake(state, request, told)
+        exchange.resume(lambda: _answer(exchange, told))
 
     state.flusher.after_sync(synced)
     return PARKED
 
 
+def _has_transactions(request: ProduceRequest) -> bool:
+    return any(is_transactional(each.records or b"") for topic in request.topics for each in topic.partitions)
+
+
 def _answer(exchange: Exchange, topics: tuple[ProducedTopic, ...]) -> Result:
-    return SILENT if exchange.body.acks == 0 else _encoded(exchange, ProduceResponse(topics=topics))
+    if exchange.body.acks != 0:
+        return _encoded(exchange, ProduceResponse(topics=topics))
+    wrong = next((each for topic in topics for each in topic.partitions if each.error), None)
+    if wrong is not None:
+        exchange.client.close(f"a produce with acks=0 failed: {error_code(wrong.error).name}")
+    return SILENT
 
 
-def _not_synced(topics: tuple[ProducedTopic, ...], error: StorageError) -> tuple[ProducedTopic, ...]:
-    """What was refused before keeps its reason; what was appended is not acknowledged."""
-    return tuple(
-        replace(
-            topic,
-            partitions=tuple(
-                each
-                if each.error
-                else ProducedPartition(partition=each.partition, error=error.error, error_message=error.what)
-                for each in topic.partitions
-            ),
+def _told(state: State, topics: tuple[ProducedTopic, ...], failures: Failures) -> tuple[ProducedTopic, ...]:
+    """What was refused before keeps its reason; what was appended to a file whose sync failed is not acknowledged. The
+    others' is on disk: refused, it would be sent again, and be there twice."""
+    told = []
+    for each in topics:
+        topic = state.topic(each.topic, each.topic_id)
+        partitions = tuple(
+            _synced(one, failures.of(TOPICS_FOLDER if topic is None else f"{topic_folder(topic)}/{one.partition}/"))
+            for one in each.partitions
         )
-        for topic in topics
-    )
+        told.append(replace(each, partitions=partitions))
+    return tuple(told)
+
+
+def _synced(produced: ProducedPartition, failure: StorageError | None) -> ProducedPartition:
+    if produced.error or failure is None:
+        return produced
+    return ProducedPartition(partition=produced.partition, error=failure.error, error_message=failure.what)
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
@@ -95,20 +116,36 @@ def _encoded(exchange: Exchange, response: ProduceResponse) -> Parts:
     return Parts((encode_produce_response(exchange.version, exchange.frame.correlation_id, response),))
 
 
-def _topic(exchange: Exchange, state: State, asked: ProduceTopic) -> ProducedTopic:
+def _topic(exchange: Exchange, state: State, asked: ProduceTopic) -> Steps:
     topic, error = state.find_topic(exchange, Operation.WRITE, asked.topic, asked.topic_id)
     if topic is None:
         produced = tuple(ProducedPartition(partition=each.partition, error=error) for each in asked.partitions)
     else:
-        produced = tuple(_append(state, topic.name, each) for each in asked.partitions)
+        appended: list[ProducedPartition] = []
+        for each in asked.partitions:
+            if appended:
+                yield PAUSE
+            appended.append((yield from _append(state, topic.name, each)))
+        produced = tuple(appended)
     return ProducedTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=produced)
 
 
-def _append(state: State, topic: str, asked: ProducePartition) -> ProducedPartition:
+def _append(state: State, topic: str, asked: ProducePartition) -> Steps:
+    records = asked.records or b""
+    log: Log | None = None
     try:
-        appended = state.store.log(topic, asked.partition).append(asked.records or b"", commit=False)
+        log = state.store.log(topic, asked.partition)
+        yield from inspect(records, state.quick, max_bytes=log.config.max_message_bytes)
+        # Looked up again: the topic may be gone by now.
+        log = state.store.log(topic, asked.partition)
+        appended = log.append(records, commit=False)
     except StorageError as error:
-        return ProducedPartition(partition=asked.partition, error=error.error, error_message=error.what)
+        state.troubles.tell(error)
+        # As in Kafka: who sent a batch, if a wrong one, hears where the log starts.
+        start = log.log_start_offset if log is not None and is_batch(records) else -1
+        return ProducedPartition(
+            partition=asked.partition, error=error.error, error_message=error.what, log_start_offset=start
+        )
     return ProducedPartition(
         partition=asked.partition,
         base_offset=appended.base_offset,

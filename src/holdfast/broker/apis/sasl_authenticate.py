@@ -66,7 +66,6 @@ def _succeed(connection: Connection, user: str) -> None:
 
 def _fail(exchange: Exchange, connection: Connection, cause: str) -> None:
     connection.log_once(f"login failed: {cause}")
-    failure = LoginFailed(cause)
-    text = f"{failure.what} {failure.do}"
+    text = LoginFailed(cause).what  # clients add what to do by themselves
     exchange.answer({"error_code": ErrorCode.SASL_AUTHENTICATION_FAILED, "error_message": text, "auth_bytes": b""})
     connection.finish_and_close()

@@ -63,6 +63,9 @@ MEANINGFUL: Mapping[Resource, tuple[Operation, ...]] = {
 }
 """Which operations each resource knows: what an "allowed operations" field may list."""
 
+MAX_NAME_SHOWN = 249
+"""Kafka's longest name of a topic; log lines are not filled with longer ones."""
+
 _OPERATIONS = {operation.name.lower().replace("_", "-"): operation for operation in Operation}
 _RESOURCES = {resource.name.lower(): resource for resource in Resource}
 
@@ -100,6 +103,14 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     return tuple(
         Rule(_operation(word, text), resource, name.removesuffix("*"), prefix) for word in operations.split(",")
     )
+
+
+def rule_text(operation: Operation, resource: Resource, name: str) -> str:
+    """The rule that would allow this, as it is written. Names come from strangers, so they are cut and quoted."""
+    words = [operation.name.lower().replace("_", "-"), resource.name.lower()]
+    if resource is not Resource.CLUSTER:
+        words.append(name if name.isprintable() and len(name) <= MAX_NAME_SHOWN else repr(name[:MAX_NAME_SHOWN]))
+    return ":".join(words)
 
 
 def _operation(word: str, text: str) -> Operation:

@@ -35,14 +35,15 @@ NONCE_BYTES = 24
 _FIRST = re.compile(
     r"(?P<gs2>[ny],(?P<authzid>a=[^,]*)?,)(?P<bare>n=(?P<user>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+))"
 )
-_FINAL = re.compile(r"(?P<bare>c=(?P<binding>[^,]+),r=(?P<nonce>[^,]+)),p=(?P<proof>[^,]+)")
+_FINAL = re.compile(r"(?P<bare>c=(?P<binding>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)),p=(?P<proof>[^,]+)")
+"""A nonce is printable ASCII in both messages (RFC 5802), and what is not may not be compared: Python refuses to."""
 
 
 class LoginFailed(HoldfastError):
     """The login is over. What the client is told is the same for every cause; `cause` is for the log."""
 
     def __init__(self, cause: str) -> None:
-        super().__init__("LOGIN_FAILED", "The login failed.", "Check the user's name and password.")
+        super().__init__("LOGIN_FAILED", "This user with this password is not known here.", "Check both.")
         self.cause = cause
 
 
@@ -107,7 +108,7 @@ class Scram:
         if found is None:
             raise LoginFailed("the last SCRAM message can't be read")
         binding = base64.b64encode(self._gs2.encode()).decode()
-        same = hmac.compare_digest(found["nonce"], self._nonce) and found["binding"] == binding
+        same = hmac.compare_digest(found["nonce"].encode(), self._nonce.encode()) and found["binding"] == binding
         spoken = f"{self._spoken},{found['bare']}".encode()
         right = proof_is_right(self._mechanism, verifier, spoken, _decode(found["proof"]))
         if not (same and right and self._known):

@@ -3,8 +3,8 @@
     {"version": 1, "secret": "...", "users": {"alice": {"allow": ["read:topic:orders"],
         "SCRAM-SHA-256": {"salt": "...", "iterations": 10000, "stored_key": "...", "server_key": "..."}, ...}}}
 
-Written beside and renamed into place, mode 0600. A file that can't be understood is refused: a broker must not start
-open because of a typing error.
+Written beside and renamed into place, mode 0600; refused if others may use it. A file that can't be understood is
+refused too: a broker must not start open because of a typing error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import binascii
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,11 +102,19 @@ def _check_user(name: str, password: str, iterations: int) -> None:
         )
 
 
-def load_users(path: Path) -> Users:
-    """The users in a file; none if there is no file."""
+def load_users(path: Path, *, others_may: bool = False) -> Users:
+    """The users in a file; none if there is no file. One that others may read or change is refused, as ssh does: its
+    verifiers can be tried against guessed passwords, and who writes it says who may log in."""
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
+        found = path.stat()
+        if found.st_size > MAX_FILE_BYTES:
             raise _invalid(path, f"it is larger than {MAX_FILE_BYTES} bytes")
+        if found.st_mode & 0o077 and not others_may:
+            raise HoldfastError(
+                "USERS_FILE_OPEN",
+                f"{path} can be used by others (mode {stat.S_IMODE(found.st_mode):04o}).",
+                f"Run `chmod 600 {path}`; if others have read it, give its users new passwords.",
+            )
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return Users()

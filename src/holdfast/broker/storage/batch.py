@@ -6,7 +6,7 @@ records. The length counts from after itself; the CRC-32C covers from the attrib
 stamped without touching the checksum, the append time can't.
 
 The checks and their order follow Kafka's (ProduceRequest, UnifiedLog, LogValidator), so that a client sees the same
-code. Records inside are not looked at: a producer that lies about them deceives only its own readers.
+code. Records inside are not looked at here: what a producer says of them is checked before (`broker.poison`).
 """
 
 from __future__ import annotations
@@ -148,21 +148,24 @@ def _check_origin(header: BatchHeader) -> None:
         raise _refuse(ErrorCode.INVALID_RECORD, what)
     if header.attributes & (CONTROL | TRANSACTIONAL):
         raise _refuse(ErrorCode.INVALID_RECORD, "Transactions and control records are not accepted by this broker.")
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+    if header.producer_id >= 0 and header.base_sequence < 0:
         raise _refuse(ErrorCode.INVALID_RECORD, "An idempotent producer must number its batches from 0.")
 
 
 def stamp(payload: Buffer, header: BatchHeader, *, offset: int, append_time: int | None) -> list[Buffer]:
     """The batch as it is stored: our offset and epoch, and with `append_time` the topic's time instead of the sender's.
 
-    Returned as buffers for one vectored write; the records themselves are never copied.
+    A sender's claim that its times are the broker's is taken out, as Kafka does. Returned as buffers for one vectored
+    write; the records themselves are never copied.
     """
     view = memoryview(payload)
-    if append_time is None:
+    if append_time is None and not header.attributes & LOG_APPEND_TIME:
         return [_PREFIX.pack(offset, header.length, LEADER_EPOCH, MAGIC), view[_PREFIX.size :]]
     middle = bytearray(view[23:HEADER_BYTES])
-    _TIMES.pack_into(middle, _MAX_TIMESTAMP_AT - 23, append_time)
-    attributes = header.attributes | LOG_APPEND_TIME
+    attributes = header.attributes & ~LOG_APPEND_TIME
+    if append_time is not None:
+        _TIMES.pack_into(middle, _MAX_TIMESTAMP_AT - 23, append_time)
+        attributes |= LOG_APPEND_TIME
     crc = crc32c(view[HEADER_BYTES:], crc32c(middle, crc32c(struct.pack(">h", attributes))))
     first = _STAMP.pack(offset, header.length, LEADER_EPOCH, MAGIC, crc, attributes)
     return [first, middle, view[HEADER_BYTES:]]

@@ -42,7 +42,7 @@ class Setting:
     name: str
     default: str
     kind: str
-    """Kafka's config types: "long", "string", "list"."""
+    """Kafka's config types: "int", "long", "string", "list"."""
     doc: str
     lowest: int = 0
     highest: int = 2**63 - 1
@@ -67,7 +67,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="max.message.bytes",
         default="1048588",
-        kind="long",
+        kind="int",
         doc="Largest record batch accepted, in bytes. At most 16 MiB, as one request.",
         highest=16 * 1024 * 1024,
     ),
@@ -87,7 +87,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="min.insync.replicas",
         default="1",
-        kind="long",
+        kind="int",
         doc="There is one replica; other values are refused.",
         lowest=1,
         highest=1,
@@ -109,7 +109,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="segment.bytes",
         default="67108864",
-        kind="long",
+        kind="int",
         doc="Size of a segment file.",
         lowest=4096,
         highest=2**31 - 1,

@@ -61,12 +61,25 @@ class Recovery:
     """First offset lost, -1 where offsets don't apply."""
     next_offset: int = -1
     """First good offset after the trouble."""
+    unopened: bool = False
+    """Nothing is known to be wrong with the bytes: nobody could look at them."""
     reason: str
+
+    @property
+    def kind(self) -> str:
+        if self.unopened:
+            return "unusable"
+        return "repaired" if self.cut_bytes else "damaged"
 
     def __str__(self) -> str:
         where = self.topic if self.partition < 0 else f"{self.topic}-{self.partition}"
+        if self.unopened:
+            return f"{where} {self.reason} ({self.file})"
         if self.cut_bytes:
             return f"{where}: cut a torn tail of {self.cut_bytes} bytes at {self.file}:{self.position} ({self.reason})"
+        if self.first_offset >= 0 and not self.damaged_bytes:
+            lost = f"offsets {self.first_offset} to {self.next_offset - 1} are unreadable"
+            return f"{where}: {lost}: they are missing behind {self.file}:{self.position} ({self.reason})"
         lost = (
             "" if self.first_offset < 0 else f", offsets {self.first_offset} to {self.next_offset - 1} are unreadable"
         )

@@ -75,7 +75,17 @@ class RealFile:
             done += os.pwrite(self._fd, rest, position + done)
 
     def pread(self, count: int, position: int) -> bytes:
-        return os.pread(self._fd, min(count, PREAD_LIMIT), position)
+        """All that is asked for, or what there is up to the file's end. A short read is continued: before a sector that
+        can't be read Linux gives what it has, and tells the reason only to whoever asks for the rest.
+        """
+        data = os.pread(self._fd, min(count, PREAD_LIMIT), position)
+        if len(data) == count or not data:
+            return data
+        parts, done = [data], len(data)
+        while done < count and (data := os.pread(self._fd, min(count - done, PREAD_LIMIT), position + done)):
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

@@ -29,6 +29,8 @@ _MAGIC = b"HFIX"
 _VERSION = 1
 _COLUMN = "q"
 
+HEAD_BYTES = _HEAD.size
+
 
 class SparseIndex:
     """Three columns, kept as machine integers."""
@@ -79,6 +81,17 @@ class IndexFile:
         numbers = (self.base_offset, self.covered, self.end_offset, self.max_timestamp)
         head = _HEAD.pack(_MAGIC, _VERSION, 0, *numbers, len(self.index), len(self.producers))
         return head + body + struct.pack("<I", crc32c(body, crc32c(head)))
+
+
+def end_promised(head: bytes, *, log_bytes: int) -> int | None:
+    """The offset behind a log of `log_bytes`, by the first bytes of its index; None if they don't describe all of it.
+
+    A hint for whoever wants to know at little cost whether a log has its full length: the checksum is not looked at.
+    """
+    if len(head) < _HEAD.size:
+        return None
+    magic, version, _, _, covered, end_offset, *_ = _HEAD.unpack(head)
+    return int(end_offset) if magic == _MAGIC and version == _VERSION and covered == log_bytes else None
 
 
 def load_index(data: bytes, *, base_offset: int, log_bytes: int) -> IndexFile | None:

@@ -1,43 +1,53 @@
 """A durable map with its history: keys and values appended in order, replayed in order, rewritten when mostly stale.
 
-The coordinator keeps groups and offsets in one, the store its catalog in another. The framing is our own rather than
-record batches: nobody fetches it, so timestamps, varints and codecs would only be weight, and a frame of ours is
-atomic for all its entries and starts with a marker by which the way is found again behind damage.
+The coordinator keeps groups and offsets in one, the store its catalog in another. `frames` says how it lies
+in the file.
 
-    file    two copies of: "HFJ1", salt 8, CRC-32C 4; then frames
-    frame   marker 4, length of the body 4, CRC-32C of salt, position, length and body 4, body
-    body    entries: key length 4, value length 4 (-1: a tombstone), key, value
-
-The salt is random and secret to the file. Values come from clients; without it, a value that contains a well-made
-frame could be taken for one when the way is searched behind a torn write.
-
-Rules: an append is all or nothing, in memory and on disk. Replay tolerates what compaction leaves: tombstones of
-unknown keys, values before what they refer to (K-17306, K-20254); the order of writing is kept, also by compaction,
-which keeps for each key its last place (K-10614, K-5247). Compaction writes a new file beside, syncs it, renames it
-into place and only then removes the old one, so that a crash at any step leaves exactly one complete journal. Values
-are opaque here.
+Rules: an append is all or nothing, in memory, on disk and after a restart: one that could not be synced is cut off
+again, and only what is on disk counts in memory. After a failed fsync nothing is appended until all of it was written
+anew into a file that could be synced; what is copied is checked on the way. Replay tolerates what compaction leaves:
+tombstones of unknown keys, values before what they refer to (K-17306, K-20254); the order of writing is kept, also by
+compaction, which keeps for each key its last place (K-10614, K-5247). Compaction writes a new file beside, syncs it,
+renames it into place and removes the old one only once the new name is on disk, so that a crash at any step leaves
+exactly one complete journal. Values are opaque here. One thread at a time uses a journal: the others wait.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import struct
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
 from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble, disk_work
 from holdfast.broker.storage.files import File, Files
-from holdfast.broker.storage.sync import Syncer
+from holdfast.broker.storage.frames import (
+    ENTRY_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    SALT_BYTES,
+    Entry,
+    encode,
+    entries_of,
+    file_header,
+    frame_end,
+    frame_head,
+    next_frame,
+    read_header,
+)
+from holdfast.broker.storage.sync import FlushPolicy, Syncer
 from holdfast.model import ErrorCode
 
-Entry = tuple[bytes, bytes | None]
 OnEntry = Callable[[bytes, bytes | None], None]
+Place = tuple[int, int, int]
+"""Where an entry lies: its position, its bytes, and their CRC-32C, by which a copy of it is checked."""
 
-FILE_MAGIC = b"HFJ1"
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-"""More than a group of 1,000 members with 1 MiB of metadata each would be hostile; one member's fits 60 times."""
+"""Of what is appended as one: the record of a group with some sixty members of 1 MiB of metadata each. A larger one is
+refused, and with it the round that wanted it."""
 COMPACT_MIN_BYTES = 1024 * 1024
 """Below this a rewrite gains nothing."""
 DIRTY_RATIO = 0.5
@@ -46,13 +56,6 @@ DIRTY_RATIO = 0.5
 _SUFFIX = ".journal"
 _NEW_SUFFIX = ".new"
 _DAMAGED_SUFFIX = ".damaged"
-_MARKER = b"\xf5HJ\n"
-_FRAME = struct.Struct("<4sII")
-_SEED = struct.Struct("<8sqI")
-_SALT_BYTES = 8
-_HEADER_BYTES = 32
-_ENTRY = struct.Struct("<Ii")
-_TOMBSTONE = -1
 _COMPACTED_FRAME_BYTES = 1024 * 1024
 _COPY_WINDOW_BYTES = 256 * 1024
 
@@ -71,8 +74,10 @@ class Journal:
         syncer: Syncer,
         report: Callable[[Recovery], None],
         compact_min_bytes: int = COMPACT_MIN_BYTES,
+        keep_entries: bool = False,
         salt: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        """With `keep_entries` what is live stays in memory too, so that a rewrite needs nothing from a failing disk."""
         self.name = name
         self._folder = folder
         self._files = files
@@ -84,10 +89,22 @@ class Journal:
         self._generation = 0
         self._file: File | None = None
         self._size = 0
-        self._live: dict[bytes, tuple[int, int]] = {}
-        """Key to the place (position, bytes) of its last entry, in the order of writing."""
+        self._live: dict[bytes, Place] = {}
+        """Key to the place of its last entry, in the order of writing."""
         self._live_bytes = 0
+        self._kept: dict[bytes, bytes] | None = {} if keep_entries else None
         self._retry_at = 0
+        self._confirmed = 0
+        """How much of the file its owner may rely on; see `take_back`."""
+        self._unsure = False
+        """Something was cut off, and the cut may not be on disk: only a new file is sure not to have it."""
+        self._cut_at: int | None = None
+        """Where the file should end, if even cutting it failed."""
+        self._replaced: list[str] = []
+        """Files before this one, kept until its name is on disk."""
+        self._alone = threading.RLock()
+        self.housekept = True
+        """Whether the store compacts it when it is due. False where its owner does that in a thread."""
 
     def __len__(self) -> int:
         """Keys that have a value."""
@@ -98,8 +115,26 @@ class Journal:
         return self._size
 
     @property
+    def path(self) -> str:
+        """The file it is in now; a rewrite moves it to another one."""
+        return self._path
+
+    @property
     def _path(self) -> str:
         return self._path_of(self._generation)
+
+    def live(self, wanted: Callable[[bytes], bool]) -> list[tuple[bytes, bytes]]:
+        """The keys that are wanted, with their values, in the order of writing."""
+        with self._alone, disk_work(f"Reading the journal {self.name}"):
+            file = self._opened()
+            found = []
+            for key, (position, count, crc) in self._live.items():
+                if wanted(key):
+                    entry = file.pread(count, position)
+                    if crc32c(entry) != crc:
+                        raise OSError(errno.EIO, f"an entry of {self._path} changed on disk")
+                    found.append((key, entry[ENTRY_BYTES + len(key) :]))
+            return found
 
     def _path_of(self, generation: int) -> str:
         return f"{self._folder}/{generation:010d}{_SUFFIX}"
@@ -108,11 +143,16 @@ class Journal:
 
     def replay(self, on_entry: OnEntry | None = None) -> None:
         """Read everything in the order it was written, stale entries and tombstones included."""
-        with disk_work(f"Opening the journal {self.name}"):
+        with self._alone, disk_work(f"Opening the journal {self.name}"):
             self._choose_file()
             file = self._open_file()
             self._read_all(file, on_entry)
-        self._file = file
+            self._file = file
+            self._confirmed = self._size
+            if not self._syncer.broken(self._path):
+                # It may be there only because it was the process that died, and not the machine.
+                self._syncer.wrote(self._path)
+                self._syncer.changed_folder(self._folder)
 
     def _choose_file(self) -> None:
         """The newest complete file counts; older ones and unfinished rewrites are left-overs of a crash."""
@@ -121,24 +161,33 @@ class Journal:
         stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
         generations = sorted(int(stem) for stem in stems if stem.isdigit())
         self._generation = generations[-1] if generations else 0
-        for name in names:
-            if f"{self._folder}/{name}" != self._path and name.endswith((_SUFFIX, _NEW_SUFFIX)):
-                self._files.unlink(f"{self._folder}/{name}")
+        stale = [name for name in names if name.endswith((_SUFFIX, _NEW_SUFFIX))]
+        stale = [path for name in stale if (path := f"{self._folder}/{name}") != self._path]
+        if stale:
+            self._files.fsync_dir(self._folder)  # the newest file's name may not be on disk yet
+        for path in stale:
+            self._files.unlink(path)
+        self._replaced = []
 
     def _open_file(self) -> File:
         file = self._files.open(self._path, create=True)
-        self._size = file.size()
-        salt = _read_header(file.pread(_HEADER_BYTES, 0))
-        if salt is not None and self._size >= _HEADER_BYTES:
+        self._size = file.size() if self._cut_at is None else min(file.size(), self._cut_at)
+        salt = read_header(file.pread(HEADER_BYTES, 0))
+        if salt is not None and self._size >= HEADER_BYTES:
             self._salt = salt
             return file
-        if self._size > _HEADER_BYTES:
+        if self._size > HEADER_BYTES:
             file = self._set_aside()
-        self._salt = self._new_salt(_SALT_BYTES)
-        file.truncate(0)
-        file.write([_file_header(self._salt)], 0)
-        file.fsync()  # whatever the policy: without its header the file is noise
-        self._size = _HEADER_BYTES
+        self._salt = self._new_salt(SALT_BYTES)
+        try:
+            file.truncate(0)
+            file.write([file_header(self._salt)], 0)
+            file.fsync()  # whatever the policy: without its header the file is noise
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._files.unlink(self._path)  # or the next attempt would find the header, and it may not be on disk
+            raise
+        self._size = HEADER_BYTES
         self._syncer.changed_folder(self._folder)
         self._syncer.made_folder(self._folder)
         return file
@@ -164,12 +213,14 @@ class Journal:
 
     def _read_all(self, file: File, on_entry: OnEntry | None) -> None:
         self._live, self._live_bytes = {}, 0
+        if self._kept is not None:
+            self._kept = {}
         data = file.pread(self._size, 0)
-        position = _HEADER_BYTES
+        position = HEADER_BYTES
         while position < len(data):
-            end = _frame_end(data, position, self._salt)
+            end = frame_end(data, position, self._salt)
             if end is None:
-                following = _next_frame(data, position, self._salt)
+                following = next_frame(data, position, self._salt)
                 self._report_damage(position, following)
                 if following is None:
                     file.truncate(position)
@@ -178,8 +229,8 @@ class Journal:
                     return
                 position = following
                 continue
-            for key, value, at, size in _entries(data, position + _FRAME.size, end):
-                self._book(key, value, at, size)
+            for key, value, at, size in entries_of(data, position + FRAME_BYTES, end):
+                self._book(key, value, at, data[at : at + size])
                 if on_entry is not None:
                     on_entry(key, value)
             position = end
@@ -200,32 +251,78 @@ class Journal:
     # Writing
 
     def append(self, entries: Sequence[Entry], *, commit: bool = True) -> None:
-        """Write all of `entries` or none. A None value deletes the key. With `commit=False` call `Store.commit`
-        before the ack.
+        """Write all of `entries` or none. A None value deletes the key. With `commit=False` nothing is synced here;
+        the caller has it synced before the ack, and then calls `confirm` or `take_back`.
         """
+        with self._alone:
+            body, places = encode(entries)
+            if len(body) > MAX_FRAME_BYTES:
+                what = f"An entry of {len(body)} bytes for the journal {self.name} is larger than {MAX_FRAME_BYTES}."
+                raise StorageError(ErrorCode.MESSAGE_TOO_LARGE, what, "Send less at a time.")
+            self._make_sure()
+            self._write(body)
+            if commit and self._syncer.policy is FlushPolicy.ALWAYS:
+                self._commit()
+            start = self._size + FRAME_BYTES
+            for (key, value), (at, size) in zip(entries, places, strict=True):
+                self._book(key, value, start + at, body[at : at + size])
+            self._size = start + len(body)
+            if commit:
+                self._confirmed = self._size
+
+    def _write(self, body: bytes) -> None:
         file = self._opened()
-        if self._syncer.broken(self._path):
-            # An fsync of this file failed, so it can't be relied on: move to a new one, which is synced before it
-            # counts.
-            self.compact()
-            file = self._opened()
-        body, places = _encode(entries)
-        if len(body) > MAX_FRAME_BYTES:
-            what = f"An entry of {len(body)} bytes for the journal {self.name} is larger than {MAX_FRAME_BYTES}."
-            raise StorageError(ErrorCode.MESSAGE_TOO_LARGE, what, "Send less at a time.")
         try:
-            file.write([_frame_head(body, self._size, self._salt), body], self._size)
+            file.write([frame_head(body, self._size, self._salt), body], self._size)
         except OSError as error:
             with contextlib.suppress(OSError):
-                file.truncate(self._size)
+                file.truncate(self._size)  # what is left of half a frame is overwritten by the next, or cut by a replay
             raise disk_trouble(f"Writing to the journal {self.name}", error) from error
-        start = self._size + _FRAME.size
-        for (key, value), (at, size) in zip(entries, places, strict=True):
-            self._book(key, value, start + at, size)
-        self._size = start + len(body)
         self._syncer.wrote(self._path)
-        if commit:
-            self._syncer.commit()
+
+    def _commit(self) -> None:
+        """Force the frame just written to disk. If that fails it is cut off: refused, it must never come back."""
+        try:
+            self._syncer.commit(self._path)
+        except StorageError:
+            self._cut()
+            raise
+
+    def _cut(self) -> None:
+        """Forget what lies behind the end of what counts. Until that is sure, only a new file is written."""
+        self._unsure, self._cut_at = True, self._size
+        file = self._opened()
+        with contextlib.suppress(OSError):
+            file.truncate(self._size)
+            self._cut_at = None
+            if not self._syncer.broken(self._path):
+                file.fsync()
+                self._unsure = False
+
+    def confirm(self, position: int) -> None:
+        """All that was appended up to `position` (a `size` of before) is on disk."""
+        self._confirmed = max(self._confirmed, position)
+
+    def take_back(self) -> None:
+        """What was appended and not confirmed could not be synced: it never was. Call `replay` next: what is read then
+        is what counts.
+        """
+        with self._alone:
+            self._size = min(self._size, self._confirmed)
+            self._cut()
+
+    def make_sure(self) -> None:
+        """Before anything is appended, and before the end: this file must be one that can be relied on."""
+        with self._alone:
+            if self._file is not None:
+                self._make_sure()
+
+    def _make_sure(self) -> None:
+        self._opened()
+        if self._unsure or self._syncer.broken(self._path):
+            self.compact()
+        if self._replaced and self._syncer.policy is FlushPolicy.ALWAYS:
+            self._settle()
 
     def _opened(self) -> File:
         if self._file is None:
@@ -233,13 +330,17 @@ class Journal:
         assert self._file is not None
         return self._file
 
-    def _book(self, key: bytes, value: bytes | None, position: int, size: int) -> None:
+    def _book(self, key: bytes, value: bytes | None, position: int, entry: bytes) -> None:
         before = self._live.pop(key, None)
         if before is not None:
             self._live_bytes -= before[1]
         if value is not None:
-            self._live[key] = (position, size)
-            self._live_bytes += size
+            self._live[key] = (position, len(entry), crc32c(entry))
+            self._live_bytes += len(entry)
+        if self._kept is not None:
+            self._kept.pop(key, None)
+            if value is not None:
+                self._kept[key] = entry
 
     # Compaction
 
@@ -249,138 +350,115 @@ class Journal:
 
     def compact_if_due(self) -> bool:
         """Compact when it pays. A disk without room puts it off until the journal has grown by half."""
-        if not self.compaction_due():
-            return False
-        try:
-            self.compact()
-        except StorageError:
-            self._retry_at = self._size + self._size // 2
-            raise
-        return True
+        with self._alone:
+            if self._replaced:
+                self._settle()
+            if not self.compaction_due():
+                return False
+            try:
+                self.compact()
+            except StorageError:
+                self._retry_at = self._size + self._size // 2
+                raise
+            return True
 
     def compact(self) -> None:
         """Keep each key's last value, in the order they were written, in a new file that replaces the old one at
         once.
         """
-        old = self._opened()
-        generation = self._generation + 1
-        path = self._path_of(generation)
-        salt = self._new_salt(_SALT_BYTES)
-        try:
-            new = self._files.open(path + _NEW_SUFFIX, create=True)
-            new.truncate(0)
-            size, live = self._copy_live(old, new, salt)
-            new.fsync()
-            self._files.rename(path + _NEW_SUFFIX, path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self._files.unlink(path + _NEW_SUFFIX)
-            raise disk_trouble(f"Compacting the journal {self.name}", error) from error
-        old_path = self._path
-        self._generation, self._file, self._size, self._live, self._salt = generation, new, size, live, salt
-        self._retry_at = 0
-        # From here on the new file is the journal. The old one goes once the rename can't be undone by a crash.
-        with contextlib.suppress(OSError):
-            self._files.fsync_dir(self._folder)
-            self._files.unlink(old_path)
+        with self._alone:
+            old = self._opened()
+            generation = self._generation + 1
+            path = self._path_of(generation)
+            salt = self._new_salt(SALT_BYTES)
+            try:
+                new = self._files.open(path + _NEW_SUFFIX, create=True)
+                new.truncate(0)
+                size, live, lost = self._copy_live(old, new, salt)
+                new.fsync()
+                self._files.rename(path + _NEW_SUFFIX, path)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    self._files.unlink(path + _NEW_SUFFIX)
+                self._remove_refused(path)
+                raise disk_trouble(f"Compacting the journal {self.name}", error) from error
+            self._report_lost(lost)
+            self._replaced.append(self._path)
+            self._syncer.renewed(self._path)
+            self._generation, self._file, self._size, self._live, self._salt = generation, new, size, live, salt
+            self._live_bytes = sum(place[1] for place in live.values())
+            self._confirmed, self._unsure, self._cut_at, self._retry_at = size, False, None, 0
+            self._syncer.changed_folder(self._folder)
+            self._settle()
 
-    def _copy_live(self, old: File, new: File, salt: bytes) -> tuple[int, dict[bytes, tuple[int, int]]]:
-        """Write the live entries into `new`; returns its size and where they lie now."""
-        live: dict[bytes, tuple[int, int]] = {}
-        new.write([_file_header(salt)], 0)
-        size, body = _HEADER_BYTES, bytearray()
+    def _remove_refused(self, path: str) -> None:
+        """A rename that failed may have happened. The newer name must not hide what is appended to this file."""
+        try:
+            self._files.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            self._unsure = True
+
+    def _settle(self) -> None:
+        """Remove the files before this one, once a crash can't undo the new one's name."""
+        with disk_work(f"Replacing a file of the journal {self.name}"):
+            self._files.fsync_dir(self._folder)
+        for path in self._replaced:
+            with contextlib.suppress(OSError):
+                self._files.unlink(path)
+        self._replaced = []
+
+    def _copy_live(self, old: File, new: File, salt: bytes) -> tuple[int, dict[bytes, Place], list[Place]]:
+        """Write the live entries into `new`; returns its size, where they lie now, and the places of those that can't
+        be read any more.
+        """
+        live: dict[bytes, Place] = {}
+        lost: list[Place] = []
+        new.write([file_header(salt)], 0)
+        size, body = HEADER_BYTES, bytearray()
         window, start = b"", 0
-        for key, (position, count) in self._live.items():  # in the order of the file, so one window passes over it
-            if position + count > start + len(window):
-                window, start = old.pread(max(count, _COPY_WINDOW_BYTES), position), position
-            live[key] = (size + _FRAME.size + len(body), count)
-            body += window[position - start : position - start + count]
+        for key, place in self._live.items():  # in the order of the file, so one window passes over it
+            position, count, crc = place
+            if self._kept is not None:
+                entry = self._kept[key]
+            else:
+                if position + count > start + len(window):
+                    window, start = old.pread(max(count, _COPY_WINDOW_BYTES), position), position
+                entry = window[position - start : position - start + count]
+            if len(entry) != count or crc32c(entry) != crc:
+                lost.append(place)
+                continue
+            live[key] = (size + FRAME_BYTES + len(body), count, crc)
+            body += entry
             if len(body) >= _COMPACTED_FRAME_BYTES:
-                new.write([_frame_head(body, size, salt), body], size)
-                size += _FRAME.size + len(body)
+                new.write([frame_head(body, size, salt), body], size)
+                size += FRAME_BYTES + len(body)
                 body = bytearray()
         if body:
-            new.write([_frame_head(body, size, salt), body], size)
-            size += _FRAME.size + len(body)
-        return size, live
+            new.write([frame_head(body, size, salt), body], size)
+            size += FRAME_BYTES + len(body)
+        return size, live, lost
+
+    def _report_lost(self, places: Sequence[Place]) -> None:
+        for position, count, _ in places:
+            self._report(
+                Recovery(
+                    topic=self.name,
+                    partition=-1,
+                    file=self._path,
+                    position=position,
+                    cut_bytes=0,
+                    damaged_bytes=count,
+                    reason="an entry changed on disk since it was written, and is left out",
+                )
+            )
 
     def close(self) -> None:
-        if self._file is not None:
+        with self._alone:
+            if self._file is None:
+                return
+            if self._cut_at is not None:
+                self._file.truncate(self._cut_at)
             self._file.close()
             self._file = None
-
-
-def _encode(entries: Sequence[Entry]) -> tuple[bytes, list[tuple[int, int]]]:
-    """The body of a frame, and where in it each entry lies."""
-    parts: list[bytes] = []
-    places: list[tuple[int, int]] = []
-    at = 0
-    for key, value in entries:
-        parts += (_ENTRY.pack(len(key), _TOMBSTONE if value is None else len(value)), key, value or b"")
-        size = _ENTRY.size + len(key) + len(value or b"")
-        places.append((at, size))
-        at += size
-    return b"".join(parts), places
-
-
-def _file_header(salt: bytes) -> bytes:
-    """Twice, so that one flipped bit in it does not cost the whole file."""
-    once = FILE_MAGIC + salt
-    return 2 * (once + crc32c(once).to_bytes(4, "little"))
-
-
-def _read_header(data: bytes) -> bytes | None:
-    for copy in (data[:16], data[16:32]):
-        if len(copy) == 16 and copy[:4] == FILE_MAGIC and crc32c(copy[:12]).to_bytes(4, "little") == copy[12:]:
-            return copy[4:12]
-    return None
-
-
-def _frame_head(body: bytes | bytearray, position: int, salt: bytes) -> bytes:
-    length = len(body)
-    return _FRAME.pack(_MARKER, length, crc32c(body, crc32c(_SEED.pack(salt, position, length))))
-
-
-def _frame_end(data: bytes, position: int, salt: bytes) -> int | None:
-    """Where the frame at `position` ends, None if it is not whole and sound."""
-    if position + _FRAME.size > len(data):
-        return None
-    marker, length, crc = _FRAME.unpack_from(data, position)
-    end = position + _FRAME.size + length
-    if marker != _MARKER or end > len(data):
-        return None
-    body = memoryview(data)[position + _FRAME.size : end]
-    if crc32c(body, crc32c(_SEED.pack(salt, position, length))) != crc:
-        return None
-    return end if _well_formed(body) else None
-
-
-def _well_formed(body: memoryview) -> bool:
-    at = 0
-    while at < len(body):
-        if at + _ENTRY.size > len(body):
-            return False
-        key_bytes, value_bytes = _ENTRY.unpack_from(body, at)
-        at += _ENTRY.size + key_bytes + max(value_bytes, 0)
-    return at == len(body)
-
-
-def _next_frame(data: bytes, position: int, salt: bytes) -> int | None:
-    """The next sound frame behind a bad one, None if there is none: then the bad one is a torn tail."""
-    at = data.find(_MARKER, position + 1)
-    while at >= 0:
-        if _frame_end(data, at, salt) is not None:
-            return at
-        at = data.find(_MARKER, at + 1)
-    return None
-
-
-def _entries(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, bytes | None, int, int]]:
-    while position < end:
-        key_bytes, value_bytes = _ENTRY.unpack_from(data, position)
-        start = position + _ENTRY.size
-        middle = start + key_bytes
-        stop = middle + max(value_bytes, 0)
-        value = None if value_bytes == _TOMBSTONE else data[middle:stop]
-        yield data[start:middle], value, position, stop - position
-        position = stop

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.broker.storage.batch import LOG_APPEND_TIME, BatchHeader, check_produced, stamp
@@ -19,13 +20,14 @@ from holdfast.broker.storage.config import UNLIMITED, LogConfig
 from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble, disk_work
 from holdfast.broker.storage.files import Buffer
 from holdfast.broker.storage.index import NO_TIMESTAMP
+from holdfast.broker.storage.mend import Mend
 from holdfast.broker.storage.pool import FilePool
 from holdfast.broker.storage.producers import Producers, SeenBatch
-from holdfast.broker.storage.scan import Hole
+from holdfast.broker.storage.scan import Hole, Scan
 from holdfast.broker.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, FileRange, Segment, damaged
 from holdfast.broker.storage.start import START_FILE, read_start, write_start
 from holdfast.broker.storage.sync import Syncer
-from holdfast.broker.storage.times import TimedOffset, first_at
+from holdfast.broker.storage.times import Search, TimedOffset, first_at, run_here
 from holdfast.model import ErrorCode
 
 _LOG_NAME = re.compile(rf"\d{{20}}{re.escape(LOG_SUFFIX)}")
@@ -56,6 +58,7 @@ class Log:
         pool: FilePool,
         syncer: Syncer,
         clock: Callable[[], int],
+        steady: Callable[[], float],
         config: LogConfig,
         report: Callable[[Recovery], None],
     ) -> None:
@@ -68,11 +71,16 @@ class Log:
         self._files = pool.files
         self._syncer = syncer
         self._clock = clock
+        """The time of day, for what records carry. It may be set back."""
+        self._steady = steady
+        """Milliseconds that never go back, for how long something has been so."""
         self._report = report
         self._producers = Producers()
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self._changed = False
+        self._rolling = False
+        """A new segment was wanted and could not be begun; its file may be there."""
         self.log_start_offset = 0
         self.log_end_offset = 0
         with self._disk("Opening"):
@@ -101,19 +109,31 @@ class Log:
         self._sweep(names, set(bases))
         for base in bases:
             self._add(Segment(self._pool, self._folder, base, self._found_hole))
-        if not self._segments:
-            return
-        self._load_tail()
-        self.log_end_offset = self._segments[-1].end_offset
         stored_start = read_start(self._files, self._folder) if START_FILE in names else 0
-        start = max(self._segments[0].base_offset, stored_start)
-        self.log_start_offset = min(start, self.log_end_offset)
+        if self._segments:
+            self._load_tail()
+            self._check_middle()
+            self.log_end_offset = self._segments[-1].end_offset
+        if stored_start > self.log_end_offset:
+            # A crash took records that DeleteRecords had deleted. The log goes on behind them: what is appended now
+            # must not lie before the start.
+            self.log_end_offset = stored_start
+            self._new_segment()
+        self.log_start_offset = max(self._bases[0], stored_start) if self._segments else 0
 
     def _sweep(self, names: list[str], bases: set[int]) -> None:
         """Remove indexes whose log is gone: a deletion was interrupted."""
         for name in names:
             if _INDEX_NAME.fullmatch(name) and int(name.removesuffix(INDEX_SUFFIX)) not in bases:
                 self._files.unlink(f"{self._folder}/{name}")
+
+    def _check_middle(self) -> None:
+        """Look at the segments that nobody writes to any more. One that is shorter than it was, or gone, is told now
+        and not when somebody reads there; only flipped bits in one of full size wait for their reader.
+        """
+        for segment, after in pairwise(self._segments):
+            if not segment.opened and segment.promised_end() != after.base_offset:
+                self._ensure_open(segment)
 
     def _load_tail(self) -> None:
         """Open from the last segment with a sound index on: there the producers' state is known, the rest is
@@ -127,27 +147,37 @@ class Log:
             self._producers.load(stored)
         for segment in self._segments[first:]:
             self._open_segment(segment, self._producers.replay)
+            # What is read here may never have been synced: it must be before a repeated batch of it is acknowledged.
+            self._syncer.wrote(segment.path)
+        self._syncer.changed_folder(self._folder)
+        self._syncer.made_folder(self._folder)
 
     def _open_segment(self, segment: Segment, visit: Callable[[BatchHeader, int], None] | None = None) -> None:
         result = segment.open(visit)
+        segment.touched_ms = self._steady()
         self._changed = True
-        if not result.reason:
-            return
-        rest = segment.size - result.position
-        if segment is self._segments[-1]:
+        if segment is not self._segments[-1]:
+            self._check_end(segment, result)
+        elif result.reason:
+            rest = segment.size - result.position
             segment.cut(result.position)
             self._syncer.wrote(segment.path)
             self._repaired(segment, result.position, cut=rest, first=result.offset, reason=result.reason)
-        else:
-            after = self._bases[self._bases.index(segment.base_offset) + 1]
-            hole = Hole(
-                start=result.position,
-                end=segment.size,
-                first_offset=result.offset,
-                next_offset=after,
-                reason=result.reason,
-            )
-            segment.add_hole(hole)
+
+    def _check_end(self, segment: Segment, result: Scan) -> None:
+        """A segment in the middle must reach the next one; what is missing is a hole, even one of no bytes."""
+        after = self._bases[bisect_right(self._bases, segment.base_offset)]
+        if segment.end_offset >= after and not result.reason:
+            return
+        reason = result.reason or "the file ends too early, or a segment behind it is gone"
+        hole = Hole(
+            start=result.position,
+            end=segment.size,
+            first_offset=segment.end_offset,
+            next_offset=after,
+            reason=reason,
+        )
+        segment.add_hole(hole)
 
     def _found_hole(self, segment: Segment, hole: Hole) -> None:
         self._report(
@@ -187,8 +217,7 @@ class Log:
         now = self._clock()
         config = self.config
         header = check_produced(payload, max_bytes=config.max_message_bytes)
-        if not config.append_time:
-            self._check_time(header, now)
+        self._check_time(header, now)
         if header.producer_id >= 0:
             seen = self._producers.check(header)
             if seen is not None:
@@ -197,7 +226,7 @@ class Log:
         timestamp = header.max_timestamp if append_time is None else append_time
         offset = self.log_end_offset
         try:
-            segment = self._writable(header.size, now)
+            segment = self._writable(header.size)
             segment.append(stamp(payload, header, offset=offset, append_time=append_time), header, offset, timestamp)
         except OSError as error:
             raise disk_trouble(f"Appending to {self.topic}-{self.partition}", error) from error
@@ -207,7 +236,7 @@ class Log:
         if header.producer_id >= 0:
             self._producers.record(header, offset, timestamp)
         if commit:
-            self._syncer.commit()
+            self._syncer.commit(segment.path)
         return Appended(
             base_offset=offset,
             last_offset=segment.end_offset - 1,
@@ -216,9 +245,11 @@ class Log:
         )
 
     def _check_time(self, header: BatchHeader, now: int) -> None:
-        if header.attributes & LOG_APPEND_TIME:
-            what = "The batch claims the broker's append time, but this topic keeps the producer's."
-            raise StorageError(ErrorCode.INVALID_TIMESTAMP, what, "Send batches with CreateTime.")
+        if self.config.append_time:
+            if header.attributes & LOG_APPEND_TIME:
+                what = "The batch claims to have the broker's append time already."
+                raise StorageError(ErrorCode.INVALID_TIMESTAMP, what, "Send batches with CreateTime.")
+            return
         if header.max_timestamp > now + self.config.timestamp_after_max_ms:
             what = f"The batch's timestamp {header.max_timestamp} lies too far in the future (now: {now})."
             do = "Set the producer's clock, or raise message.timestamp.after.max.ms."
@@ -226,9 +257,10 @@ class Log:
 
     def _again(self, header: BatchHeader, seen: SeenBatch) -> Appended:
         number = max(bisect_right(self._bases, seen.base_offset) - 1, 0)
-        if self._syncer.broken(self._segments[number].path):
-            what = f"Forcing this batch of {self.topic}-{self.partition} to disk failed before."
-            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, what, "Check the disk; it may be failing.")
+        path = self._segments[number].path
+        if self._syncer.broken(path):
+            raise self._broken()
+        self._syncer.wrote(path)  # its sync may still be under way, and fail: the next one must know
         return Appended(
             base_offset=seen.base_offset,
             last_offset=seen.base_offset + header.last_offset_delta,
@@ -237,38 +269,50 @@ class Log:
             duplicate=True,
         )
 
-    def _writable(self, size: int, now: int) -> Segment:
-        """The segment to append to: the last one, or a new one when that is full, old or can't be trusted any more."""
+    def _broken(self) -> StorageError:
+        return StorageError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"Forcing {self.topic}-{self.partition} to disk failed, and its file is not written anew yet.",
+            "Check the disk; the broker goes on by itself once it could write the file anew.",
+        )
+
+    def _writable(self, size: int) -> Segment:
+        """The segment to append to: the last one, or a new one when that is full or old."""
         if not self._segments:
             self._files.mkdir(self._folder)
             self._syncer.made_folder(self._folder)
-            return self._new_segment(now)
+            return self._new_segment()
         last = self._segments[-1]
+        if self._syncer.broken(last.path):
+            raise self._broken()
+        now = self._steady()
         if last.created_ms == NO_TIMESTAMP:
             last.created_ms = now  # opened, not created: its age counts from here, as retention looks at records anyway
-        if last.size and (
-            last.size + size > self.config.segment_bytes
-            or now - last.created_ms >= self.config.segment_ms
-            or self._syncer.broken(last.path)
+        if self._rolling or (
+            last.size
+            and (last.size + size > self.config.segment_bytes or now - last.created_ms >= self.config.segment_ms)
         ):
-            return self._roll(now)
+            return self._roll()
+        last.touched_ms = now
         return last
 
-    def _roll(self, now: int) -> Segment:
+    def _roll(self) -> Segment:
         """Close the last segment and begin another. Its index is a convenience, so a full disk does not stop the roll
-        there.
+        there. Until the other has begun nothing is appended: an empty file may lie there already, and would hide it.
         """
+        self._rolling = True
         last = self._segments[-1]
         with contextlib.suppress(OSError):
             last.write_index(self._producers.dump())
             self._syncer.wrote(last.index_path)
-        return self._new_segment(now)
+        return self._new_segment()
 
-    def _new_segment(self, now: int) -> Segment:
+    def _new_segment(self) -> Segment:
         segment = Segment(self._pool, self._folder, self.log_end_offset, self._found_hole)
         segment.create()
-        segment.created_ms = now
+        segment.created_ms = segment.touched_ms = self._steady()
         self._add(segment)
+        self._rolling = False
         self._syncer.changed_folder(self._folder)
         return segment
 
@@ -316,15 +360,24 @@ class Log:
 
     def offset_for_time(self, timestamp: int) -> TimedOffset | None:
         """The first record whose time is `timestamp` or later, None if there is none."""
+        return run_here(self.search_time(timestamp))
+
+    def search_time(self, timestamp: int) -> Search:
+        """The same as a search whose slow parts, looking into batches, can be done elsewhere (see `times.Search`)."""
         with self._disk("Searching"):
-            opened = (self._ensure_open(segment) for segment in self._segments)
-            return first_at(opened, timestamp, self.log_start_offset)
+            # A copy, because segments may come and go while somebody looks into a batch.
+            opened = (self._ensure_open(segment) for segment in tuple(self._segments))
+            return (yield from first_at(opened, timestamp, self.log_start_offset))
+
+    def greatest_time(self) -> int:
+        """The greatest time of all records, -1 if there is none."""
+        with self._disk("Searching"):
+            times = [self._ensure_open(segment).max_timestamp for segment in self._segments]
+        return max(times, default=NO_TIMESTAMP)
 
     def offset_of_max_time(self) -> TimedOffset | None:
         """The first record with the greatest time of all (ListOffsets' MAX_TIMESTAMP)."""
-        with self._disk("Searching"):
-            times = [self._ensure_open(segment).max_timestamp for segment in self._segments]
-        greatest = max(times, default=NO_TIMESTAMP)
+        greatest = self.greatest_time()
         return None if greatest < 0 else self.offset_for_time(greatest)
 
     # Deleting
@@ -333,25 +386,40 @@ class Log:
         """Forget everything before offset `before` (-1: everything); returns the new log start offset. Survives a
         restart.
         """
+        target = self.start_wanted(before)
+        if target > self.log_start_offset:
+            self.write_start(target)
+            self.started_at(target)
+        return self.log_start_offset
+
+    def start_wanted(self, before: int) -> int:
+        """Where the log would start: to be written with `write_start`, if it is later than now."""
         target = self.log_end_offset if before == -1 else before
         if not 0 <= target <= self.log_end_offset:
             what = f"Offset {before} is beyond the log end {self.log_end_offset}."
             raise StorageError(ErrorCode.OFFSET_OUT_OF_RANGE, what, "Delete up to the log end at most; -1 means that.")
-        if target <= self.log_start_offset:
-            return self.log_start_offset
+        return target
+
+    def write_start(self, offset: int) -> None:
+        """Force a new start to disk. Touches nothing else, so it may run in a thread; then comes `started_at`."""
         with self._disk("Deleting records of"):
-            write_start(self._files, self._folder, target)
-            self.log_start_offset = target
+            write_start(self._files, self._folder, offset)
+
+    def started_at(self, offset: int) -> None:
+        """The start file says so now. Whole segments below go; what the disk does not give up, retention removes."""
+        self.log_start_offset = max(self.log_start_offset, offset)
+        with contextlib.suppress(OSError):
             self._drop_below_start()
-        return self.log_start_offset
 
     def _drop_below_start(self) -> None:
         while len(self._segments) > 1 and self._bases[1] <= self.log_start_offset:
             self._drop_first()
 
     def _drop_first(self) -> None:
-        self._segments.pop(0).remove()
-        self._bases.pop(0)
+        first = self._segments[0]
+        first.remove()
+        self._syncer.renewed(first.path)
+        del self._segments[0], self._bases[0]
         self._syncer.changed_folder(self._folder)
         self.log_start_offset = max(self.log_start_offset, self._bases[0])
 
@@ -360,6 +428,7 @@ class Log:
         now = self._clock()
         self._producers.expire(now)
         with self._disk("Deleting old segments of"):
+            self._drop_below_start()
             return sum(1 for _ in self._retire(now))
 
     def _retire(self, now: int) -> Iterator[None]:
@@ -372,21 +441,49 @@ class Log:
                 return
             if len(self._segments) == 1:
                 # The new one carries the log end; it must be on disk before the last data goes.
-                self._roll(now)
+                self._roll()
                 self._files.fsync_dir(self._folder)
             self._drop_first()
             surplus -= size
             yield
 
     def _is_old(self, segment: Segment, now: int) -> bool:
-        """A segment without any timestamp has no age; only its size can retire it."""
+        """A segment without any timestamp has no age; only its size can retire it.
+
+        Timestamps that no producer could send today come from before the clock was set back. They would keep the
+        segment for as long as it was set back; so its age is then how long nobody has written to it.
+        """
         if self.config.retention_ms == UNLIMITED:
             return False
         newest = self._ensure_open(segment).max_timestamp
+        if newest > now + self.config.timestamp_after_max_ms:
+            return self._steady() - segment.touched_ms > self.config.retention_ms
         return 0 <= newest < now - self.config.retention_ms
 
     def _segment_size(self, segment: Segment) -> int:
         return segment.size if segment.opened else self._files.size(segment.path)
+
+    # After a failed fsync
+
+    def mends(self) -> list[Mend]:
+        """The files of this log that must be written anew before anything in them can be relied on."""
+        broken = [segment for segment in self._segments if self._syncer.broken(segment.path)]
+        return [Mend(self._files, segment.path, segment.base_offset) for segment in broken]
+
+    def owns(self, path: str) -> bool:
+        return path.rpartition("/")[0] == self._folder
+
+    def mended(self, mend: Mend) -> bool:
+        """Take over a file that was written anew. False if it does not hold what we believe it does: then the log must
+        be opened again, as after a crash.
+        """
+        self._pool.forget(mend.path)
+        segment = next((each for each in self._segments if each.path == mend.path), None)
+        if segment is None:
+            with contextlib.suppress(OSError):
+                self._files.unlink(mend.path)  # retention took it meanwhile
+            return True
+        return mend.kept_bytes == segment.size and mend.end_offset == segment.end_offset
 
     # Closing
 

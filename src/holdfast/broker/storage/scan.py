@@ -27,8 +27,8 @@ from holdfast.broker.storage.files import File
 WINDOW_BYTES = 1024 * 1024
 """Read this much at a time: large enough that calls don't count, small enough to be nothing in memory."""
 
-MAX_OFFSETS_PER_BYTE = 32
-"""How many records a byte of log can hold at most: seven bytes each, packed 200 to 1 (the bound on decompression)."""
+MAX_RECORDS_PER_BATCH = 64 * 1024 * 1024 // 7
+"""Seven bytes each at least, in a batch that unpacks to 64 MiB at most. How well it packs has no bound."""
 
 _EPOCH_AND_MAGIC = LEADER_EPOCH.to_bytes(4, "big") + bytes([MAGIC])
 _EPOCH_AT = 12
@@ -183,7 +183,8 @@ class _Gap:
             return False
         following = position + header.size
         if following >= self.end:
-            return header.base_offset - self.offset <= MAX_OFFSETS_PER_BYTE * (position - self.position)
+            most_batches = (position - self.position) // HEADER_BYTES
+            return header.base_offset - self.offset <= MAX_RECORDS_PER_BATCH * most_batches
         return _check(window, following, self.end, header.last_offset + 1)[0] is not None
 
 

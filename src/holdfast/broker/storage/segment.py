@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from holdfast.broker.storage.batch import HEADER_BYTES, BatchHeader, parse_header
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.files import Buffer, File
-from holdfast.broker.storage.index import INDEX_INTERVAL_BYTES, NO_TIMESTAMP, IndexFile, SparseIndex, load_index
+from holdfast.broker.storage.index import (
+    HEAD_BYTES,
+    INDEX_INTERVAL_BYTES,
+    NO_TIMESTAMP,
+    IndexFile,
+    SparseIndex,
+    end_promised,
+    load_index,
+)
 from holdfast.broker.storage.pool import FilePool
 from holdfast.broker.storage.scan import WINDOW_BYTES, Hole, Scan, Visit, scan
 from holdfast.model import ErrorCode
@@ -65,6 +73,7 @@ class Segment:
         "path",
         "size",
         "stored_producers",
+        "touched_ms",
     )
 
     def __init__(self, pool: FilePool, folder: str, base_offset: int, on_hole: OnHole) -> None:
@@ -77,7 +86,9 @@ class Segment:
         self.size = 0
         self.end_offset = base_offset
         self.max_timestamp = NO_TIMESTAMP
-        self.created_ms = NO_TIMESTAMP
+        self.created_ms: float = NO_TIMESTAMP
+        self.touched_ms: float = 0.0
+        """When it was last written to, or opened, by the clock that never goes back."""
         self.holes: list[Hole] = []
         self.opened = False
         self.stored_producers: bytes | None = None
@@ -96,6 +107,17 @@ class Segment:
         self.opened = True
 
     # Opening
+
+    def promised_end(self) -> int | None:
+        """The offset behind this segment, as its index file's first bytes say; None if there is none, or if it does not
+        describe a file of this size.
+        """
+        try:
+            head = self._pool.files.open(self.index_path).pread(HEAD_BYTES, 0)
+            size = self._pool.files.size(self.path)
+        except FileNotFoundError:
+            return None
+        return end_promised(head, log_bytes=size)
 
     def load_index(self) -> bool:
         """Take over the index file if it is sound. True if there is one; `open` then scans only what lies behind it."""

@@ -1,10 +1,12 @@
 """The one number a partition can't derive from its segments: where DeleteRecords said that the log starts.
 
-Written beside and renamed into place, synced whatever the policy: deleted records must not come back.
+Written beside and renamed into place, synced whatever the policy: deleted records must not come back. Either the new
+number is on disk afterwards, or the old one is back in its place: a refused deletion must not happen at the next start.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 
 from crc32c import crc32c
@@ -28,12 +30,26 @@ def read_start(files: Files, folder: str) -> int:
 
 
 def write_start(files: Files, folder: str, offset: int) -> None:
+    """Move the start to `offset`; never back: two deletions may overtake each other on their way here."""
+    before = read_start(files, folder)
+    if before >= offset:
+        return
+    try:
+        _put(files, folder, offset, sync=True)
+        files.fsync_dir(folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            _put(files, folder, before, sync=False)
+        raise
+
+
+def _put(files: Files, folder: str, offset: int, *, sync: bool) -> None:
     path = f"{folder}/{START_FILE}"
     number = offset.to_bytes(8, "little", signed=True)
     file = files.open(f"{path}.new", create=True)
     file.truncate(0)
     file.write([_START.pack(offset, crc32c(number))], 0)
-    file.fsync()
+    if sync:
+        file.fsync()
     file.close()
     files.rename(f"{path}.new", path)
-    files.fsync_dir(folder)

@@ -6,10 +6,11 @@
     journals/NAME/                  other journals, e.g. groups and offsets
     topics/TOPIC-ID/PARTITION/      segments of one partition; made when its first record comes
 
-Rules: topics are named by id on disk, so a topic that is deleted and created again never sees old files, and no name
-from the network becomes a path. Partitions open on first use and share a bounded number of file handles, so thousands
-cost nothing until they are used. After a crash those with data are opened at once, so that every repair is reported
-on start.
+Rules: a change of the catalog is all or nothing, in memory, on disk and after a restart. Topics are named by id on
+disk, so a topic that is deleted and created again never sees old files, and no name from the network becomes a path.
+Partitions open on first use and share a bounded number of file handles, so thousands cost nothing until they are used.
+After a crash those with data are opened at once, so that every repair is reported on start. The time of day, which may
+be set back, is for what records carry; how long something has been so is measured by a clock that never goes back.
 """
 
 from __future__ import annotations
@@ -17,25 +18,30 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from operator import length_hint
 from pathlib import Path
 from uuid import UUID
 
-from holdfast.broker.storage.config import parse
-from holdfast.broker.storage.errors import Recovery, StorageError, disk_work
+from holdfast.broker.storage.config import LogConfig, parse
+from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble, disk_work
 from holdfast.broker.storage.files import Files, RealFiles
 from holdfast.broker.storage.journal import COMPACT_MIN_BYTES, Journal
 from holdfast.broker.storage.log import Log
 from holdfast.broker.storage.memory import MemoryFiles
-from holdfast.broker.storage.pool import DEFAULT_OPEN_FILES, FilePool
+from holdfast.broker.storage.mend import Mend
+from holdfast.broker.storage.pool import FilePool, open_files_allowed
+from holdfast.broker.storage.segment import INDEX_SUFFIX
 from holdfast.broker.storage.sweep import Sweeper
-from holdfast.broker.storage.sync import DEFAULT_INTERVAL_MS, FlushPolicy, Syncer, SyncRound
+from holdfast.broker.storage.sync import DEFAULT_INTERVAL_MS, Failures, FlushPolicy, Syncer, SyncRound
 from holdfast.broker.storage.topics import (
     TOPICS_FOLDER,
     Catalog,
+    Plan,
     Topic,
     check_name,
     check_partitions,
@@ -54,8 +60,16 @@ PRODUCER_ID_BLOCK = 1_000
 _CLEAN = "clean"
 
 
+FIRST_MEND_AFTER_MS, LAST_MEND_AFTER_MS = 500, 30_000
+"""How long to wait before a file is written anew after that failed: twice as long each time. One may be 64 MiB."""
+
+
 def wall_clock() -> int:
     return time.time_ns() // 1_000_000
+
+
+def steady_clock() -> float:
+    return time.monotonic() * 1000.0
 
 
 class Store:
@@ -68,9 +82,10 @@ class Store:
         directory: str | Path | None,
         *,
         clock: Callable[[], int] = wall_clock,
+        steady: Callable[[], float] = steady_clock,
         flush: FlushPolicy = FlushPolicy.OS,
         flush_interval_ms: int = DEFAULT_INTERVAL_MS,
-        max_open_files: int = DEFAULT_OPEN_FILES,
+        max_open_files: int | None = None,
         retention_check_ms: int = RETENTION_CHECK_MS,
         new_id: Callable[[], UUID] = uuid.uuid4,
         files: Files | None = None,
@@ -78,16 +93,21 @@ class Store:
         self.recoveries: list[Recovery] = []
         """Every repair since opening, in order. The broker takes them from here, or watches with `on_recovery`."""
         self.on_recovery: Callable[[Recovery], None] | None = None
-        self._files = files or (MemoryFiles() if directory is None else RealFiles(directory))
+        self._in_memory = directory is None and files is None
+        real = files or (MemoryFiles() if directory is None else RealFiles(directory))
         self._clock = clock
+        self._steady = steady
         self._new_id = new_id
-        self._lock = self._files.lock("lock")
-        self._pool = FilePool(self._files, limit=max_open_files)
-        self._syncer = Syncer(self._files, policy=flush, interval_ms=flush_interval_ms, clock=clock)
+        self._lock = real.lock("lock")
+        self._pool = FilePool(real, limit=max_open_files or open_files_allowed())
+        self._files: Files = self._pool.files
+        self._syncer = Syncer(self._files, policy=flush, interval_ms=flush_interval_ms, steady=steady)
+        self._mend_at, self._mend_wait = 0.0, 0.0
+        self._mending: set[str] = set()
         self._logs: dict[tuple[UUID, int], Log] = {}
         self._journals: dict[str, Journal] = {}
         self._retention_check_ms = retention_check_ms
-        self._next_retention = clock() + retention_check_ms
+        self._next_retention = steady() + retention_check_ms
         self._retention_queue: Iterator[tuple[Topic, int]] = iter(())
         self._producer_ids: Iterator[int] = iter(())
         try:
@@ -99,8 +119,9 @@ class Store:
     def _open(self) -> None:
         clean = self._unmark_clean()
         # The catalog is small, rarely written, and everything hangs on it: it is forced to disk whatever the policy.
-        sure = Syncer(self._files, policy=FlushPolicy.ALWAYS, clock=self._clock)
-        self._catalog = Catalog(self._new_journal("catalog", "catalog", sure, COMPACT_MIN_BYTES))
+        sure = Syncer(self._files, policy=FlushPolicy.ALWAYS, steady=self._steady)
+        self._catalog_journal = self._new_journal("catalog", "catalog", sure, COMPACT_MIN_BYTES, keep_entries=True)
+        self._catalog = Catalog(self._catalog_journal)
         if "cluster.id" not in self._catalog.properties:
             self._files.mkdir(TOPICS_FOLDER)
             self._catalog.set_property("cluster.id", str(self._new_id()))
@@ -124,6 +145,7 @@ class Store:
                             file=folder,
                             position=0,
                             cut_bytes=0,
+                            unopened=True,
                             reason=f"can't be opened: {error.what}",
                         )
                     )
@@ -144,12 +166,28 @@ class Store:
     # Topics
 
     @property
+    def in_memory(self) -> bool:
+        """Whether writing takes no time and can't fail."""
+        return self._in_memory
+
+    @property
     def cluster_id(self) -> UUID:
         return UUID(self._catalog.properties["cluster.id"])
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
         return [topic for _, topic in sorted(self._catalog.by_name.items())]
+
+    def topic_names(self) -> Iterable[str]:
+        """In no order."""
+        return self._catalog.by_name.keys()
+
+    def topic_count(self) -> int:
+        return len(self._catalog.by_name)
+
+    def partition_count(self) -> int:
+        """Partitions of all topics."""
+        return self._catalog.partitions
 
     def topic(self, name: str) -> Topic | None:
         return self._catalog.by_name.get(name)
@@ -204,24 +242,49 @@ class Store:
         config = parse(configs)
         if not validate_only:
             self._catalog.put(topic)
-            for (topic_id, _), log in self._logs.items():
-                if topic_id == topic.topic_id:
-                    log.config = config
+            self._catalog.when_true(lambda: self._configure(topic, config))
         return topic
+
+    def _configure(self, topic: Topic, config: LogConfig) -> None:
+        for (topic_id, _), log in self._logs.items():
+            if topic_id == topic.topic_id:
+                log.config = config
 
     def delete_topic(self, name: str) -> Topic:
         """Forget a topic at once. Its files go now if they are few, else with the next ticks or the next start."""
         topic = self._existing(name)
         self._catalog.begin_delete(topic)
+        self._catalog.when_true(lambda: self._forget(topic))
+        return topic
+
+    def _forget(self, topic: Topic) -> None:
         for key in [key for key in self._logs if key[0] == topic.topic_id]:
             del self._logs[key]
         self._sweeper.add(topic)
         self._sweep()
-        return topic
+
+    def when_true(self, what: Callable[[], None]) -> None:
+        """Do what follows from the changes just made to the catalog, once they are on disk."""
+        self._catalog.when_true(what)
+
+    def planning(self) -> AbstractContextManager[Plan]:
+        """Changes without blocking the loop: `with planning() as plan` let `plan.do(work)` change topics and
+        properties, then `plan.run()` in a thread, then `finish_plan(plan)`, which raises if it could not be written.
+
+        To everybody else the changes happen in `finish_plan`, or never. One plan at a time.
+        """
+        return self._catalog.planning()
+
+    def finish_plan(self, plan: Plan) -> None:
+        self._catalog.finish(plan)
 
     def _sweep(self) -> None:
         """What the disk refuses now is tried again with the ticks."""
         with contextlib.suppress(StorageError):
+            self._sweep_some()
+
+    def _sweep_some(self) -> None:
+        if not self._catalog.writing:  # its journal would make us wait
             self._sweeper.run()
 
     def _existing(self, name: str) -> Topic:
@@ -255,6 +318,7 @@ class Store:
             pool=self._pool,
             syncer=self._syncer,
             clock=self._clock,
+            steady=self._steady,
             config=parse(topic.configs),
             report=self._found,
         )
@@ -265,7 +329,7 @@ class Store:
         """Those opened so far."""
         return sorted(TopicPartition(log.topic, log.partition) for log in self._logs.values())
 
-    # Journals, properties, producer ids
+    # Journals, producer ids
 
     def journal(self, name: str, *, compact_min_bytes: int = COMPACT_MIN_BYTES) -> Journal:
         """The journal of that name (our own names only, never one from the network), created empty if need be."""
@@ -275,7 +339,9 @@ class Store:
             self._journals[name] = journal
         return journal
 
-    def _new_journal(self, name: str, folder: str, syncer: Syncer, compact_min_bytes: int) -> Journal:
+    def _new_journal(
+        self, name: str, folder: str, syncer: Syncer, compact_min_bytes: int, *, keep_entries: bool = False
+    ) -> Journal:
         return Journal(
             name=name,
             folder=folder,
@@ -283,14 +349,8 @@ class Store:
             syncer=syncer,
             report=self._found,
             compact_min_bytes=compact_min_bytes,
+            keep_entries=keep_entries,
         )
-
-    def get_property(self, name: str) -> str | None:
-        return self._catalog.properties.get(name)
-
-    def set_property(self, name: str, value: str) -> None:
-        """A small durable value, e.g. a broker id."""
-        self._catalog.set_property(name, value)
 
     def next_producer_id(self) -> int:
         """A producer id that was never given out before, also across crashes."""
@@ -298,9 +358,17 @@ class Store:
         if number is None:
             first = int(self._catalog.properties.get("producer.ids", "0"))
             self._catalog.set_property("producer.ids", str(first + PRODUCER_ID_BLOCK))
-            self._producer_ids = iter(range(first, first + PRODUCER_ID_BLOCK))
-            number = next(self._producer_ids)
+            self._catalog.when_true(lambda: self._reserved(first + 1, first + PRODUCER_ID_BLOCK))
+            number = first
         return number
+
+    def _reserved(self, first: int, end: int) -> None:
+        self._producer_ids = iter(range(first, end))
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether the next producer id needs nothing to be written."""
+        return length_hint(self._producer_ids) > 0
 
     # Durability and housekeeping
 
@@ -315,21 +383,66 @@ class Store:
         self._syncer.commit()
 
     def take_sync(self) -> SyncRound | None:
-        """For `always` without blocking the loop: `taken = take_sync()`, `taken.run()` in a thread, then
+        """For syncs that don't block the loop: `taken = take_sync()`, `taken.run()` in a thread, then
         `finish_sync(taken)`.
         """
         return self._syncer.take()
 
-    def finish_sync(self, taken: SyncRound) -> None:
-        self._syncer.done(taken)
+    def finish_sync(self, taken: SyncRound) -> Failures:
+        """What the disk refused: it must not be acknowledged."""
+        return self._syncer.done(taken)
+
+    def sync_due(self) -> bool:
+        """Whether it is the interval policy's turn."""
+        return self._syncer.due()
+
+    def take_mend(self) -> Mend | None:
+        """A file to be written anew, because an fsync of it failed; None if there is none, or not yet. `run` it in a
+        thread, then `finish_mend`.
+        """
+        if not self._syncer.broken_files() or self._steady() < self._mend_at:
+            return None
+        for path in self._syncer.broken_files():
+            if path.endswith(INDEX_SUFFIX):
+                self._syncer.renewed(path)  # it has a checksum, and the log says all that is in it
+        wanted = (mend for log in self._logs.values() for mend in log.mends() if mend.path not in self._mending)
+        mend = next(wanted, None)
+        if mend is not None:
+            self._mending.add(mend.path)
+        return mend
+
+    def finish_mend(self, mend: Mend) -> None:
+        """Raises if the disk refused again; after a while `take_mend` gives it out again."""
+        self._mending.discard(mend.path)
+        if mend.error is not None:
+            self._mend_wait = min(max(FIRST_MEND_AFTER_MS, 2 * self._mend_wait), LAST_MEND_AFTER_MS)
+            self._mend_at = self._steady() + self._mend_wait
+            raise disk_trouble(f"Writing {mend.path} anew", mend.error)
+        self._mend_wait = 0.0
+        self._syncer.renewed(mend.path)
+        for key, log in list(self._logs.items()):
+            if log.owns(mend.path) and not log.mended(mend):
+                del self._logs[key]
+                self._log(self._catalog.by_id[key[0]], key[1])  # now, so that what is missing is told now
 
     def tick(self) -> None:
-        """Call every second or so: interval flush, then a share of what frees space, then compaction of journals.
+        """Everything that is to be done now and then, here: `keep_house`, and syncs and mends that are due."""
+        if self.sync_due():
+            self._syncer.sync()
+        mend = self.take_mend()
+        if mend is not None:
+            self.finish_mend(mend.run())
+        self.keep_house()
+
+    def keep_house(self) -> None:
+        """Call every second or so: a share of what frees space, then compaction of journals.
 
         One thing that fails does not keep the others from being done; the first failure is raised at the end.
         """
-        work = [self._syncer.tick, self._sweeper.run, *self._due_retention()]
-        work += [journal.compact_if_due for journal in self._journals.values()]
+        work = [self._sweep_some, *self._due_retention()]
+        work += [journal.compact_if_due for journal in self._journals.values() if journal.housekept]
+        if not self._catalog.writing:
+            work.append(self._catalog_journal.compact_if_due)
         failures: list[StorageError] = []
         for each in work:
             try:
@@ -340,8 +453,8 @@ class Store:
             raise failures[0]
 
     def _due_retention(self) -> list[Callable[[], object]]:
-        if self._clock() >= self._next_retention:
-            self._next_retention = self._clock() + self._retention_check_ms
+        if self._steady() >= self._next_retention:
+            self._next_retention = self._steady() + self._retention_check_ms
             self._retention_queue = self._partitions_with_data()
         share = islice(self._retention_queue, RETENTION_LOGS_PER_TICK)
         return [partial(self._apply_retention, topic, partition) for topic, partition in share]
@@ -362,16 +475,23 @@ class Store:
 
     def close(self) -> None:
         """Sync everything, leave indexes behind and mark the folder as stopped in order."""
+        journals = (self._catalog_journal, *self._journals.values())
         try:
             with disk_work("Closing the store"):
+                for journal in journals:
+                    journal.make_sure()
+                self._mend_at = 0.0
+                while (mend := self.take_mend()) is not None:
+                    self.finish_mend(mend.run())
                 self._syncer.sync()
                 for log in self._logs.values():
                     log.close()
-                for journal in self._journals.values():
-                    journal.close()
                 self._files.open(_CLEAN, create=True).close()
                 self._files.fsync_dir("")
         finally:
+            for journal in journals:
+                with contextlib.suppress(OSError):
+                    journal.close()
             self._pool.clear()
             self._lock.release()
 

@@ -9,18 +9,22 @@ against:
 - `always`: every acknowledged append survives a crash of the machine. One fsync serves all files and all appends that
   came in since the last (group commit).
 
-Rule: an append only notes what became dirty; `commit()` stands between the append and its acknowledgement. A failed
-fsync is never repeated and believed: the kernel may have dropped the pages, so every file of that round is reported
-as failed.
+Rules. An append only notes what became dirty; `commit()`, or a round, stands between the append and its
+acknowledgement. A failed fsync of a file is never repeated and believed: the kernel may have dropped the pages, and
+the next fsync would succeed over nothing. So the file is *broken* from then on, whatever later syncs of it say, until
+`renewed` tells that its content was written anew into another one. A folder is synced again until that works: its
+entries are in the file system's own log, which gives up altogether once it can't be written. As long as a folder fails,
+so does every round. Intervals are measured by a clock that never goes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from holdfast.broker.storage.errors import disk_trouble
+from holdfast.broker.storage.errors import StorageError, disk_trouble
 from holdfast.broker.storage.files import Files
 
 DEFAULT_INTERVAL_MS = 1_000
@@ -39,6 +43,8 @@ class SyncRound:
     files: Files
     paths: list[str]
     folders: list[str]
+    given_up: list[str] = field(default_factory=list)
+    """Files that are broken already: what was appended to them can't be acknowledged, whatever an fsync says."""
     failed: dict[str, OSError] = field(default_factory=dict)
 
     def run(self) -> SyncRound:
@@ -61,8 +67,33 @@ class SyncRound:
             self.failed[path] = error
 
 
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """What a round could not force to disk; false if that is nothing."""
+
+    by_path: Mapping[str, StorageError]
+    folders: frozenset[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.by_path)
+
+    @property
+    def first(self) -> StorageError:
+        return next(iter(self.by_path.values()))
+
+    def of(self, path: str) -> StorageError | None:
+        """Why what was written to `path`, or below it, can't be acknowledged. A folder's failure concerns all."""
+        for failed, error in self.by_path.items():
+            if failed.startswith(path) or failed in self.folders:
+                return error
+        return None
+
+
+NO_FAILURES = Failures({}, frozenset())
+
+
 class Syncer:
-    """Keeps the list of what is dirty for a whole store."""
+    """Keeps the list of what is dirty for a whole store, and of what can't be relied on."""
 
     def __init__(
         self,
@@ -70,16 +101,17 @@ class Syncer:
         *,
         policy: FlushPolicy = FlushPolicy.OS,
         interval_ms: int = DEFAULT_INTERVAL_MS,
-        clock: Callable[[], int],
+        steady: Callable[[], float],
     ) -> None:
+        """`steady` is a clock in milliseconds that never goes back."""
         self.policy = policy
         self._files = files
         self._interval_ms = interval_ms
-        self._clock = clock
+        self._steady = steady
         self._paths: dict[str, None] = {}
         self._folders: dict[str, None] = {}
-        self._failed: set[str] = set()
-        self._last_sync = clock()
+        self._broken: dict[str, None] = {}
+        self._last_sync = steady()
 
     def wrote(self, path: str) -> None:
         self._paths[path] = None
@@ -94,38 +126,58 @@ class Syncer:
             path = path.rpartition("/")[0]
             self._folders[path] = None
 
+    # What can't be relied on
+
     def broken(self, path: str) -> bool:
         """True once an fsync of this file failed: what it holds in memory may not be what is on disk."""
-        return path in self._failed
+        return path in self._broken
+
+    def broken_files(self) -> list[str]:
+        return list(self._broken)
+
+    def renewed(self, path: str) -> None:
+        """All that was in this file is in another one under its name, and that one was synced; or it is gone."""
+        self._broken.pop(path, None)
+        self._paths.pop(path, None)
+
+    # Rounds
 
     def take(self) -> SyncRound | None:
         """What is dirty now, to be `run` (anywhere) and given back to `done`; None if nothing is."""
-        if not self._paths and not self._folders:
+        dirty, folders = list(self._paths), list(self._folders)
+        if not dirty and not folders:
             return None
-        taken = SyncRound(self._files, sorted(self._paths), sorted(self._folders))
         self._paths, self._folders = {}, {}
-        return taken
+        sound = sorted(path for path in dirty if path not in self._broken)
+        return SyncRound(self._files, sound, sorted(folders), [path for path in dirty if path in self._broken])
 
-    def done(self, taken: SyncRound) -> None:
-        """Book a finished round; raises if the disk refused, and then nothing of the round may be acknowledged."""
-        self._last_sync = self._clock()
-        if taken.failed:
-            self._failed.update(taken.failed)
-            path, error = next(iter(taken.failed.items()))
-            raise disk_trouble(f"Forcing {path} to disk", error)
+    def done(self, taken: SyncRound) -> Failures:
+        """Book a finished round; returns what the disk refused. Nothing that was written there may be acknowledged."""
+        self._last_sync = self._steady()
+        failures = {path: disk_trouble(f"Forcing {path} to disk", error) for path, error in taken.failed.items()}
+        # Broken when the round began, or since, by another one.
+        late = [*taken.given_up, *(path for path in taken.paths if path in self._broken)]
+        failures |= {path: disk_trouble(f"Forcing {path} to disk", _before()) for path in late}
+        self._broken.update((path, None) for path in taken.paths if path in taken.failed)
+        self._folders.update((folder, None) for folder in taken.folders if folder in taken.failed)
+        return Failures(failures, frozenset(taken.folders))
 
-    def sync(self) -> None:
-        """Everything, now, here."""
+    def sync(self, path: str = "") -> None:
+        """Everything, now, here; raises if the disk refused anything that concerns `path` or what is below it."""
         taken = self.take()
-        if taken is not None:
-            self.done(taken.run())
+        error = None if taken is None else self.done(taken.run()).of(path)
+        if error is not None:
+            raise error
 
-    def commit(self) -> None:
+    def commit(self, path: str = "") -> None:
         """Between append and acknowledgement: nothing to do unless the policy is `always`."""
         if self.policy is FlushPolicy.ALWAYS:
-            self.sync()
+            self.sync(path)
 
-    def tick(self) -> None:
-        """Called now and then: the interval policy's turn."""
-        if self.policy is FlushPolicy.INTERVAL and self._clock() - self._last_sync >= self._interval_ms:
-            self.sync()
+    def due(self) -> bool:
+        """Whether it is the interval policy's turn."""
+        return self.policy is FlushPolicy.INTERVAL and self._steady() - self._last_sync >= self._interval_ms
+
+
+def _before() -> OSError:
+    return OSError(errno.EIO, "an earlier attempt failed, and the file was not written anew since")

@@ -6,7 +6,8 @@ decompression that all decoding has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 
 from holdfast.broker.storage.batch import LOG_APPEND_TIME, BatchHeader
@@ -22,33 +23,56 @@ class TimedOffset:
     timestamp: int
 
 
-def first_at(segments: Iterable[Segment], timestamp: int, log_start: int) -> TimedOffset | None:
+Search = Generator[Callable[[], "TimedOffset | None"], "TimedOffset | None", "TimedOffset | None"]
+"""A search that yields its slow parts: whoever runs it calls each where it likes, and sends back what it gave."""
+
+
+def run_here(search: Search) -> TimedOffset | None:
+    """Run a search to its end, slow parts and all."""
+    found = None
+    while True:
+        try:
+            look = search.send(found)
+        except StopIteration as end:
+            value: TimedOffset | None = end.value
+            return value
+        found = look()
+
+
+def first_at(segments: Iterable[Segment], timestamp: int, log_start: int) -> Search:
     """The first record at `timestamp` or later, from offset `log_start` on. Times need not rise."""
     for segment in segments:
         found = segment.find_time(timestamp)
         while found is not None:
             position, header = found
-            record = _first_in(segment, position, header, timestamp, log_start)
+            record = yield from _first_in(segment, position, header, timestamp, log_start)
             if record is not None:
                 return record
             found = segment.find_time(timestamp, behind=position + header.size)
     return None
 
 
-def _first_in(
-    segment: Segment, position: int, header: BatchHeader, timestamp: int, log_start: int
-) -> TimedOffset | None:
+def _first_in(segment: Segment, position: int, header: BatchHeader, timestamp: int, log_start: int) -> Search:
     if header.last_offset < log_start:
         return None
     whole = TimedOffset(max(header.base_offset, log_start), header.max_timestamp)
     if header.attributes & LOG_APPEND_TIME:
         return whole
-    from holdfast.records.batch import iter_records  # loads the codecs, which most brokers never need
+    batch = segment.read(position, header.size)
+    return (yield lambda: _look(batch, timestamp, log_start, whole))
+
+
+def _look(batch: bytes, timestamp: int, log_start: int, whole: TimedOffset) -> TimedOffset | None:
+    """Look into one batch. In a thread this competes with the loop for the interpreter, so it makes way often."""
+    from holdfast.records import batch as records  # loads the codecs, which most brokers never need
+    from holdfast.records.walk import Walk, section_of, unpack
 
     try:
-        for record in iter_records(segment.read(position, header.size), lo=log_start):
-            if record.timestamp >= timestamp:
-                return TimedOffset(record.offset, record.timestamp)
+        header = next(records.iter_headers(batch))
+        records.verify_crc(batch, header)
+        walk = Walk(header, unpack(header.codec, section_of(batch, header)))
+        while not walk.find(timestamp, log_start):
+            time.sleep(0)
     except HoldfastError:
         return whole  # the producer lied about what is inside: the batch's own start is the best answer there is
-    return None
+    return TimedOffset(walk.found_offset, walk.found_time) if walk.found_offset >= 0 else None

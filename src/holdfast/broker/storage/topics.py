@@ -2,18 +2,24 @@
 
 A topic is deleted in two steps: the intention is written, the files go, then the entry goes. A crash between them is
 finished on the next start, and a folder is never removed unless the catalog says that its topic is gone.
+
+A change is true once it is on disk, and not before: `Catalog` writes each at once, or collects those of a `Plan`, which
+is written as one, in a thread if need be, and becomes true as a whole or never.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 from uuid import UUID
 
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.files import Files
+from holdfast.broker.storage.frames import Entry
 from holdfast.broker.storage.journal import Journal
 from holdfast.model import ErrorCode
 
@@ -23,6 +29,8 @@ MAX_PARTITIONS = 10_000
 """Partitions of one topic: the goal is thousands in all, and a metadata answer should stay below a megabyte."""
 
 TOPICS_FOLDER = "topics"
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TOPIC, _PROPERTY = b"t", b"p"
@@ -67,6 +75,44 @@ def partitions_on_disk(files: Files, topic: Topic) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
+@dataclass(slots=True)
+class Plan:
+    """Changes that were decided on and are not true yet."""
+
+    journal: Journal
+    entries: list[Entry] = field(default_factory=list)
+    then: list[Callable[[], None]] = field(default_factory=list)
+    """What becomes true, in order, once the entries are on disk."""
+    undo: list[Callable[[], None]] = field(default_factory=list)
+    """How to forget each of them again."""
+    error: StorageError | None = None
+
+    def run(self) -> Plan:
+        """Write and sync them. Touches nothing else, so it may run in another thread."""
+        try:
+            if self.entries:
+                self.journal.append(self.entries)
+        except StorageError as error:
+            self.error = error
+        return self
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Plan what `work` changes. If it raises, it changed nothing."""
+        entries, then = len(self.entries), len(self.then)
+        try:
+            return work()
+        except BaseException:
+            self.take_back(entries)
+            del self.then[then:]
+            raise
+
+    def take_back(self, entries: int = 0) -> None:
+        """Make the catalog forget all but the first so many of the changes."""
+        while len(self.undo) > entries:
+            self.undo.pop()()
+        del self.entries[entries:]
+
+
 class Catalog:
     """Topics and a few named properties (cluster id, next producer id), in memory and in the journal alike."""
 
@@ -75,8 +121,13 @@ class Catalog:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
         self.properties: dict[str, str] = {}
+        self.partitions = 0
+        """Of all topics together."""
         self.leftover: list[Topic] = []
         """Topics whose deletion was begun and not finished."""
+        self._plan: Plan | None = None
+        self.writing = False
+        """A plan is being written. One at a time, and nothing else is written meanwhile."""
         journal.replay(self._replay)
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
@@ -84,34 +135,104 @@ class Catalog:
         if kind == _PROPERTY and value is not None:
             self.properties[name.decode()] = value.decode()
         elif kind == _TOPIC:
-            known = self.by_id.pop(UUID(bytes=name), None)
-            if known is not None and self.by_name.get(known.name) is known:
-                del self.by_name[known.name]
-            self.leftover = [topic for topic in self.leftover if topic.topic_id.bytes != name]
-            if value is not None:
-                self._enter(_decode(UUID(bytes=name), value))
+            topic = None if value is None else _decode(UUID(bytes=name), value)
+            self.leftover = [each for each in self.leftover if each.topic_id.bytes != name]
+            if topic is not None and topic.deleted:
+                self.leftover.append(topic)
+            self._set(UUID(bytes=name), None if topic is None or topic.deleted else topic)
 
-    def _enter(self, topic: Topic) -> None:
-        if topic.deleted:
-            self.leftover.append(topic)
-        else:
-            self.by_id[topic.topic_id] = topic
-            self.by_name[topic.name] = topic
+    def _set(self, topic_id: UUID, topic: Topic | None) -> None:
+        """From now on this is the topic with that id; None: there is none."""
+        known = self.by_id.pop(topic_id, None)
+        if known is not None:
+            self.partitions -= known.partitions
+            if self.by_name.get(known.name) is known:
+                del self.by_name[known.name]
+        if topic is not None:
+            self.partitions += topic.partitions
+            self.by_id[topic_id] = self.by_name[topic.name] = topic
+
+    # Changes
 
     def put(self, topic: Topic) -> None:
-        self._journal.append([(_TOPIC + topic.topic_id.bytes, _encode(topic))])
-        self._enter(topic)
+        self._change_topic(topic, topic)
 
     def begin_delete(self, topic: Topic) -> None:
-        self._journal.append([(_TOPIC + topic.topic_id.bytes, _encode(replace(topic, deleted=True)))])
-        del self.by_id[topic.topic_id], self.by_name[topic.name]
+        self._change_topic(replace(topic, deleted=True), None)
+
+    def _change_topic(self, written: Topic, after: Topic | None) -> None:
+        topic_id = written.topic_id
+        before = self.by_id.get(topic_id)
+        self._change(
+            (_TOPIC + topic_id.bytes, _encode(written)),
+            lambda: self._set(topic_id, after),
+            lambda: self._set(topic_id, before),
+        )
 
     def finish_delete(self, topic: Topic) -> None:
-        self._journal.append([(_TOPIC + topic.topic_id.bytes, None)])
+        """Not synced: if it gets lost, the next start finds nothing to remove and finishes it again."""
+        self._journal.append([(_TOPIC + topic.topic_id.bytes, None)], commit=False)
 
     def set_property(self, name: str, value: str) -> None:
-        self._journal.append([(_PROPERTY + name.encode(), value.encode())])
-        self.properties[name] = value
+        before = self.properties.get(name)
+
+        def undo() -> None:
+            del self.properties[name]
+            if before is not None:
+                self.properties[name] = before
+
+        self._change(
+            (_PROPERTY + name.encode(), value.encode()), lambda: self.properties.__setitem__(name, value), undo
+        )
+
+    def _change(self, entry: Entry, do: Callable[[], None], undo: Callable[[], None]) -> None:
+        if self._plan is None:
+            self._check_free()
+            self._journal.append([entry])
+            do()
+            return
+        do()
+        self._plan.entries.append(entry)
+        self._plan.then.append(do)
+        self._plan.undo.append(undo)
+
+    def when_true(self, what: Callable[[], None]) -> None:
+        """Do something that follows from the changes made just now: at once, or when their plan is on disk."""
+        if self._plan is None:
+            what()
+        else:
+            self._plan.then.append(what)
+
+    # Plans
+
+    @contextmanager
+    def planning(self) -> Iterator[Plan]:
+        """Collect changes instead of writing them. Work that the plan does sees what was planned before it; behind this
+        nobody sees any of it until `finish`. One plan at a time; the loop must not turn in between.
+        """
+        self._check_free()
+        plan = self._plan = Plan(self._journal)
+        try:
+            yield plan
+        finally:
+            self._plan = None
+            planned = len(plan.entries)
+            entries = list(plan.entries)
+            plan.take_back()
+            plan.entries = entries
+            self.writing = planned > 0
+
+    def _check_free(self) -> None:
+        assert not self.writing, "a plan is being written"
+        assert self._plan is None, "another plan is being made"
+
+    def finish(self, plan: Plan) -> None:
+        """The plan was run: make its changes true. Raises if it could not be written; then they never were."""
+        self.writing = False
+        if plan.error is not None:
+            raise plan.error
+        for then in plan.then:
+            then()
 
 
 def _encode(topic: Topic) -> bytes:

@@ -1,0 +1,135 @@
+"""Changes of topics without holding up the event loop: they are written and synced in a thread, one plan at a time.
+
+Work that changes the catalog is handed in and waits for its turn. Whatever waits then is planned together: each piece
+sees what those before it planned, and nobody else sees any of it. When the plan is on disk all of it becomes true at
+once, and those who handed it in get their results; if the disk refuses, none of it ever was, and they get the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from holdfast.broker.slices import Steps, Until
+from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.storage.store import Store
+from holdfast.broker.storage.topics import Plan
+
+log = logging.getLogger("holdfast.broker")
+
+T = TypeVar("T")
+
+ITEMS_AT_A_TIME = 20
+"""Of one request in one plan: about a millisecond of the loop, and one sync for twenty topics."""
+CHANGES_AT_A_TIME = 100
+"""Changes after which a plan takes no more work: some 30 us each, so that planning holds the loop for milliseconds."""
+
+Outcome = Callable[[], Any]
+"""Returns what the work returned, or raises what it raised, or the disk's refusal."""
+Told = Callable[[Outcome], None]
+
+
+class Changes:
+    """One per broker."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queue: deque[tuple[Callable[[], Any], Told]] = deque()
+        self._writing: asyncio.Future[Plan] | None = None
+        self._busy = False
+        self._closed = False
+
+    def submit(self, work: Callable[[], Any], told: Told) -> None:
+        """Let `work` change the catalog, and call `told` once it is on disk or refused: now, or in a later turn."""
+        self._queue.append((work, told))
+        self._go_on()
+
+    def each(self, items: Iterable[T], change: Callable[[T], Any], refused: Callable[[T, StorageError], Any]) -> Steps:
+        """Make a change for each of `items`, some at a time, and return the answers in their order. `refused` answers
+        for those that the disk refused.
+        """
+        answers: list[Any] = []
+        left = deque(items)
+        while left:
+            some = [left.popleft() for _ in range(min(len(left), ITEMS_AT_A_TIME))]
+            work = partial(_all, change, some)
+            try:
+                answers += yield Until(partial(self.submit, work))
+            except StorageError as error:
+                answers += [refused(item, error) for item in some]
+        return answers
+
+    async def make(self, work: Callable[[], Any]) -> Any:
+        """The same for whoever can wait."""
+        told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.submit(work, told.set_result)
+        return (await told)()
+
+    async def drained(self) -> None:
+        """Wait for what is being written, and begin nothing more."""
+        self._closed = True
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+            await asyncio.sleep(0)  # its callback runs in the loop's next turn
+
+    def _go_on(self) -> None:
+        """Plan and write until nothing waits, or a thread is at work."""
+        if self._busy:
+            return
+        self._busy = True
+        while self._queue and not self._closed:
+            plan, results = self._plan()
+            if plan.entries and not self._store.in_memory:
+                self._writing = asyncio.get_running_loop().run_in_executor(None, plan.run)
+                self._writing.add_done_callback(partial(self._written, results))
+                return
+            self._finish(plan.run(), results)
+        self._busy = False
+
+    def _plan(self) -> tuple[Plan, list[_Result]]:
+        results: list[_Result] = []
+        with self._store.planning() as plan:
+            while self._queue and len(plan.entries) < CHANGES_AT_A_TIME:
+                work, told = self._queue.popleft()
+                try:
+                    results.append(_Result(told, plan.do(work), None))
+                except Exception as error:  # noqa: BLE001  # whatever it is belongs to whoever handed the work in
+                    results.append(_Result(told, None, error))
+        return plan, results
+
+    def _written(self, results: list[_Result], done: asyncio.Future[Plan]) -> None:
+        self._writing = None
+        if not done.cancelled():
+            self._finish(done.result(), results)
+        self._busy = False
+        self._go_on()
+
+    def _finish(self, plan: Plan, results: list[_Result]) -> None:
+        refused: StorageError | None = None
+        try:
+            self._store.finish_plan(plan)
+        except StorageError as error:
+            refused = error
+            log.error("%s %s", error.what, error.do)
+        for told, value, failure in results:
+            told(partial(_outcome, value, failure or refused))
+
+
+class _Result(NamedTuple):
+    told: Told
+    value: Any
+    error: Exception | None
+
+
+def _all(change: Callable[[T], Any], items: list[T]) -> list[Any]:
+    return [change(item) for item in items]
+
+
+def _outcome(value: Any, error: Exception | None) -> Any:
+    if error is not None:
+        raise error
+    return value

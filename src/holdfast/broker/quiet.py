@@ -1,0 +1,80 @@
+"""Log lines that strangers cause, so many a second and no more.
+
+Whoever can make the broker write a line can make it write a thousand a second, and fill a disk with them. A line names
+the address that caused it. Its repeats within ten seconds are counted and told in one line; a client with a wrong
+password comes back six times a second. Of different lines the first of a second are written, and how many more there
+were is said in one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+LINES_A_SECOND = 20
+"""Enough to see what is going on, and below a megabyte an hour."""
+REPEAT_SECONDS = 10.0
+"""How long repeats of one line are only counted: a trouble that lasts is told six times a minute."""
+
+
+class _Told:
+    """A line that was written, and how often it came again since."""
+
+    __slots__ = ("at", "repeats")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.repeats = 0
+
+
+class Quiet:
+    def __init__(self, log: logging.Logger, now: Callable[[], float], lines: int = LINES_A_SECOND) -> None:
+        self._log = log
+        self._now = now
+        self._lines = lines
+        self._second = now()
+        self._written = 0
+        self._left_out = 0
+        self._told: dict[str, _Told] = {}
+        """Only lines that were written are remembered, so there are never more than ten seconds' worth."""
+
+    def warning(self, text: str, *values: object) -> None:
+        line = text % values
+        told = self._told.get(line)
+        if told is not None:
+            told.repeats += 1
+            self.tell_rest()
+        elif self._may_write():
+            self._told[line] = _Told(self._now())
+            self._log.warning("%s", line)
+
+    def exception(self, text: str, *values: object) -> None:
+        """With the traceback of the exception being handled."""
+        if self._may_write():
+            self._log.exception(text, *values)
+
+    def tell_rest(self) -> None:
+        """Call now and then: says what was left out, and which lines came again and how often."""
+        now = self._now()
+        if now - self._second < 1.0:
+            return
+        self._second, self._written = now, 0
+        if self._left_out:
+            self._written += 1
+            self._log.warning("%d more lines like these were left out", self._left_out)
+            self._left_out = 0
+        for line, told in [(line, told) for line, told in self._told.items() if now - told.at >= REPEAT_SECONDS]:
+            if not told.repeats:
+                del self._told[line]
+            elif self._written < self._lines:
+                self._written += 1
+                self._log.warning("%s (%d more in %.0f s)", line, told.repeats, now - told.at)
+                told.at, told.repeats = now, 0
+
+    def _may_write(self) -> bool:
+        self.tell_rest()
+        self._written += 1
+        if self._written > self._lines:
+            self._left_out += 1
+            return False
+        return True
