@@ -348,11 +348,34 @@ def test_when_nobody_answers_the_error_names_somebody() -> None:
     run(scene())
 
 
+def test_a_topic_that_some_looks_miss_is_believed_for_a_while() -> None:
+    """One look at a broker that had just started and knew no topics yet took all partitions from everybody. Memory has
+    patience (topic.metadata.propagation.max.ms), from the first look that misses it on."""
+
+    async def scene() -> None:
+        async with ScriptedBroker() as one, Cluster(config(one, topic_patience_s=0.2)) as cluster:
+            one.handlers[Api.METADATA] = metadata(one)
+            first = await cluster.view(["t"])
+            await asyncio.sleep(0.25)
+            one.handlers[Api.METADATA] = metadata(one, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            assert await cluster.view(["t"]) == first
+            assert cluster.topic_error("t") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            one.handlers[Api.METADATA] = metadata(one)
+            assert await cluster.view(["t"]) == first and cluster.topic_error("t") is ErrorCode.NONE
+            one.handlers[Api.METADATA] = metadata(one, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            assert await cluster.view(["t"]) == first
+            await asyncio.sleep(0.25)
+            assert (await cluster.view(["t"])).topics == {}, "it is really gone"
+            assert cluster.last_view(["t"]).topics == {}
+
+    run(scene())
+
+
 def test_what_was_seen_a_moment_ago_is_good_enough_for_who_says_so() -> None:
     """A handover's second round is planned by what its first one saw: asking again kept partitions dark for 8 ms."""
 
     async def scene() -> None:
-        async with ScriptedBroker() as one, Cluster(config(one)) as cluster:
+        async with ScriptedBroker() as one, Cluster(config(one, topic_patience_s=0.0)) as cluster:
             one.handlers[Api.METADATA] = metadata(one)
             first = await cluster.view(["t"], within_s=60)
             one.handlers[Api.METADATA] = metadata(one, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 from net_server import ScriptedBroker, Talk, answering, until
 
 from holdfast.model import ErrorCode
+from holdfast.net.config import client_config
 from holdfast.net.connection import MAX_IN_FLIGHT, Connection
-from holdfast.net.errors import NetError
+from holdfast.net.errors import NetError, reason
 from holdfast.wire import codec
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse, FetchTopic
@@ -331,11 +333,40 @@ def test_nobody_listening_is_retriable_and_names_the_address() -> None:
     async def scene() -> None:
         async with ScriptedBroker() as broker:
             port = broker.port
-        with pytest.raises(NetError, match=f"CONNECTION_FAILED.*127.0.0.1:{port}") as failed:
+        with pytest.raises(NetError, match=f"CONNECTION_FAILED.*127.0.0.1:{port}: Connection refused") as failed:
             await Connection.open("127.0.0.1", port)
         assert failed.value.retriable
 
     run(scene())
+
+
+def test_tls_to_a_listener_without_it_is_told_as_that() -> None:
+    """The reason was empty: "No connection to 127.0.0.1:19392: .", because the listener had hung up without a word."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        writer.transport.abort()
+
+    async def scene() -> None:
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            security = client_config({"bootstrap.servers": "x:1", "security.protocol": "SSL"}).security
+            with pytest.raises(
+                NetError, match=rf"127.0.0.1:{port} answers, but not in TLS.*security.protocol"
+            ) as failed:
+                await Connection.open("127.0.0.1", port, security=security)
+            assert failed.value.retriable, "a broker that stops hangs up too"
+
+    run(scene())
+
+
+def test_why_nobody_can_be_reached_is_said_in_the_systems_words() -> None:
+    one = ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)")
+    two = OSError(f"Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), {one}")
+
+    assert reason(one) == reason(two) == "Connection refused"
+    assert reason(socket.gaierror(-2, "Name or service not known")) == "Name or service not known"
+    assert reason(ConnectionResetError()) == "ConnectionResetError"
 
 
 def test_a_broker_that_hangs_up_at_once_hints_at_tls() -> None:

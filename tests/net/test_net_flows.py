@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.net.flows import BEGINNING, NOWHERE, Fetched, FetchSettings, Flow, Flows
+from holdfast.net.flows import BEGINNING, NOWHERE, Fetched, FetchSettings, Flow, Flows, Trouble
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -13,7 +14,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 class World:
     """A shelf, and how often it called."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.changes = 0
         self.flows = Flows(FetchSettings(**settings), wake=lambda: None, changed=self._changed)
 
@@ -113,19 +114,20 @@ def test_an_error_is_told_once_until_it_is_over() -> None:
     error = HoldfastError("TOPIC_AUTHORIZATION_FAILED", "no.", "Ask.")
     for _ in range(3):
         shelf.flows.fail(shelf.flow(A), error)
-    assert shelf.flows.error() is error
+    assert shelf.flows.error() == Trouble(error, A, 0)
     assert shelf.flows.error() is None
     shelf.flow(A).told = ""
     shelf.flows.fail(shelf.flow(A), error)
-    assert shelf.flows.error() is error
+    assert shelf.flows.error() == Trouble(error, A, 0)
 
 
 def test_without_a_place_to_start_a_partition_stands_still_until_somebody_seeks() -> None:
     shelf = World(reset=NOWHERE)
     shelf.flows.add({A: NOWHERE})
-    error = shelf.flows.error()
-    assert error is not None
-    assert error.code == "AUTO_OFFSET_RESET"
+    trouble = shelf.flows.error()
+    assert trouble is not None
+    assert trouble.error.code == "AUTO_OFFSET_RESET"
+    assert (trouble.partition, trouble.offset) == (A, None)
     assert shelf.wanted() == []
     shelf.flows.seek(A, 3)
     assert shelf.wanted() == [A]
@@ -149,3 +151,26 @@ def test_whatever_the_reader_changes_wakes_the_fetcher() -> None:
     shelf.flows.read(A, 0)
     shelf.flows.drop([A])
     assert shelf.changes == before + 4, "a pause alone leaves nothing to fetch"
+
+
+def test_the_end_of_a_partition_comes_behind_its_records_and_once_for_each_end() -> None:
+    shelf = World(tell_ends=True)
+    shelf.flows.add({A: 0})
+    shelf.arrive(A, 0)
+    for _ in range(3):
+        with shelf.flows.lock:
+            shelf.flows.ended(shelf.flow(A), 5)
+    found = [shelf.flows.next_answer() for _ in range(3)]
+    assert [None if one is None else (one[1].start, one[1].end) for one in found] == [(0, -1), (5, 5), None]
+    shelf.flows.seek(A, 5)
+    with shelf.flows.lock:
+        shelf.flows.ended(shelf.flow(A), 5)
+    again = shelf.flows.next_answer()
+    assert again is not None, "who seeks to the end hears of it again"
+
+
+def test_nobody_hears_of_ends_who_did_not_ask_for_them() -> None:
+    shelf = world()
+    with shelf.flows.lock:
+        shelf.flows.ended(shelf.flow(A), 0)
+    assert shelf.flows.next_answer() is None

@@ -13,16 +13,20 @@ import asyncio
 from itertools import count
 
 from holdfast.group import messages as m
-from holdfast.model import ErrorCode
+from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
 from holdfast.net.errors import BrokerError, timed_out
+from holdfast.wire.coordinators import GroupHead
 
 _NUMBERS = count()
 """Members of one group in one process have connections of their own: one's parked join must not hold up another's."""
 
 CONTROL = "control"
 COMMIT = "commit"
+
+NOBODY_IN_IT = ("Empty", "Dead")
+"""States of a group without members, in Kafka's words."""
 
 
 def slot_of(request: m.Request) -> str:
@@ -38,6 +42,8 @@ class GroupChannel:
         self._cluster = cluster
         self._shared_slot = shared_slot
         self._number = next(_NUMBERS)
+        self.committed: dict[TopicPartition, int] = {}
+        """What the coordinator holds, as far as it told us: the last commit that it took, or the last answer."""
 
     async def send(self, request: m.Request, timeout_ms: float | None = None) -> m.Answer:
         """The answer, whatever it says; or NetError, with `retriable`, when none will come."""
@@ -48,7 +54,9 @@ class GroupChannel:
             async with asyncio.timeout(timeout_s):
                 address = await self._cluster.coordinator(self.group)
                 connection = await self._cluster.connection(address, self._slot(slot))
-                return await connection.ask_coordinator(request, timeout_s=timeout_s)
+                answer = await connection.ask_coordinator(request, timeout_s=timeout_s)
+                self._hear(request, answer)
+                return answer
         except TimeoutError:
             if connection is not None:
                 self._cluster.discard(connection)
@@ -58,14 +66,36 @@ class GroupChannel:
                 self._cluster.discard(connection)  # the join stays parked there, in front of the next one
             raise
 
+    def _hear(self, request: m.Request, answer: m.Answer) -> None:
+        if isinstance(request, m.CommitRequest) and isinstance(answer, m.CommitAnswer):
+            taken = (p for p, error in answer.errors.items() if error is ErrorCode.NONE and p in request.offsets)
+            self.committed.update({p: request.offsets[p].offset for p in taken})
+        elif isinstance(answer, m.FetchOffsetsAnswer):
+            self.committed.update({p: entry.offset for p, entry in answer.offsets.items()})
+
     async def members(self) -> int:
         """How many members the group has. Raises NetError when it can't be learnt."""
+        return (await self._head()).members
+
+    async def running(self) -> str | None:
+        """The assignor that the group runs: empty where nobody is in it, None in the middle of a round.
+
+        Raises NetError when it can't be learnt.
+        """
+        head = await self._head()
+        if head.state in NOBODY_IN_IT:
+            return ""
+        return head.protocol or None
+
+    async def _head(self) -> GroupHead:
         address = await self._cluster.coordinator(self.group)
         connection = await self._cluster.connection(address, self._slot(COMMIT))
-        error, count = await connection.count_members(self.group, timeout_s=self._cluster.config.request_timeout_s)
-        if error is not ErrorCode.NONE:
-            raise BrokerError(error, f"The group {self.group} can't be described.")
-        return count
+        head = await connection.group_head(self.group, timeout_s=self._cluster.config.request_timeout_s)
+        if head.error is ErrorCode.GROUP_ID_NOT_FOUND:  # Kafka 4's word for a group that nobody made yet
+            return GroupHead(error=ErrorCode.NONE, state="Dead", protocol="", members=0)
+        if head.error is not ErrorCode.NONE:
+            raise BrokerError(head.error, f"The group {self.group} can't be described.")
+        return head
 
     async def warm(self) -> None:
         """Find the coordinator and open both connections ahead of the first request."""

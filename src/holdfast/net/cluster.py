@@ -20,7 +20,7 @@ from holdfast.model import ClusterView, ErrorCode, TopicPartition
 from holdfast.net.config import ClientConfig
 from holdfast.net.connection import Connection
 from holdfast.net.errors import BrokerError, NetError
-from holdfast.net.metadata import Broker, ClusterInfo, cluster_info
+from holdfast.net.metadata import Broker, ClusterInfo, TopicInfo, cluster_info
 from holdfast.wire.api import Api
 from holdfast.wire.coordinators import coordinator_of, find_coordinator_body
 
@@ -43,10 +43,20 @@ class Cluster:
         """The newest metadata we have; replaced whole."""
         self._seen_at: dict[str, float] = {}
         """When each topic's metadata came."""
+        self._sound: dict[str, TopicInfo] = {}
+        """Topics as they last were without an error."""
+        self._missed: dict[str, float] = {}
+        """Since when looks have missed one of them."""
+        self._errors: dict[str, ErrorCode] = {}
+        """What the last look said of topics that it could not show."""
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._under_way: dict[object, asyncio.Task[Any]] = {}
         self._coordinators: dict[str, Address] = {}
         self._closed = False
+        self._unreachable: NetError | None = None
+        """Why the last try to connect failed, until one succeeds."""
+        self.watchers: list[Callable[[Address, NetError | None], None]] = []
+        """Told how every try to connect went."""
 
     async def close(self) -> None:
         self._closed = True
@@ -73,17 +83,33 @@ class Cluster:
         return await self._once(("open", address, slot), lambda: self._open(address, slot))
 
     async def _open(self, address: Address, slot: str) -> Connection:
-        connection = await Connection.open(
-            *address,
-            client_id=self.config.client_id,
-            security=self.config.security,
-            timeout_s=self.config.connect_timeout_s,
-        )
+        try:
+            connection = await Connection.open(
+                *address,
+                client_id=self.config.client_id,
+                security=self.config.security,
+                family=self.config.family,
+                timeout_s=self.config.connect_timeout_s,
+            )
+        except NetError as error:
+            self._watched(address, error)
+            raise
         if self._closed:
             await connection.close()
             raise _closed()
+        self._watched(address, None)
         self._connections[address, slot] = connection
         return connection
+
+    def _watched(self, address: Address, error: NetError | None) -> None:
+        self._unreachable = error
+        for watcher in list(self.watchers):
+            watcher(address, error)
+
+    def addresses(self) -> list[Address]:
+        """Of the brokers we know of; before we know any, of the bootstrap servers."""
+        known = [(broker.host, broker.port) for broker in self.info.brokers.values()]
+        return known or list(self.config.bootstrap)
 
     async def broker_for(self, node_id: int, slot: str = MAIN) -> Connection:
         """A connection to the broker with this id."""
@@ -122,11 +148,15 @@ class Cluster:
         for address in dict.fromkeys([*known, *self.config.bootstrap]):
             try:
                 return await self.connection(address)
-            except NetError as error:
-                failed = error
-                if not error.retriable:
-                    raise
-        assert failed is not None, "a configuration names at least one bootstrap server"
+            except NetError as error:  # one that does not let us in says nothing about the others
+                failed = error if failed is None or failed.retriable else failed
+        if failed is None:
+            raise NetError(
+                "BOOTSTRAP_MISSING",
+                "bootstrap.servers is not set: there is no broker to ask.",
+                "Set it to host:port of one or more brokers.",
+                retriable=True,
+            )
         raise failed.again()
 
     async def request(self, api: Api, body: Any, *, node_id: int | None = None, timeout_s: float | None = None) -> Any:
@@ -156,15 +186,47 @@ class Cluster:
         newer = cluster_info(await self.request(Api.METADATA, body))
         self.info = newer if topics is None else self.info.with_topics(newer)
         self._seen_at.update(dict.fromkeys(newer.topics, time.monotonic()))
+        self._take_note(newer, None if topics is None else frozenset(topics))
         return newer
+
+    def _take_note(self, newer: ClusterInfo, asked: frozenset[str] | None) -> None:
+        """One look that misses a topic does not make it vanish: a broker that just started knows less than we do."""
+        now = time.monotonic()
+        unseen = (frozenset(self._sound) if asked is None else asked) - newer.topics.keys()
+        errors = dict.fromkeys(unseen, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        errors.update({name: topic.error for name, topic in newer.topics.items()})
+        self._errors.update(errors)
+        for name, error in errors.items():
+            if error is ErrorCode.NONE:
+                self._sound[name] = newer.topics[name]
+                self._missed.pop(name, None)
+            elif name in self._sound and now - self._missed.setdefault(name, now) >= self.config.topic_patience_s:
+                del self._sound[name], self._missed[name]
+
+    def believed(self) -> dict[str, TopicInfo]:
+        """Topics that are there, or were just now (topic.metadata.propagation.max.ms)."""
+        doubted = time.monotonic() - self.config.topic_patience_s
+        return {name: topic for name, topic in self._sound.items() if self._missed.get(name, math.inf) > doubted}
+
+    def topic_error(self, topic: str) -> ErrorCode:
+        """What the last look at this topic said."""
+        return self._errors.get(topic, ErrorCode.NONE)
+
+    def _view(self, wanted: frozenset[str]) -> ClusterView:
+        return ClusterInfo(brokers=self.info.brokers, topics=self.believed()).view(wanted)
+
+    def last_view(self, topics: Iterable[str]) -> ClusterView:
+        """These topics from memory, however old: for a leader that everybody waits for while nobody answers."""
+        return ClusterInfo(brokers=self.info.brokers, topics=self._sound).view(topics)
 
     async def view(self, topics: Iterable[str], *, within_s: float = 0.0) -> ClusterView:
         """Metadata of these topics as planning needs it: fresh, or what came within so many seconds."""
         wanted = frozenset(topics)
         oldest = time.monotonic() - within_s
         if wanted and all(self._seen_at.get(topic, -math.inf) >= oldest for topic in wanted):
-            return self.info.view(wanted)
-        return (await self.refresh(wanted)).view(wanted)
+            return self._view(wanted)
+        await self.refresh(wanted)
+        return self._view(wanted)
 
     async def leader_of(self, partition: TopicPartition) -> Broker:
         """The broker that leads this partition, from what we know or by asking until there is one."""
@@ -280,6 +342,7 @@ class Cluster:
                     await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))
                     wait_s = min(wait_s * 2, self.config.backoff_max_s)
         except TimeoutError:
+            last = last or self._unreachable  # a look-up within this one may have had the whole time
             why = "nobody answered" if last is None else last.what.rstrip(".")
             raise NetError(
                 "LOOKUP_TIMED_OUT",

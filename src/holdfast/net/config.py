@@ -6,6 +6,7 @@ left for whoever else reads the same mapping.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from holdfast.model import HoldfastError
 from holdfast.net.security import Security, security_from
 
 DEFAULT_PORT = "9092"
+
+NOWHERE: tuple[str, ...] = ()
+"""In place of bootstrap servers: none were given, and that is meant. Every look-up fails until it times out."""
 
 MAX_PROPERTIES_BYTES = 1_000_000
 """A configuration file is a page or two; something larger is the wrong file."""
@@ -27,6 +31,8 @@ class ClientConfig:
     bootstrap: tuple[tuple[str, int], ...]
     security: Security
     client_id: str = "holdfast"
+    family: int = socket.AF_UNSPEC
+    """Which addresses of a broker are tried (broker.address.family)."""
     request_timeout_s: float = 30.0
     connect_timeout_s: float = 10.0
     lookup_timeout_s: float = 60.0
@@ -34,28 +40,51 @@ class ClientConfig:
     backoff_s: float = 0.1
     backoff_max_s: float = 1.0
     metadata_max_age_s: float = 300.0
+    topic_patience_s: float = 30.0
+    """How long a topic that was there is believed to be, although looks at the cluster miss it
+    (topic.metadata.propagation.max.ms)."""
 
 
 def client_config(config: Mapping[str, Any]) -> ClientConfig:
     """The part of a configuration that is about reaching the cluster."""
-    servers = config.get("bootstrap.servers") or config.get("metadata.broker.list")
-    if not servers:
+    servers = config.get("bootstrap.servers")
+    if servers != NOWHERE:
+        servers = servers or config.get("metadata.broker.list")
+    if not servers and servers != NOWHERE:
         raise HoldfastError(
             "BOOTSTRAP_MISSING",
             "bootstrap.servers is not set.",
             "Set it to host:port of one or more brokers, or set KAFKA_BOOTSTRAP_SERVERS for the command line.",
         )
     return ClientConfig(
-        bootstrap=parse_bootstrap(servers),
+        bootstrap=parse_bootstrap(servers) if servers else (),
         security=security_from(config),
-        client_id=str(config.get("client.id", "holdfast")),
+        client_id="holdfast" if config.get("client.id") is None else str(config["client.id"]),
+        family=_family(config),
         request_timeout_s=_seconds(config, ("request.timeout.ms", "socket.timeout.ms"), 30_000),
         connect_timeout_s=_seconds(config, ("socket.connection.setup.timeout.ms",), 10_000),
         lookup_timeout_s=_seconds(config, ("default.api.timeout.ms",), 60_000),
         backoff_s=_seconds(config, ("retry.backoff.ms",), 100),
         backoff_max_s=_seconds(config, ("retry.backoff.max.ms",), 1_000),
-        metadata_max_age_s=_seconds(config, ("metadata.max.age.ms", "topic.metadata.refresh.interval.ms"), 300_000),
+        metadata_max_age_s=_metadata_age_s(config),
+        topic_patience_s=_seconds(config, ("topic.metadata.propagation.max.ms",), 30_000),
     )
+
+
+def _metadata_age_s(config: Mapping[str, Any]) -> float:
+    """0 leaves it to whoever looks. So does librdkafka's -1, which is never to look: nobody would notice a partition
+    that was added."""
+    if config.get("metadata.max.age.ms") is None and str(config.get("topic.metadata.refresh.interval.ms")) == "-1":
+        return 0.0
+    return _seconds(config, ("metadata.max.age.ms", "topic.metadata.refresh.interval.ms"), 300_000)
+
+
+def _family(config: Mapping[str, Any]) -> int:
+    name = str(config.get("broker.address.family") or "any").lower()
+    found = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}.get(name)
+    if found is None:
+        raise HoldfastError("CONFIG_INVALID", f"broker.address.family is {name!r}.", "Use any, v4 or v6.")
+    return found
 
 
 def parse_bootstrap(servers: str | list[str] | tuple[str, ...]) -> tuple[tuple[str, int], ...]:

@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 
 from holdfast.group import messages as m
 from holdfast.model import ErrorCode
-from holdfast.net.errors import NetError, disconnected, timed_out
+from holdfast.net.errors import NetError, disconnected, reason, timed_out
 from holdfast.net.framing import FrameProtocol
 from holdfast.net.login import log_in, login_failed
 from holdfast.net.security import PLAINTEXT, Security
 from holdfast.wire import codec, fetch, groups
 from holdfast.wire.api import Api, common_version
-from holdfast.wire.coordinators import member_count
+from holdfast.wire.coordinators import GroupHead, group_head
 from holdfast.wire.errors import MalformedFrame
 from holdfast.wire.frames import correlation_of
 
@@ -81,13 +81,14 @@ class Connection:
         *,
         client_id: str | None = "holdfast",
         security: Security = PLAINTEXT,
+        family: int = socket.AF_UNSPEC,
         timeout_s: float = 10.0,
     ) -> Connection:
         """Connect, learn the broker's versions, log in."""
         connection = cls(host, port, client_id=client_id, security=security)
         try:
             async with asyncio.timeout(timeout_s):
-                await connection._connect(host, port)
+                await connection._connect(host, port, family)
                 await connection._learn_versions()
                 if security.sasl is not None:
                     await connection._log_in()
@@ -175,8 +176,8 @@ class Connection:
         body = await self.request(api, groups.body_of(request, version), timeout_s=timeout_s, version=version)
         return groups.answer_of(request, version, body)
 
-    async def count_members(self, group: str, *, timeout_s: float) -> tuple[ErrorCode, int]:
-        """How many members this group has, as its coordinator describes it."""
+    async def group_head(self, group: str, *, timeout_s: float) -> GroupHead:
+        """This group's state, assignor and size, as its coordinator describes it."""
         version = self.version(Api.DESCRIBE_GROUPS)
 
         def encode(correlation_id: int) -> bytes:
@@ -184,7 +185,7 @@ class Connection:
             return codec.encode_request(Api.DESCRIBE_GROUPS, version, correlation_id, self._client_id, body)
 
         frame = await self._timed(Api.DESCRIBE_GROUPS, encode, timeout_s)
-        return self._read(lambda: member_count(version, frame))
+        return self._read(lambda: group_head(version, frame))
 
     async def _timed(self, api: Api, encode: Callable[[int], bytes], timeout_s: float) -> bytes | memoryview:
         try:
@@ -256,7 +257,7 @@ class Connection:
 
     # -- opening
 
-    async def _connect(self, host: str, port: int) -> None:
+    async def _connect(self, host: str, port: int, family: int) -> None:
         tls = self._security.tls
         context = None if tls is None else tls.context()
         try:
@@ -264,6 +265,7 @@ class Connection:
                 lambda: self._protocol,
                 host,
                 port,
+                family=family,
                 ssl=context,
                 server_hostname=None if context is None else host,
             )
@@ -275,9 +277,16 @@ class Connection:
                 retriable=False,
             ) from error
         except OSError as error:
+            if context is not None and isinstance(error, ConnectionResetError | ConnectionAbortedError):
+                raise NetError(
+                    "CONNECTION_FAILED",
+                    f"{self.where} answers, but not in TLS: it hung up in the hand-shake.",
+                    "Check security.protocol and the port: a listener without TLS does so, and a broker that stops.",
+                    retriable=True,
+                ) from error
             raise NetError(
                 "CONNECTION_FAILED",
-                f"No connection to {self.where}: {error.strerror or error}.",
+                f"No connection to {self.where}: {reason(error)}.",
                 "Check that the broker runs, its address, and the network.",
                 retriable=True,
             ) from error

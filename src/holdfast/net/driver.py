@@ -12,12 +12,14 @@ import contextlib
 import secrets
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Protocol
 
 from holdfast.group import leader
 from holdfast.group import member as mb
+from holdfast.group.keeping import kept_plan
 from holdfast.group.messages import (
     Answer,
     CommitAnswer,
@@ -25,22 +27,42 @@ from holdfast.group.messages import (
     FetchOffsetsAnswer,
     FetchOffsetsRequest,
     HeartbeatAnswer,
+    HeartbeatRequest,
     JoinAnswer,
     JoinRequest,
     LeaveAnswer,
-    OffsetEntry,
     Request,
     SyncAnswer,
+    SyncRequest,
 )
-from holdfast.group.offsets import commit_request
 from holdfast.group.user_data import Endpoint
-from holdfast.model import ClusterView, ErrorCode, HoldfastError, TopicPartition, TraceRecord
+from holdfast.model import Assignor, ClusterView, ErrorCode, HoldfastError, TopicPartition, TraceRecord
+from holdfast.net.errors import BrokerError, NetError
 
 JOIN_GRACE_MS = 5_000
 """A join is answered within the rebalance timeout; this much later it is given up for lost, as Java's client does."""
 
+SYNC_GRACE_MS = 3_000
+"""A sync parks until the leader has planned; a session and so much later it is given up, as by librdkafka."""
+
+HEARTBEATS_IN_SESSION = 3
+"""A heartbeat that is not answered within this part of the session is given up: two more can follow in time."""
+
+PLAN_LOOK_S = 5.0
+"""How long a leader waits for the cluster before it plans by what it last saw: everybody waits for the plan."""
+
+PLAN_RETRY_S = (0.1, 0.2, 0.4, 0.8, 1.0)
+"""Between tries to plan within one round; the last goes on."""
+
 POKE_DELAYS_S = (0.004, 0.025)
 """A poke overtakes the join it announces: it is sent a moment later, and again in case the first was too early."""
+
+
+MAX_DATAGRAM = 256
+"""Of a poke: a token has at most 64 characters."""
+
+MAX_GULP = 64
+"""Pokes read at once. The machine asks the coordinator at most every 10 ms anyway."""
 
 
 class Channel(Protocol):
@@ -66,9 +88,14 @@ class Hooks:
     notify: Callable[[mb.Notify], None]
     """Make these calls, then feed `Notified` (from any thread, through `feed_threadsafe`)."""
     fail: Callable[[HoldfastError], None]
+    """It is over: told once."""
+    tell: Callable[[HoldfastError], None] = lambda _error: None
+    """The application should hear of this; the member goes on."""
     trace: Callable[[TraceRecord], None]
     cluster_view: Callable[[frozenset[str]], Awaitable[ClusterView]]
     """Metadata of these topics, for planning."""
+    last_view: Callable[[frozenset[str]], ClusterView] = lambda _topics: ClusterView()
+    """The same from memory, however old."""
     last_poll: Callable[[], float]
     """When the application last polled; read when the clock asks, so that a poll itself costs nothing."""
     changed: Callable[[mb.MemberState], None] = lambda _state: None
@@ -167,13 +194,16 @@ class MemberDriver:
             case mb.Notify():
                 self._hooks.notify(effect)
             case mb.Poke():
-                if effect.known:
-                    self._poke(effect)
-                else:
-                    for delay_s in POKE_DELAYS_S:
-                        self._loop.call_later(delay_s, self._poke, effect)
+                delays_s = (0.0,) if effect.known else POKE_DELAYS_S
+                for delay_s, datagram in zip(delays_s, effect.datagrams(), strict=False):
+                    if delay_s:
+                        self._loop.call_later(delay_s, self._poke, effect.peers, datagram)
+                    else:
+                        self._poke(effect.peers, datagram)
             case mb.CountMembers():
                 self._spawn(self._count())
+            case mb.Tell(error):
+                self._hooks.tell(error)
             case mb.Fail(error):
                 self._hooks.fail(error)
             case mb.Closed():
@@ -190,24 +220,49 @@ class MemberDriver:
             self._loop.call_exception_handler({"message": "a member's request", "exception": error, "task": task})
 
     async def _send(self, serial: int, request: Request) -> None:
-        timeout_ms = self._request_timeout_ms
-        if isinstance(request, JoinRequest):
-            timeout_ms = max(timeout_ms, request.rebalance_timeout_ms + JOIN_GRACE_MS)
         try:
-            answer = await self._channel.send(request, timeout_ms)
+            answer = await self._channel.send(request, self._patience_ms(request))
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever went wrong, the machine must hear that no answer comes
-            self.feed(mb.RequestFailed(serial, str(error) or type(error).__name__))
+            self.feed(_failed(serial, error))
             return
         self.feed(_answered(serial, answer))
 
+    def _patience_ms(self, request: Request) -> float:
+        """How long an answer is waited for: never so long that the session is over before we try again."""
+        most, session = self._request_timeout_ms, self.state.config.session_timeout_ms
+        match request:
+            case JoinRequest():
+                return max(most, request.rebalance_timeout_ms + JOIN_GRACE_MS)
+            case SyncRequest():
+                return min(most, session + SYNC_GRACE_MS)
+            case HeartbeatRequest():
+                return min(most, session / HEARTBEATS_IN_SESSION)
+        return min(most, session)
+
     async def _plan(self, effect: mb.Plan) -> None:
+        """Plan, and go on trying while the round lasts: no trouble of ours may take anything from anybody."""
         config = self.state.config
-        assignor = next(a for a in config.assignors if a.name == effect.protocol)
+        assignor = next(a for a in (*config.assignors, *config.eager_assignors) if a.name == effect.protocol)
+        for pause_s in chain(PLAN_RETRY_S, repeat(PLAN_RETRY_S[-1])):
+            failed = await self._try_to_plan(effect, assignor)
+            if failed is None or self.state.pending != effect.serial:
+                return
+            self.feed(failed)
+            if failed.kept is not None:
+                return
+            await asyncio.sleep(pause_s)
+            if self.state.pending != effect.serial:
+                return
+
+    async def _try_to_plan(self, effect: mb.Plan, assignor: Assignor) -> mb.PlanFailed | None:
+        """Plan and feed it, or say why not."""
         try:
-            topics = leader.subscribed_topics(effect.members)
-            cluster = await self._hooks.cluster_view(topics)
+            cluster = await self._cluster_to_plan_for(leader.subscribed_topics(effect.members))
+        except (HoldfastError, TimeoutError) as error:
+            return mb.PlanFailed(effect.serial, _no_cluster(error))
+        try:
             planned = leader.plan(
                 assignor,
                 cluster,
@@ -217,20 +272,32 @@ class MemberDriver:
                 token=secrets.token_hex(8),
                 marks=self._marks,
             )
-        except asyncio.CancelledError:
-            raise
-        except HoldfastError as error:
-            self.feed(mb.PlanFailed(effect.serial, error))
         except Exception as error:  # noqa: BLE001  # a user's assignor may raise anything
-            why = HoldfastError(
-                "ASSIGNOR_FAILED",
-                f"the assignor {assignor.name!r} raised {type(error).__name__}: {error}.",
-                "Mend the assignor; until then no member of the group can be assigned anything.",
+            kept = kept_plan(effect.members, generation=effect.generation) if self.state.cooperative else None
+            return mb.PlanFailed(effect.serial, _assignor_failed(assignor, error, keeps=kept is not None), kept)
+        self._hooks.planned(planned)
+        self.feed(
+            mb.Planned(
+                effect.serial,
+                planned.assignments,
+                planned.planned_for,
+                planned.all_list,
+                planned.doubts,
+                planned.round.transferring,
             )
-            self.feed(mb.PlanFailed(effect.serial, why))
-        else:
-            self._hooks.planned(planned)
-            self.feed(mb.Planned(effect.serial, planned.assignments, planned.planned_for))
+        )
+        return None
+
+    async def _cluster_to_plan_for(self, topics: frozenset[str]) -> ClusterView:
+        """The cluster as it is; if that can't be learnt in time, as these topics were last seen, all of them."""
+        try:
+            async with asyncio.timeout(PLAN_LOOK_S):
+                return await self._hooks.cluster_view(topics)
+        except (HoldfastError, TimeoutError):
+            seen = self._hooks.last_view(topics)
+            if topics - seen.topics.keys():
+                raise
+            return seen
 
     async def _count(self) -> None:
         with contextlib.suppress(HoldfastError):  # not allowed, or nobody there: the pace of an unknown size stays
@@ -239,40 +306,40 @@ class MemberDriver:
     # -- pokes
 
     def _hear(self) -> None:
+        """What came since we last looked, each saying once. A flood is read in bounded gulps."""
         if self._ear is None:
             return
-        for _ in range(64):  # a flood is read in bounded gulps; the machine asks at most every 10 ms anyway
+        said: dict[bytes, None] = {}
+        for _ in range(MAX_GULP):
             try:
-                data = self._ear.recv(256)
+                said[self._ear.recv(MAX_DATAGRAM)] = None
             except (BlockingIOError, OSError):
-                return
-            self.feed(mb.Poked(data.decode("ascii", "replace")))
+                break
+        for data in said:
+            if data:  # an empty datagram says nothing
+                self.feed(mb.Poked(data.decode("ascii", "replace")))
 
-    def _poke(self, effect: mb.Poke) -> None:
+    def _poke(self, peers: tuple[Endpoint, ...], datagram: bytes) -> None:
         if self._ear is None:
             return
-        for peer in effect.peers:
-            try:
-                self._ear.sendto(effect.token.encode(), (peer.host, peer.port))
-            except OSError:  # a poke is a courtesy: whoever can't be reached hears it from the coordinator
-                continue
+        for peer in peers:
+            # A poke is a courtesy: whoever can't be reached, or gave an address that is none, hears it from the
+            # coordinator.
+            with contextlib.suppress(OSError, ValueError, TypeError, OverflowError):
+                self._ear.sendto(datagram, (peer.host, peer.port))
 
     # -- offsets
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> CommitAnswer:
-        """Commit under the current membership. Refusals are raised; the machine is told how it went."""
-        return await self.send_commit(commit_request(self.state, offsets))
-
     async def send_commit(self, request: CommitRequest) -> CommitAnswer:
-        """Send one that was made before, under the membership of then."""
-        answer = await self._channel.send(request, self._request_timeout_ms)
+        """Send a commit under the membership that it was made with; the machine is told how it went."""
+        answer = await self._channel.send(request, self._patience_ms(request))
         assert isinstance(answer, CommitAnswer)
         self.feed(mb.CommitAnswered(request.membership, answer.first_error))
         return answer
 
     async def committed(self, partitions: tuple[TopicPartition, ...]) -> FetchOffsetsAnswer:
         request = FetchOffsetsRequest(group=self.state.config.group, partitions=partitions)
-        answer = await self._channel.send(request, self._request_timeout_ms)
+        answer = await self._channel.send(request, self._patience_ms(request))
         assert isinstance(answer, FetchOffsetsAnswer)
         return answer
 
@@ -295,6 +362,39 @@ def open_ear(host: str) -> tuple[socket.socket, Endpoint]:
     ear.bind((host, 0))
     ear.setblocking(False)
     return ear, Endpoint(host, int(ear.getsockname()[1]))
+
+
+def _failed(serial: int, error: Exception) -> mb.RequestFailed:
+    """No answer: what the machine makes of it depends on whether trying again may help."""
+    why = str(error) or type(error).__name__
+    if isinstance(error, BrokerError):
+        return mb.RequestFailed(serial, why, code=error.error)
+    helpless = isinstance(error, NetError) and not error.retriable
+    return mb.RequestFailed(serial, why, error=error if helpless and isinstance(error, HoldfastError) else None)
+
+
+def _no_cluster(error: Exception) -> HoldfastError:
+    why = error.what if isinstance(error, HoldfastError) else f"nobody answered within {PLAN_LOOK_S:g} s."
+    return HoldfastError(
+        "PLAN_WAITS",
+        f"this member leads the group and can't look up the topics: {why}",
+        "Everybody keeps what he has; it is tried again while the round lasts.",
+    )
+
+
+def _assignor_failed(assignor: Assignor, error: Exception, *, keeps: bool) -> HoldfastError:
+    if isinstance(error, HoldfastError):
+        what, code = error.what, error.code
+    else:
+        what, code = f"it raised {type(error).__name__}: {error}.", "ASSIGNOR_FAILED"
+    so = (
+        "Everybody keeps what he has, and nothing else is assigned"
+        if keeps
+        else "An eager round has revoked everything, so nothing is assigned"
+    )
+    return HoldfastError(
+        code, f"the assignor {assignor.name!r} gave no plan: {what}", f"{so} until the assignor is mended."
+    )
 
 
 def _answered(serial: int, answer: Answer) -> mb.Event:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+
 from holdfast.model import ErrorCode, HoldfastError
 
 RETRIABLE = frozenset(
@@ -43,17 +47,37 @@ class NetError(HoldfastError):
         return NetError(self.code, self.what, self.do, retriable=self.retriable)
 
 
+DO: dict[ErrorCode, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask for the right to do this to the topic, or log in as a user who has it.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask for the right to do this to the group, or log in as a user who has it.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for the right to do this, or log in as a user who has it.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Use it, or choose another name.",
+}
+"""What to do where the error alone tells."""
+
+
 class BrokerError(NetError):
     """A broker answered, with an error of Kafka's."""
 
     def __init__(self, error: ErrorCode, what: str, *, message: str | None = None) -> None:
-        said = f" It says: {message.rstrip('.')}." if message else ""
-        do = "It passes by itself; try again." if error in RETRIABLE else "The broker's log tells more."
+        said = f" The broker says: {message.rstrip('.')}." if message else ""
+        do = "It passes by itself; try again." if error in RETRIABLE else DO.get(error, "The broker's log tells more.")
         super().__init__(error.name, f"{what}{said}", do, retriable=error in RETRIABLE)
         self.error = error
 
     def again(self) -> BrokerError:
         return self
+
+
+def reason(error: OSError) -> str:
+    """Why a connection can't be made, in the system's words. asyncio puts its own in their place, as "Connect call
+    failed ('127.0.0.1', 9092)", and strings them together where a name has several addresses."""
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    numbers = [error.errno] if error.errno else [int(found) for found in re.findall(r"\[Errno (\d+)\]", str(error))]
+    if numbers:
+        return " / ".join(dict.fromkeys(os.strerror(number) for number in numbers))
+    return str(error) or type(error).__name__
 
 
 def disconnected(where: str, why: str) -> NetError:

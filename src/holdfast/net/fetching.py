@@ -2,9 +2,12 @@
 
 Rules
 - A broker answers one request of a connection after the other, and holds one back while there is nothing new. So each
-  broker has two lanes, and a partition that becomes due goes with whichever is free.
+  broker has two lanes, and a partition that becomes due goes with whichever is free. A request over partitions that
+  have been silent for a while may be held back for longer, as long as the other lane is free; whoever becomes due
+  meanwhile takes its partitions along, so that they share a request again.
 - Every answer's error is looked at. What passes by itself (a leader that moved, a broker that restarts) is tried again
-  after a pause and told to nobody; what does not is told once and tried less often.
+  after a pause and told to nobody; a topic that is denied or gone is told once and tried less often; anything else is
+  told with every try.
 - The next offset is read from the batches' headers. Nothing behind them is touched here: that is the reader's work.
 
 Everything runs on one loop; the shelf between it and the reader is `flows`.
@@ -13,16 +16,18 @@ Everything runs on one loop; the shelf between it and the reader is `flows`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
-from holdfast.net.admin import EARLIEST, LATEST, Admin
+from holdfast.net.admin import LATEST, Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
 from holdfast.net.errors import BrokerError, NetError
-from holdfast.net.flows import BEGINNING, TAIL, Fetched, FetchSettings, Flow, Flows
+from holdfast.net.flows import BEGINNING, END, NEWEST, TAIL, Fetched, FetchSettings, Flow, Flows
+from holdfast.net.metadata import ClusterInfo
 from holdfast.net.reading import OutOfRange
 from holdfast.records.batch import iter_headers
 from holdfast.wire.codec import error_code
@@ -33,6 +38,9 @@ LANES = 2
 
 TELL_UNKNOWN_AFTER_S = 3.0
 """A topic just created, or deleted and created again, takes a moment to be known everywhere."""
+
+QUIET_AFTER = 4
+"""So many answers in a row that brought nothing, and a partition counts as silent: a fifth of a second at the least."""
 
 RETRY_TOLD_S = 1.0
 """How soon an error is tried again that the application was told of: permissions and topics change rarely."""
@@ -60,16 +68,36 @@ UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOP
 _NUMBERS = count()
 
 
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """One request: its partitions, each with its version and offset, and the room that is kept for the answer."""
+
+    partitions: list[tuple[Flow, int, int]]
+    size: int
+    wait_ms: int
+
+
 class Fetcher:
     """Keeps a reader's partitions fetched. Made and closed on its loop; `pump` is the way in from other threads."""
 
-    def __init__(self, cluster: Cluster, settings: FetchSettings, *, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: FetchSettings,
+        *,
+        wake: Callable[[], None],
+        throttled: Callable[[int, int], None] = lambda _node, _ms: None,
+    ) -> None:
+        """`throttled` hears, on the loop, of a broker that made us wait for so many milliseconds."""
         self._cluster = cluster
+        self._throttled = throttled
         self._loop = asyncio.get_running_loop()
         self.flows = Flows(settings, wake=wake, changed=self.pump)
         self._settings = settings
         self._number = next(_NUMBERS)
         self._busy: set[tuple[int, int]] = set()
+        self._held: dict[int, _Asked] = {}
+        """Per broker the request that it may hold back for long, if there is one."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking_up: set[str] = set()
         self._forgotten: set[str] = set()
@@ -124,7 +152,7 @@ class Fetcher:
                 else:
                     by_node.setdefault(node, []).append(flow)
             for node, due in sorted(by_node.items()):
-                self._ask(node, due)
+                self._ask(node, due, now)
             for due in to_place.values():
                 for flow in due:
                     flow.under_way = True
@@ -146,11 +174,12 @@ class Fetcher:
         leader = self._cluster.info.leader_of(flow.partition)
         return None if leader is None else leader.node_id
 
-    def _ask(self, node: int, due: list[Flow]) -> None:
+    def _ask(self, node: int, due: list[Flow], now: float) -> None:
         """Send what there is room for on a lane that is free. With the lock held."""
-        lane = next((lane for lane in range(LANES) if (node, lane) not in self._busy), None)
-        if lane is None:
+        free = [lane for lane in range(LANES) if (node, lane) not in self._busy]
+        if not free:
             return
+        due = due + self._taken_along(node, now)
         due.sort(key=lambda flow: (flow.turn, flow.partition))
         room = min(self.flows.room(), self._settings.max_bytes)
         nothing_there = self.flows.queued_bytes == 0 and self.flows.reserved_bytes == 0
@@ -158,15 +187,34 @@ class Fetcher:
         size = 0
         for flow in due:
             wanted = flow.partition_bytes or self._settings.partition_bytes
-            if size + wanted > room and not (nothing_there and not asked):
-                break
-            size += wanted
+            tight, first = size + wanted > room, nothing_there and not asked
+            if tight and not first and not (flow.quiet >= QUIET_AFTER and room > 0):
+                break  # a silent one is asked for all the same: what comes of all of them is bounded by the room
+            size = max(size, room) if tight and not first else size + wanted
             flow.turn, flow.under_way = next(self._turns), True
             asked.append((flow, flow.version, flow.at))
         if asked:
-            self._busy.add((node, lane))
+            silent = len(asked) == len(due) and all(flow.quiet >= QUIET_AFTER for flow in due)
+            long = silent and len(free) > 1
+            request = _Asked(asked, size, self._settings.idle_wait_ms if long else self._settings.wait_ms)
+            if long:
+                self._held[node] = request
+            self._busy.add((node, free[0]))
             self.flows.reserved_bytes += size
-            self._spawn(self._fetch(node, lane, asked, size))
+            self._spawn(self._fetch(node, free[0], request))
+
+    def _taken_along(self, node: int, now: float) -> list[Flow]:
+        """The partitions of the request that this broker may hold back for long: its answer is not waited for."""
+        held = self._held.pop(node, None)
+        if held is None:
+            return []
+        self.flows.reserved_bytes -= held.size
+        held.size = 0
+        ours = [flow for flow, version, _ in held.partitions if flow.version == version]
+        for flow in ours:
+            flow.version += 1
+            flow.under_way = False
+        return [flow for flow in ours if self.flows.wants(flow, now)]
 
     def _rearm(self, soonest: float) -> None:
         """One timer, for the first partition that waits for its next try."""
@@ -198,13 +246,15 @@ class Fetcher:
 
     # -- fetching
 
-    async def _fetch(self, node: int, lane: int, asked: list[tuple[Flow, int, int]], size: int) -> None:
+    async def _fetch(self, node: int, lane: int, asked: _Asked) -> None:
         failed: NetError | None = None
         answer = FetchResponse()
         connection: Connection | None = None
         try:
             connection = await self._cluster.broker_for(node, self._slot(lane))
             answer = await connection.fetch(self._request(asked), timeout_s=self._cluster.config.request_timeout_s)
+            if answer.throttle_time_ms > 0:
+                self._throttled(node, answer.throttle_time_ms)
             if answer.error:
                 failed = BrokerError(error_code(answer.error), "A Fetch was refused.")
         except NetError as error:
@@ -214,19 +264,21 @@ class Fetcher:
         finally:
             self._busy.discard((node, lane))
             with self.flows.lock:
-                self.flows.reserved_bytes -= size
-                for flow, version, _ in asked:
+                if self._held.get(node) is asked:
+                    del self._held[node]
+                self.flows.reserved_bytes -= asked.size
+                for flow, version, _ in asked.partitions:
                     if flow.version == version:
                         flow.under_way = False
         if failed is not None:
-            self._not_answered(asked, failed)
+            self._not_answered(asked.partitions, failed)
         else:
-            self._answered(asked, answer)
+            self._answered(asked.partitions, answer)
         self.flows.wake()
 
-    def _request(self, asked: Iterable[tuple[Flow, int, int]]) -> FetchRequest:
+    def _request(self, asked: _Asked) -> FetchRequest:
         by_topic: dict[str, list[FetchPartition]] = {}
-        for flow, _, offset in asked:
+        for flow, _, offset in asked.partitions:
             by_topic.setdefault(flow.partition.topic, []).append(
                 FetchPartition(
                     partition=flow.partition.partition,
@@ -236,9 +288,9 @@ class Fetcher:
             )
         known = self._cluster.info.topics
         return FetchRequest(
-            max_wait_ms=self._settings.wait_ms,
+            max_wait_ms=asked.wait_ms,
             min_bytes=self._settings.min_bytes,
-            max_bytes=self._settings.max_bytes,
+            max_bytes=min(asked.size, self._settings.max_bytes),
             read_committed=self._settings.read_committed,
             rack=self._settings.rack,
             topics=tuple(
@@ -274,10 +326,11 @@ class Fetcher:
             return
         code = error_code(one.error)
         if code is not ErrorCode.NONE:
-            self._refused(flow, code, offset, now)
+            self._refused(flow, one.error, offset, now)
             return
         flow.told, flow.unknown_since = "", None
         flow.high_watermark, flow.log_start = one.high_watermark, max(flow.log_start, one.log_start_offset)
+        flow.last_stable, flow.quiet = one.last_stable_offset, flow.quiet + 1
         if isinstance(fetched, Fetched) and fetched.next_offset > offset:
             flow.partition_bytes = 0
             self.flows.arrived(flow, fetched)
@@ -292,11 +345,19 @@ class Fetcher:
             flow.replica, flow.replica_until = one.preferred_read_replica, now + self._settings.replica_age_s
             if flow.replica not in self._cluster.info.brokers:
                 self._forgotten.add(flow.partition.topic)
-        elif one.high_watermark > offset:
+        elif self._end_of(one) > offset:
             flow.turn = 0  # the answer was full before its turn came: next time it comes first
+        else:
+            self.flows.ended(flow, one.high_watermark)
 
-    def _refused(self, flow: Flow, code: ErrorCode, offset: int, now: float) -> None:
+    def _end_of(self, one: FetchedPartition) -> int:
+        """As far as may be read: with read_committed, before the first open transaction."""
+        stable = one.last_stable_offset
+        return stable if self._settings.read_committed and stable >= 0 else one.high_watermark
+
+    def _refused(self, flow: Flow, number: int, offset: int, now: float) -> None:
         """With the lock held."""
+        code = error_code(number)
         flow.ready_at = now + self._settings.backoff_s
         if flow.replica is not None:  # a follower may be behind, or none any more: only the leader knows
             flow.replica = None
@@ -310,9 +371,13 @@ class Fetcher:
             self._forgotten.add(flow.partition.topic)
         if code in UNKNOWN:
             self._unknown(flow, error, now)
-        elif not error.retriable or code is ErrorCode.CORRUPT_MESSAGE:
+        elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             flow.ready_at = now + RETRY_TOLD_S
             self.flows.fail(flow, error)
+        elif not error.retriable or code is ErrorCode.CORRUPT_MESSAGE:
+            flow.ready_at = now + self._settings.error_backoff_s
+            flow.told = ""  # nobody knows whether it passes: it is told with every try, as librdkafka does
+            self.flows.fail(flow, error, number=number)
 
     def _unknown(self, flow: Flow, error: HoldfastError, now: float) -> None:
         flow.unknown_since = now if flow.unknown_since is None else flow.unknown_since
@@ -352,10 +417,10 @@ class Fetcher:
             for flow in self.flows.flows.values():
                 if flow.partition.topic not in topics or (failed is None and info.leader_of(flow.partition)):
                     continue
-                flow.ready_at = max(flow.ready_at, now + self._settings.backoff_s)
-                known = info.topics.get(flow.partition.topic)
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error
-                error = failed or BrokerError(code, f"{flow.partition} can't be read.")
+                pause_s = self._settings.backoff_s if failed is None or failed.retriable else RETRY_TOLD_S
+                flow.ready_at = max(flow.ready_at, now + pause_s)
+                code, what = _no_leader(info, flow.partition)
+                error = failed or BrokerError(code, what)
                 if failed is None and code in UNKNOWN:
                     self._unknown(flow, error, now)
                 elif not error.retriable and code is not ErrorCode.NONE:
@@ -363,8 +428,8 @@ class Fetcher:
         self.flows.wake()
 
     async def _place(self, flows: list[tuple[Flow, int]]) -> None:
-        """Turn "the beginning", "the end" and "so many before the end" into offsets."""
-        wanted = {flow.partition: EARLIEST if flow.at == BEGINNING else LATEST for flow, _ in flows}
+        """Turn "the beginning", "the end", "so many before the end" and "the newest" into offsets."""
+        wanted = {flow.partition: flow.at if flow.at in (BEGINNING, NEWEST) else LATEST for flow, _ in flows}
         failed: NetError | None = None
         found: dict[TopicPartition, int] = {}
         try:
@@ -382,10 +447,23 @@ class Fetcher:
                 if failed is not None:
                     flow.ready_at = now + RETRY_TOLD_S
                     self.flows.fail(flow, failed)
+                elif found.get(flow.partition, 0) < 0:
+                    flow.at = END  # there is no record to be the newest
                 elif flow.partition in found:
                     before_end = TAIL - flow.at if flow.at <= TAIL else 0
                     flow.at, flow.told = max(0, found[flow.partition] - before_end), ""
         self.flows.wake()
+
+
+def _no_leader(info: ClusterInfo, partition: TopicPartition) -> tuple[ErrorCode, str]:
+    """Why a partition has no leader, as far as the cluster tells; NONE while it has just not got one yet."""
+    topic = info.topics.get(partition.topic)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} can't be read: there is no such topic."
+    if topic.error is ErrorCode.NONE and partition.partition not in topic.partitions:
+        what = f"{partition} can't be read: the topic has {len(topic.partitions)} partitions."
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what
+    return topic.error, f"{partition} can't be read."
 
 
 def _fetched(one: FetchedPartition, offset: int, era: int) -> Fetched | HoldfastError | None:
@@ -395,11 +473,14 @@ def _fetched(one: FetchedPartition, offset: int, era: int) -> Fetched | Holdfast
     (records,) = one.records
     assert isinstance(records, memoryview | bytes)
     next_offset, rows = offset, 0
+    epochs: list[tuple[int, int]] = []
     try:
         for header in iter_headers(records):
+            if not epochs or epochs[-1][1] != header.leader_epoch:
+                epochs.append((header.base_offset, header.leader_epoch))
             next_offset = max(next_offset, header.next_offset)
             rows += header.record_count
     except HoldfastError as error:
         if next_offset == offset:
             return error
-    return Fetched(records, offset, next_offset, rows, one.aborted, era)
+    return Fetched(records, offset, next_offset, rows, one.aborted, era, tuple(epochs))

@@ -26,10 +26,27 @@ END = -1
 TAIL = -2_000
 """`TAIL - n` is n records before the end, as in confluent-kafka."""
 
+NEWEST = -3
+"""The record with the latest time, to be looked up too (ListOffsets from version 7 on)."""
+
 NOWHERE = -1_001
 """No offset is known and none may be chosen (auto.offset.reset=error)."""
 
 KIB = 1024
+
+NO_END = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that can't be read, and why."""
+
+    error: HoldfastError
+    partition: TopicPartition | None = None
+    """None: it is not about one partition."""
+    offset: int | None = None
+    number: int = 0
+    """The broker's error code as it came: it may be one that we have no name for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +55,8 @@ class FetchSettings:
 
     wait_ms: int = 50
     """fetch.wait.max.ms. librdkafka's half second would be most of a moved partition's gap."""
+    idle_wait_ms: int = 500
+    """The same once nothing came for a while: twenty requests a second for nothing are a cost of their own."""
     min_bytes: int = 1
     max_bytes: int = 50 * KIB * KIB
     """fetch.max.bytes: of one answer."""
@@ -54,6 +73,8 @@ class FetchSettings:
     """fetch.error.backoff.ms: before a partition is tried again that could not be read."""
     replica_age_s: float = 300.0
     """How long a follower is read before the leader is asked again which replica is best (metadata.max.age.ms)."""
+    tell_ends: bool = False
+    """enable.partition.eof: an answer of its own says that a partition was read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +89,10 @@ class Fetched:
     aborted: tuple[tuple[int, int], ...] | None
     era: int = 0
     """Raised when the partition was reset: offsets may be lower than before."""
+    epochs: tuple[tuple[int, int], ...] = ()
+    """(first offset, leader epoch) wherever the epoch changes."""
+    end: int = NO_END
+    """No records, but the news that the partition ends here: its high watermark."""
 
     @property
     def size(self) -> int:
@@ -96,6 +121,8 @@ class Flow:
     turn: int = 0
     """When it was last asked for; whoever waits longest comes first."""
     queued_bytes: int = 0
+    quiet: int = 0
+    """Answers in a row that brought nothing."""
     replica: int | None = None
     replica_until: float = 0.0
     partition_bytes: int = 0
@@ -105,6 +132,14 @@ class Flow:
     unknown_since: float | None = None
     told: str = ""
     """The error that the application has heard of, once until it is over."""
+    ended_at: int = NO_END
+    """The end that the application has heard of."""
+    last_stable: int = -1
+    epoch: int = -1
+    """Of the last batch that came."""
+    rows: int = 0
+    received_bytes: int = 0
+    """What came in all, for the statistics."""
     listed: bool = False
     answers: deque[Fetched] = field(default_factory=deque)
 
@@ -120,7 +155,7 @@ class Flows:
         self.wake = wake
         self._changed = changed
         self._full: deque[Flow] = deque()
-        self._errors: deque[HoldfastError] = deque()
+        self._errors: deque[Trouble] = deque()
         self.queued_bytes = 0
         self.reserved_bytes = 0
         """Asked for and not yet answered."""
@@ -136,7 +171,7 @@ class Flows:
                 flow = Flow(partition, at, paused=partition in still)
                 self.flows[partition] = flow
                 if at == NOWHERE:
-                    self._fail(flow, no_place_to_start(partition))
+                    self._fail(flow, Trouble(no_place_to_start(partition), partition))
         self._changed()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
@@ -147,14 +182,20 @@ class Flows:
         self._changed()
 
     def seek(self, partition: TopicPartition, at: int, *, not_before: float = 0.0) -> None:
-        """Read on from here."""
+        """Read on from here. A number that stands for no place means where the settings say, as in librdkafka."""
+        asked, stands = at, at >= 0 or at in (BEGINNING, END, NEWEST) or at <= TAIL
+        at = asked if stands else self.settings.reset
         with self.lock:
             flow = self.flows.get(partition)
             if flow is None:
                 return
+            if not stands and asked != NOWHERE:
+                self._errors.append(Trouble(no_such_place(partition, asked), partition))
             self._empty(flow)
             flow.at, flow.ready_at, flow.stopped, flow.told = at, not_before, False, ""
-            flow.high_watermark = -1
+            flow.high_watermark, flow.ended_at, flow.quiet = -1, NO_END, 0
+            if at == NOWHERE:
+                self._fail(flow, Trouble(no_place_to_start(partition), partition))
         self._changed()
 
     def pause(self, partition: TopicPartition, unread: Iterable[Fetched] = ()) -> None:
@@ -203,7 +244,7 @@ class Flows:
             self.queued_bytes -= size
         self._changed()
 
-    def error(self) -> HoldfastError | None:
+    def error(self) -> Trouble | None:
         """What went wrong since, oldest first; each is told once."""
         with self.lock:
             return self._errors.popleft() if self._errors else None
@@ -220,6 +261,12 @@ class Flows:
             flow = self.flows.get(partition)
             return None if flow is None or flow.high_watermark < 0 else (flow.log_start, flow.high_watermark)
 
+    def epoch(self, partition: TopicPartition | None) -> int | None:
+        """The leader epoch of what came last of it; None while that is not known."""
+        with self.lock:
+            flow = None if partition is None else self.flows.get(partition)
+            return None if flow is None or flow.epoch < 0 else flow.epoch
+
     # -- what the loop does, with the lock held
 
     def room(self) -> int:
@@ -233,42 +280,56 @@ class Flows:
 
     def arrived(self, flow: Flow, answer: Fetched) -> None:
         flow.at = answer.next_offset
+        flow.quiet = 0 if answer.rows else flow.quiet
         flow.answers.append(answer.kept() if flow.paused else answer)
         flow.queued_bytes += answer.size
         self.queued_bytes += answer.size
+        flow.rows += answer.rows
+        flow.received_bytes += answer.size
+        if answer.epochs:
+            flow.epoch = answer.epochs[-1][1]
         self._list(flow)
 
-    def fail(self, flow: Flow, error: HoldfastError) -> None:
+    def ended(self, flow: Flow, high_watermark: int) -> None:
+        """Everything was fetched: who wants to know hears it behind the last record, once for each end."""
+        if self.settings.tell_ends and flow.ended_at != flow.at:
+            flow.ended_at = flow.at
+            self.arrived(flow, Fetched(b"", flow.at, flow.at, 0, None, flow.era, end=high_watermark))
+
+    def fail(self, flow: Flow, error: HoldfastError, *, number: int = 0) -> None:
         """Tell the application, once until it is over."""
-        if flow.told != error.code:
-            flow.told = error.code
-            self._errors.append(error)
+        self._tell(flow, Trouble(error, flow.partition, flow.at if flow.at >= 0 else None, number))
+
+    def _tell(self, flow: Flow, trouble: Trouble) -> None:
+        if flow.told != trouble.error.code:
+            flow.told = trouble.error.code
+            self._errors.append(trouble)
 
     def broken(self, error: BaseException) -> None:
         """Something of ours died in the background: whoever reads must hear of it. Without the lock."""
         with self.lock:
-            self._errors.append(
-                HoldfastError(
-                    "FETCHER_FAILED",
-                    f"fetching failed: {type(error).__name__}: {error}.",
-                    "This is a defect of holdfast's; it is tried again. Report it.",
-                )
+            failed = HoldfastError(
+                "FETCHER_FAILED",
+                f"fetching failed: {type(error).__name__}: {error}.",
+                "This is a defect of holdfast's; it is tried again. Report it.",
             )
+            self._errors.append(Trouble(failed))
         self.wake()
 
     def reset(self, flow: Flow, error: HoldfastError) -> None:
         """The offset is not in the log: go where the settings say, or stop."""
         if self.settings.reset == NOWHERE:
-            self._fail(flow, HoldfastError("AUTO_OFFSET_RESET", error.what, error.do))
+            why = HoldfastError("AUTO_OFFSET_RESET", error.what, error.do)
+            self._fail(flow, Trouble(why, flow.partition, flow.at if flow.at >= 0 else None))
         else:
             flow.at = self.settings.reset
             flow.era += 1
 
     # -- inside
 
-    def _fail(self, flow: Flow, error: HoldfastError) -> None:
+    def _fail(self, flow: Flow, trouble: Trouble) -> None:
         flow.stopped = True
-        self.fail(flow, error)
+        self._tell(flow, trouble)
 
     def _list(self, flow: Flow) -> None:
         if flow.answers and not flow.listed and not flow.paused:
@@ -293,4 +354,13 @@ def no_place_to_start(partition: TopicPartition) -> HoldfastError:
         "AUTO_OFFSET_RESET",
         f"the group has no offset for {partition}, and auto.offset.reset is error.",
         "Seek, commit an offset for the group, or set auto.offset.reset to earliest or latest.",
+    )
+
+
+def no_such_place(partition: TopicPartition, asked: int) -> HoldfastError:
+    """A broker calls it so, if it is asked."""
+    return HoldfastError(
+        "UNSUPPORTED_VERSION",
+        f"{partition} was sought to {asked}, which stands for no place; it is read from where auto.offset.reset says.",
+        "Seek to an offset, the beginning (-2), the end (-1) or so many before the end (-2000 less their number).",
     )

@@ -24,9 +24,21 @@ from holdfast.model import HoldfastError
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
-_JAVA_STORES = ("ssl.truststore.location", "ssl.keystore.location")
-_TRUE = ("true", "1", "yes", "on")
-_FALSE = ("false", "0", "no", "off")
+_NOT_HERE = {
+    "ssl.sigalgs.list": "Python's ssl module can't limit signature algorithms",
+    "ssl.engine.location": "OpenSSL's engines are not used",
+    "ssl.providers": "OpenSSL's providers can't be chosen from Python",
+}
+"""What librdkafka would heed and half of our connections would not."""
+
+_CURVES = {"P-256": "prime256v1", "P-384": "secp384r1", "P-521": "secp521r1"}
+"""Names that only OpenSSL's list of groups knows, as its table of objects has them."""
+
+LOGIN_KEY = "holdfast.login"
+"""Where a consumer keeps its `Login` in a configuration, for everybody who connects in its name."""
+
+_TRUE = ("true", "1", "t", "yes", "on")
+_FALSE = ("false", "0", "f", "no", "off")
 
 
 class Secret:
@@ -53,6 +65,45 @@ class Secret:
         return hash(self._text)
 
 
+class Login:
+    """A user and a password, which may be changed for the connections to come (`set_sasl_credentials`).
+
+    Equal are those that began equal: what is alike shares its connections.
+    """
+
+    __slots__ = ("_began", "_heard", "_now")
+
+    def __init__(self, user: str, password: str) -> None:
+        self._began = self._now = (user, Secret(password))
+        self._heard: Callable[[str, str], None] | None = None
+
+    @property
+    def user(self) -> str:
+        return self._now[0]
+
+    @property
+    def password(self) -> Secret:
+        return self._now[1]
+
+    def change(self, user: str, password: str) -> None:
+        self._now = (user, Secret(password))
+        if self._heard is not None:
+            self._heard(user, password)
+
+    def tell(self, heard: Callable[[str, str], None]) -> None:
+        """Pass on every change from now on."""
+        self._heard = heard
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Login) and other._began == self._began
+
+    def __hash__(self) -> int:
+        return hash(self._began)
+
+    def __repr__(self) -> str:
+        return f"Login({self.user!r}, …)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
     """What a TLS connection needs."""
@@ -66,6 +117,11 @@ class Tls:
     key_password: Secret | None = None
     verify_certificate: bool = True
     verify_host_name: bool = True
+    crl_location: str | None = None
+    """Revoked certificates: a broker with one of these is refused."""
+    ciphers: str | None = None
+    """OpenSSL's list for TLS 1.2, as librdkafka's ssl.cipher.suites."""
+    curve: str | None = None
 
     def context(self) -> ssl.SSLContext:
         """Reads the files. Raises HoldfastError for what can't be read or does not fit together."""
@@ -76,7 +132,8 @@ class Tls:
             raise HoldfastError(
                 "TLS_CONFIG_INVALID",
                 f"The certificates or keys can't be used: {reason}.",
-                "Check ssl.ca.location, ssl.certificate.location, ssl.key.location and ssl.key.password (PEM files).",
+                "Check ssl.ca.location, ssl.certificate.location, ssl.key.location and ssl.key.password (PEM files), "
+                "ssl.crl.location, ssl.cipher.suites and ssl.curves.list.",
             ) from None  # the original may quote the key
 
     def _context(self) -> ssl.SSLContext:
@@ -91,6 +148,13 @@ class Tls:
             context.load_verify_locations(cadata=self.ca_pem)
         if self.ca_location is None and self.ca_pem is None:
             context.load_default_certs()
+        if self.crl_location is not None:
+            context.load_verify_locations(cafile=self.crl_location)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        if self.ciphers is not None:
+            context.set_ciphers(self.ciphers)
+        if self.curve is not None:
+            context.set_ecdh_curve(self.curve)
         if self.certificate_location is not None or self.certificate_pem is not None:
             self._load_certificate(context)
         return context
@@ -109,10 +173,17 @@ class Sasl:
     """What a login needs."""
 
     mechanism: str
-    user: str = ""
-    password: Secret = field(default_factory=lambda: Secret(""))
+    login: Login = field(default_factory=lambda: Login("", ""))
     token: Callable[[], tuple[Any, ...]] | None = field(default=None, repr=False)
     """For OAUTHBEARER: gives (token, expiry in seconds[, principal[, extensions]]), as confluent-kafka's oauth_cb."""
+
+    @property
+    def user(self) -> str:
+        return self.login.user
+
+    @property
+    def password(self) -> Secret:
+        return self.login.password
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +213,7 @@ def security_from(config: Mapping[str, Any]) -> Security:
 
 
 def _tls(config: Mapping[str, Any]) -> Tls:
-    for key in _JAVA_STORES:
-        kind = str(config.get(key.replace("location", "type"), "JKS")).upper()
-        if config.get(key) is not None and kind != "PEM":
-            raise HoldfastError(
-                "TLS_CONFIG_INVALID",
-                f"{key} names a {kind} store, which only Java reads.",
-                "Export it as PEM and use ssl.ca.location, ssl.certificate.location and ssl.key.location.",
-            )
+    _check_tls(config)
     algorithm = str(config.get("ssl.endpoint.identification.algorithm", "https") or "none").lower()
     if algorithm not in ("https", "none"):
         raise HoldfastError(
@@ -157,17 +221,62 @@ def _tls(config: Mapping[str, Any]) -> Tls:
         )
     keystore, password = config.get("ssl.keystore.location"), config.get("ssl.key.password")
     key_pem = config.get("ssl.key.pem", config.get("ssl.keystore.key"))
+    certificate_pem = config.get("ssl.certificate.pem", config.get("ssl.keystore.certificate.chain"))
+    if keystore is not None and str(config.get("ssl.keystore.type", "PKCS12")).upper() != "PEM":
+        certificate_pem, key_pem = _keystore(config, str(keystore))
+        keystore = None
+    ca_location = config.get("ssl.ca.location", config.get("ssl.truststore.location"))
     return Tls(
-        ca_location=config.get("ssl.ca.location", config.get("ssl.truststore.location")),
+        ca_location=None if ca_location == "probe" else ca_location,  # the system's own are looked for anyway
         ca_pem=config.get("ssl.ca.pem", config.get("ssl.truststore.certificates")),
         certificate_location=config.get("ssl.certificate.location", keystore),
-        certificate_pem=config.get("ssl.certificate.pem", config.get("ssl.keystore.certificate.chain")),
+        certificate_pem=certificate_pem,
         key_location=config.get("ssl.key.location"),
         key_pem=None if key_pem is None else Secret(key_pem),
         key_password=None if password is None else Secret(str(password)),
         verify_certificate=_boolean(config, "enable.ssl.certificate.verification", default=True),
         verify_host_name=algorithm == "https",
+        crl_location=config.get("ssl.crl.location"),
+        ciphers=config.get("ssl.cipher.suites") or None,
+        curve=_curve(config),
     )
+
+
+def _check_tls(config: Mapping[str, Any]) -> None:
+    store = config.get("ssl.truststore.location")
+    kind = str(config.get("ssl.truststore.type", "JKS")).upper()
+    if store is not None and kind != "PEM":
+        raise HoldfastError(
+            "TLS_CONFIG_INVALID",
+            f"ssl.truststore.location names a {kind} store, which only Java reads.",
+            "Export it as PEM and use ssl.ca.location.",
+        )
+    for key, why in _NOT_HERE.items():
+        if config.get(key):
+            raise HoldfastError("TLS_CONFIG_INVALID", f"{key} is set, and {why}.", "Leave it out.")
+
+
+def _keystore(config: Mapping[str, Any], location: str) -> tuple[str, str]:
+    password = config.get("ssl.keystore.password")
+    if password is None:
+        raise HoldfastError(
+            "TLS_CONFIG_INVALID", "ssl.keystore.location is set without ssl.keystore.password.", "Set it too."
+        )
+    from holdfast.net.keystore import read_pkcs12  # only with one: the watchdog loads this module in a hurry
+
+    return read_pkcs12(location, str(password))
+
+
+def _curve(config: Mapping[str, Any]) -> str | None:
+    """The one curve to offer: Python's ssl module can't offer several, short of all."""
+    named = str(config.get("ssl.curves.list") or "").strip()
+    if ":" in named:
+        raise HoldfastError(
+            "TLS_CONFIG_INVALID",
+            "ssl.curves.list names several curves, and Python's ssl module can offer one, or all.",
+            "Name one, or leave the key out.",
+        )
+    return _CURVES.get(named, named) or None
 
 
 def _sasl(config: Mapping[str, Any]) -> Sasl:
@@ -187,19 +296,36 @@ def _sasl(config: Mapping[str, Any]) -> Sasl:
             f"{mechanism} needs a user and a password.",
             "Set sasl.username and sasl.password.",
         )
-    return Sasl(mechanism=mechanism, user=str(user), password=Secret(str(password)))
+    return Sasl(mechanism=mechanism, login=config.get(LOGIN_KEY) or Login(str(user), str(password)))
 
 
 def _token_source(config: Mapping[str, Any]) -> Callable[[], tuple[Any, ...]]:
     callback = config.get("oauth_cb")
+    if callback is None:
+        from holdfast.net.token_sources import built_in  # with what only it needs
+
+        source = built_in(config)
+        if source is not None:
+            return source
     if not callable(callback):
         raise HoldfastError(
             "SASL_LOGIN_MISSING",
             "OAUTHBEARER needs a source of tokens.",
-            "Set oauth_cb to a function that returns (token, expiry in seconds since the epoch).",
+            "Set oauth_cb to a function that returns (token, expiry in seconds since the epoch), or "
+            "sasl.oauthbearer.method=oidc with what belongs to it.",
         )
-    argument = str(config.get("sasl.oauthbearer.config", ""))
-    return lambda: tuple(callback(argument))
+    return _Asked(callback, str(config.get("sasl.oauthbearer.config", "")))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The application, asked for a token. Equal for the same callback: what is alike shares its connections."""
+
+    callback: Callable[[str], Any] = field(repr=False)
+    argument: str
+
+    def __call__(self) -> tuple[Any, ...]:
+        return tuple(self.callback(self.argument))
 
 
 def _jaas(text: str) -> tuple[str | None, str | None]:
@@ -210,12 +336,16 @@ def _jaas(text: str) -> tuple[str | None, str | None]:
 
 
 def _boolean(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    value = config.get(key, default)
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() in _TRUE + _FALSE:
-        return str(value).lower() in _TRUE
-    raise HoldfastError("CONFIG_INVALID", f"{key} is neither true nor false.", "Use true or false.")
+    found = as_boolean(config.get(key, default))
+    if found is None:
+        raise HoldfastError("CONFIG_INVALID", f"{key} is neither true nor false.", "Use true or false.")
+    return found
+
+
+def as_boolean(value: object) -> bool | None:
+    """Yes or no in librdkafka's words (true, t, 1) and in those of properties files; None if it is neither."""
+    word = str(value).lower()
+    return True if word in _TRUE else False if word in _FALSE else None
 
 
 @contextmanager
