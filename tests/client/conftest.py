@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,20 @@ from holdfast.testing import Broker
 def broker() -> Iterator[Broker]:
     with Broker() as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def no_fault_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The broker is everybody's: what one test makes go wrong must not meet the next."""
+    shared = request.getfixturevalue("broker") if "broker" in request.fixturenames else None
+    yield
+    if shared is not None:
+        shared.faults.clear()
+
+
+LIBRDKAFKA = logging.getLogger("librdkafka")
+"""What confluent's consumer says of its group. Pytest shows it when a test fails, and nobody sees it otherwise."""
+LIBRDKAFKA.setLevel(logging.DEBUG)
 
 
 @pytest.fixture
@@ -47,8 +62,17 @@ def make(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Callable[..
             "auto.offset.reset": "earliest",
             "partition.assignment.strategy": "cooperative-sticky",
         }
-        config.update({key if key == "on_commit" else key.replace("_", "."): value for key, value in settings.items()})
-        made.append(kind(config))
+        config.update(
+            {
+                key if key in ("on_commit", "stats_cb") else key.replace("_", "."): value
+                for key, value in settings.items()
+            }
+        )
+        if kind is ck.Consumer:
+            config.setdefault("debug", "cgrp,protocol")
+            made.append(kind(config, logger=LIBRDKAFKA))
+        else:
+            made.append(kind(config))
         return made[-1]
 
     yield consumer

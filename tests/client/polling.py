@@ -9,10 +9,12 @@ from typing import Any
 
 import confluent_kafka as ck
 
+from patience import PATIENCE_S
+
 COUNTER = itertools.count()
 
 
-def take(consumer: Any, count: int, limit_s: float = 30.0) -> list[ck.Message]:
+def take(consumer: Any, count: int, limit_s: float = PATIENCE_S) -> list[ck.Message]:
     """So many records, however many polls it takes."""
     found: list[ck.Message] = []
     deadline = time.monotonic() + limit_s
@@ -25,7 +27,7 @@ def take(consumer: Any, count: int, limit_s: float = 30.0) -> list[ck.Message]:
     return found
 
 
-def until(consumer: Any, holds: Callable[[], bool], limit_s: float = 30.0) -> None:
+def until(consumer: Any, holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     """Poll until it holds."""
     deadline = time.monotonic() + limit_s
     while not holds():

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from polling import COUNTER
 
 from holdfast import AsyncConsumer
 from holdfast.broker.limits import Limits
+from holdfast.group.coordinator.requests import GroupView
+from holdfast.group.short_notes import read_leader_note
+from holdfast.model.consumer_protocol import decode_assignment
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 
@@ -52,7 +56,7 @@ def test_two_hundred_members_in_one_process_settle_within_the_coordinators_budge
         broker.faults.call(
             None, lambda exchange: seen.append((time.monotonic(), exchange.api)), when=lambda e: e.api in GROUP_APIS
         )
-        asyncio.run(asyncio.wait_for(storm(broker.bootstrap, topic), LIMIT_S))
+        asyncio.run(asyncio.wait_for(storm(broker.bootstrap, topic, lambda: broker.group("storm")), LIMIT_S))
     per_second = Counter(int(at) for at, _ in seen)
     print("busiest second:", max(per_second.values()), dict(Counter(api.name for _, api in seen)))
     assert max(per_second.values()) <= BUDGET_PER_S
@@ -60,7 +64,7 @@ def test_two_hundred_members_in_one_process_settle_within_the_coordinators_budge
     assert joins <= 10 * MEMBERS, "a storm that feeds itself joins again and again"
 
 
-async def storm(bootstrap: str, topic: str) -> None:
+async def storm(bootstrap: str, topic: str, describe: Callable[[], GroupView]) -> None:
     threads, memory = threading.active_count(), resident_mb()
     config = {"bootstrap.servers": bootstrap, "group.id": "storm", "auto.offset.reset": "earliest"}
     members = [AsyncConsumer(config) for _ in range(MEMBERS)]
@@ -81,9 +85,20 @@ async def storm(bootstrap: str, topic: str) -> None:
     print(f"settled in {time.monotonic() - began:.1f} s, {more_threads} threads, {more_mb / MEMBERS:.2f} MB each")
     assert more_threads <= 72, "two pools of 32, and a thread that all share"
     assert more_mb <= 3 * MEMBERS, "sane: at most 3 MB each, Arrow and the broker's side included"
+    notes_are_short(describe())
     stop.set()
     await asyncio.gather(*working)
     await asyncio.gather(*(member.close() for member in members))
+
+
+def notes_are_short(group: GroupView) -> None:
+    """In a group of this size everybody is told of three others, and pokes are passed on: some 8 KB in all, where a
+    list of everybody for everybody would be 500 KB."""
+    said = [decode_assignment(member.assignment).user_data or b"" for member in group.members]
+    assert len(said) == MEMBERS
+    assert sum(map(len, said)) < 20_000
+    notes = [read_leader_note(data) for data in said]
+    assert all(note is not None and note.passed_on and len(note.peers) >= 2 for note in notes)
 
 
 def settled(members: list[AsyncConsumer]) -> bool:

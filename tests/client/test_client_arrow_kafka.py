@@ -16,10 +16,10 @@ import holdfast
 from holdfast.model import TopicPartition
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.kafka_security import Secure
+from patience import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
-LIMIT_S = 120.0
 CERTIFICATES = Path(__file__).parents[1] / "net" / "certificates"
 
 
@@ -30,7 +30,7 @@ def config(bootstrap: str, **settings: Any) -> dict[str, Any]:
 
 def values(consumer: holdfast.Consumer, count: int) -> list[bytes]:
     found: list[bytes] = []
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while len(found) < count:
         assert time.monotonic() < deadline, f"{len(found)} of {count} rows came"
         found += consumer.consume_arrow(1_000, 0.5).column("value").to_pylist()
@@ -83,7 +83,7 @@ def test_a_partition_is_read_from_the_replica_in_our_rack(pair: RealKafka) -> No
     consumer = holdfast.Consumer(config(pair.bootstrap, client_rack="b"))
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     assert values(consumer, 500) == [str(number).encode() for number in range(500)]
-    arrow = consumer._data.arrow
+    arrow = consumer._holdfast._data.arrow
     assert arrow is not None
     assert arrow._flows.flows[TopicPartition(topic, 0)].replica == 2
     consumer.close()
@@ -95,7 +95,7 @@ def test_a_leader_that_goes_is_followed_by_the_next(pair: RealKafka) -> None:
     produce(pair.bootstrap, topic, range(2_000), acks="all")
     consumer = holdfast.Consumer(config(pair.bootstrap, **{"max.partition.fetch.bytes": 1_024}))
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
-    found = consumer.consume_arrow(10, LIMIT_S).column("value").to_pylist()
+    found = consumer.consume_arrow(10, PATIENCE_S).column("value").to_pylist()
     pair.stop(2)
     try:
         produce(pair.bootstrap, topic, range(2_000, 2_100), acks="1")
@@ -125,6 +125,6 @@ def test_tls_and_a_login_hold_for_both_consumers() -> None:
         async def read() -> int:
             async with holdfast.AsyncConsumer(config(kafka.secure_bootstrap, **login)) as reader:
                 reader.subscribe(["secret"])
-                return len(await reader.consume(100, LIMIT_S))
+                return len(await reader.consume(100, PATIENCE_S))
 
         assert asyncio.run(read()) == 100

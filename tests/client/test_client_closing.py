@@ -25,7 +25,7 @@ def make(broker: Broker, group: str, **settings: Any) -> holdfast.Consumer:
 
 
 def poll_until_closed(consumer: holdfast.Consumer) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + 15 * PATIENCE_S
     with pytest.raises(RuntimeError, match="Consumer closed"):
         while time.monotonic() < deadline:
             consumer.poll(0.05)
@@ -143,15 +143,52 @@ def test_an_older_process_with_the_same_instance_id_is_told_who_replaced_it(brok
     while not older.assignment():
         older.poll(0.05)
     newer.subscribe([topic])
-    with pytest.raises(ck.KafkaException) as refused:
-        for _ in range(2_000):
-            newer.poll(0.005)
-            older.poll(0.005)
-    error = refused.value.args[0]
-    assert error.code() == ck.KafkaError.FENCED_INSTANCE_ID
-    assert error.fatal() and "another process joined the group with the same group.instance.id" in error.str()
+    message = None
+    for _ in range(2_000):
+        newer.poll(0.005)
+        message = message or older.poll(0.005)
+        if message is not None and message.error() is not None:
+            break
+        message = None
+    error = message.error()
+    assert error.code() == ck.KafkaError._FATAL and error.fatal()
+    assert "FENCED_INSTANCE_ID" in error.str()
+    assert "another process joined the group with the same group.instance.id" in error.str()
+    for _ in range(3):
+        assert older.poll(0).error().fatal(), "every poll says so"
+    (event,) = older.consume(10, 0)
+    assert event.error().fatal()
+    with pytest.raises(ck.KafkaException):
+        older.subscribe([topic])
     newer.close()
     older.close()
+
+
+def test_a_failure_that_comes_while_poll_waits_is_told_by_the_next_poll_too(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: once in a while poll(0) right behind the poll that told of a fatal error returned None. Cause: that poll
+    had found nothing but the error when its time was up, and told the next one that there was nothing to look at."""
+    consumer = make(broker, f"late-{topic}")
+    consumer.subscribe([topic])
+    take(consumer, 15)
+    core = consumer._holdfast
+    plane = core._control
+    assert plane is not None
+
+    def fails_meanwhile(deadline: float) -> bool:
+        plane.failure = HoldfastError("FENCED_INSTANCE_ID", "somebody else has the id.", "Stop one.")
+        time.sleep(max(0.0, deadline - time.monotonic()))
+        return False
+
+    monkeypatch.setattr(core, "_gathered", fails_meanwhile)
+    first = consumer.poll(0.01)
+    second = consumer.poll(0)
+    assert first is not None and second is not None
+    assert (first.error().code(), second.error().code()) == (ck.KafkaError._FATAL, ck.KafkaError._FATAL)
+    plane.failure = None
+    monkeypatch.undo()
+    consumer.close()
 
 
 def test_whoever_fails_while_it_closes_does_not_wait_for_a_leave(broker: Broker, topic: str) -> None:
@@ -175,7 +212,7 @@ def test_a_defect_in_the_background_does_not_keep_a_close_from_committing(broker
     consumer = make(broker, f"broken-{topic}")
     consumer.subscribe([topic], on_revoke=lambda *_: heard.append("revoked"))
     take(consumer, 15)
-    plane: Any = consumer._control
+    plane: Any = consumer._holdfast._control
     plane.failure = HoldfastError("CONTROL_PLANE_FAILED", "something broke.", "Report it.")
     consumer.close()
     assert heard == ["revoked"]

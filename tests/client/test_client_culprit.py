@@ -16,6 +16,7 @@ from holdfast.client.stuck import Stuck
 from holdfast.client.warned import PitfallWarning
 from holdfast.model import TraceRecord
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 POLL_INTERVAL_MS = 700
 
@@ -58,7 +59,7 @@ def test_an_application_that_hangs_is_found_at_the_line_where_it_hangs(
 
 def hang_in_a_database(trace: Path) -> None:
     """Until the member has had enough."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and '"poll-expired"' not in trace.read_text():
         time.sleep(0.05)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.preflight import STAGES
-from holdfast.client.config import OTHER_HOLDFAST_KEYS, OURS, SWITCHES, parse
+from holdfast.client.config import HOLDFAST_KEYS, OURS, parse
 from holdfast.client.metrics import GroupMetrics
 from holdfast.client.rack import Places, places
 from holdfast.model import HoldfastError
@@ -15,12 +15,12 @@ from holdfast.model import HoldfastError
 PAGE = (Path(__file__).parents[2] / "docs" / "consumer.md").read_text()
 
 
-@pytest.mark.parametrize("key", sorted({*OURS, *SWITCHES, *OTHER_HOLDFAST_KEYS}))
+@pytest.mark.parametrize("key", sorted({*OURS, *HOLDFAST_KEYS}))
 def test_every_key_of_ours_is_on_the_page(key: str) -> None:
     assert f"`{key}`" in PAGE
 
 
-@pytest.mark.parametrize("metric", sorted(GroupMetrics(0.0).snapshot(1.0, assigned=0, heard_at=0.0, lag_max=0)))
+@pytest.mark.parametrize("metric", sorted(GroupMetrics().snapshot(1.0, assigned=0, heartbeat_at=0.0, lag_max=0)))
 def test_every_metric_is_on_the_page(metric: str) -> None:
     assert f"`{metric}`" in PAGE
 
@@ -57,12 +57,13 @@ def test_the_defaults_on_the_page_are_the_defaults() -> None:
     assert int(shown["session.timeout.ms"]) == parsed.session_timeout_ms
     assert int(shown["heartbeat.interval.ms"]) == parsed.heartbeat_interval_ms
     assert int(shown["max.poll.interval.ms"]) == parsed.max_poll_interval_ms
-    assert int(shown["max.poll.records"]) == parsed.max_poll_records
     assert int(shown["auto.commit.interval.ms"]) == parsed.auto_commit_interval_ms
     assert shown["auto.offset.reset"] == parsed.auto_offset_reset
     for key in ("fetch.wait.max.ms", "fetch.queue.backoff.ms", "queued.min.messages", "fetch.message.max.bytes"):
         assert int(shown[key]) == parsed.librdkafka()[key]
-    assert shown["partition.assignment.strategy"] == parsed.assignors[0].name
+    assert int(shown["holdfast.cooperative.after.ms"]) == parsed.cooperative_after_ms
+    for assignors in (parsed.assignors, parsed.eager_assignors):  # of a strategy that nobody named
+        assert f"`{','.join(assignor.name for assignor in assignors)}`" in PAGE
 
 
 def test_a_key_of_holdfasts_that_does_not_exist_is_refused_with_those_that_do() -> None:

@@ -19,6 +19,7 @@ import pytest
 import holdfast
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.kafka_security import Secure
+from patience import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -71,7 +72,7 @@ def test_both_planes_ask_oauth_cb_and_read_and_commit(secured: RealKafka) -> Non
     seen = 0
     with holdfast.Consumer({**settings(secured, "readers"), "oauth_cb": oauth_cb}) as consumer:
         consumer.subscribe(["oauth-read"])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while seen < 5:
             assert time.monotonic() < deadline
             message = consumer.poll(0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,36 +15,53 @@ from holdfast.testing import Broker
 
 
 def told(*steps: tuple[float, str] | tuple[float, str, float]) -> GroupMetrics:
-    metrics = GroupMetrics(0.0)
+    metrics = GroupMetrics()
     for at, step, *took in steps:
         data: dict[str, Any] = {"took_ms": took[0]} if took else {}
         metrics.observe(TraceRecord(at=at, source="member", step=step, data=data))
     return metrics
 
 
-def seen(metrics: GroupMetrics, now: float = 3_600_000.0) -> dict[str, float]:
-    return metrics.snapshot(now, assigned=3, heard_at=now - 2_000, lag_max=7)
+def seen(metrics: GroupMetrics, now: float = 20_000.0) -> dict[str, float]:
+    return metrics.snapshot(now, assigned=3, heartbeat_at=now - 2_000, lag_max=7)
 
 
 ROUND = ((1_000, "rejoin"), (1_001, "join-sent"), (1_021, "joined"), (1_021, "sync-sent"), (1_031, "synced"))
-TWO_ROUNDS = (*ROUND, (1_040, "stable"), (5_000, "rejoin"), (5_002, "join-sent"), (5_062, "joined"), (5_100, "stable"))
+TWO_ROUNDS = (
+    *ROUND,
+    (5_000, "rejoin"),
+    (5_002, "join-sent"),
+    (5_062, "joined"),
+    (5_062, "sync-sent"),
+    (5_072, "synced"),
+)
+
+
+@pytest.mark.parametrize("step", ["assigned", "revoked", "lost"])
+def test_the_time_in_a_callback_is_the_listeners_alone(step: str) -> None:
+    """Symptom: partition-revoked-latency was up to ten seconds with a listener that does nothing. Cause: the commits
+    before and behind on_revoke were in it. Rule: a metric means what Java's of that name means."""
+    metrics = GroupMetrics()
+    data = {"took_ms": 5_000.0, "listener_ms": 3.0}
+    metrics.observe(TraceRecord(at=1_000.0, source="consumer", step=f"callback-{step}", data=data))
+    assert seen(metrics)[f"partition-{step}-latency-max"] == 3.0
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("rebalance-total", 2),
-        ("rebalance-rate-per-hour", 2),
-        ("rebalance-latency-avg", 70),
-        ("rebalance-latency-max", 100),
-        ("rebalance-latency-total", 140),
+        ("rebalance-rate-per-hour", 2 * 3_600 / (19.0 - 0.031 + 30)),
+        ("rebalance-latency-avg", 50),
+        ("rebalance-latency-max", 70),
+        ("rebalance-latency-total", 100),
         ("join-time-avg", 40),
         ("join-time-max", 60),
         ("join-total", 2),
         ("sync-time-avg", 10),
         ("sync-time-max", 10),
-        ("sync-total", 1),
-        ("last-rebalance-seconds-ago", 3_594.9),
+        ("sync-total", 2),
+        ("last-rebalance-seconds-ago", 14.928),
         ("last-heartbeat-seconds-ago", 2),
         ("assigned-partitions", 3),
         ("records-lag-max", 7),
@@ -58,14 +76,34 @@ def test_a_metric_means_what_java_means_by_it(name: str, value: float) -> None:
 @pytest.mark.parametrize("what", ["assigned", "revoked", "lost"])
 def test_callback_latencies_are_counted_by_kind(what: str) -> None:
     found = seen(told((1, f"callback-{what}", 10.0), (2, f"callback-{what}", 30.0)))
-    assert found[f"partitions-{what}-latency-avg"] == 20
-    assert found[f"partitions-{what}-latency-max"] == 30
+    assert found[f"partition-{what}-latency-avg"] == 20
+    assert found[f"partition-{what}-latency-max"] == 30
 
 
-def test_a_rebalance_that_loses_the_membership_counts_as_failed_and_not_as_one() -> None:
-    found = seen(told((1_000, "rejoin"), (1_001, "join-sent"), (2_000, "membership-lost"), (2_001, "rejoin")))
+def test_a_join_that_comes_to_nothing_is_a_failed_rebalance_and_its_time_counts() -> None:
+    """As in Java: also the first join of a newcomer, which is answered with an id."""
+    again = ((2_000, "join-sent"), (2_010, "joined"), (2_010, "sync-sent"), (2_020, "synced"))
+    found = seen(told((1_000, "rejoin"), (1_000, "join-sent"), (1_500, "membership-lost"), *again))
     assert found["failed-rebalance-total"] == 1
-    assert found["rebalance-total"] == 0
+    assert found["rebalance-total"] == 1
+    assert found["rebalance-latency-max"] == 1_020
+
+
+def test_rates_averages_and_maxima_are_of_the_last_minute() -> None:
+    """The rate used to be over the consumer's life: a storm on its third day hardly showed."""
+    metrics = told(*TWO_ROUNDS)
+    an_hour = seen(metrics, 3_600_000.0)
+    assert an_hour["rebalance-total"] == 2
+    assert an_hour["rebalance-rate-per-hour"] == 0
+    assert math.isnan(an_hour["rebalance-latency-avg"]) and math.isnan(an_hour["rebalance-latency-max"])
+    for number in range(10):
+        for at, step in ROUND:
+            metrics.observe(TraceRecord(at=3_600_000.0 + number * 1_000 + at, source="member", step=step))
+    assert seen(metrics, 3_620_000.0)["rebalance-rate-per-hour"] == pytest.approx(10 * 3_600 / 49, rel=0.01)
+
+
+def test_before_the_first_rebalance_there_is_no_latency_to_speak_of() -> None:
+    assert math.isnan(seen(told())["rebalance-latency-avg"])
 
 
 def test_before_the_first_rebalance_there_is_none_to_look_back_at() -> None:
@@ -76,6 +114,12 @@ def test_prometheus_gets_names_types_and_labels() -> None:
     text = prometheus_text({"rebalance-total": 2.0, "join-time-avg": 1.5}, group='say "hi"', client_id="c")
     assert "# TYPE kafka_consumer_coordinator_rebalance_total counter\n" in text
     assert 'kafka_consumer_coordinator_join_time_avg{client_id="c",group="say \\"hi\\""} 1.5\n' in text
+
+
+def test_the_lag_is_the_fetch_managers_and_has_no_group() -> None:
+    text = prometheus_text({"records-lag-max": 3.0, "join-time-avg": math.nan}, group="g", client_id="c")
+    assert 'kafka_consumer_fetch_manager_records_lag_max{client_id="c"} 3\n' in text
+    assert 'kafka_consumer_coordinator_join_time_avg{client_id="c",group="g"} NaN\n' in text
 
 
 def test_a_living_consumer_counts(broker: Broker, topic: str) -> None:

@@ -23,6 +23,7 @@ from holdfast.net.admin_groups import DescribedGroup, DescribedMember
 from holdfast.net.config import client_config
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
 RANGE, BOTH, COOPERATIVE = ("range",), ("cooperative-sticky", "range"), ("cooperative-sticky",)
 Lists = tuple[str, ...] | None
@@ -300,7 +301,9 @@ class Worker:
             consumer.subscribe([self._topic])
             while not self._stop.is_set():
                 message = consumer.poll(0.02)
-                if message is not None and message.error() is None:
+                if message is not None and message.error() is not None:
+                    self.error = ck.KafkaException(message.error())
+                elif message is not None:
                     self._seen.add(message.partition(), message.offset(), self._name)
                 self.owned = {p.partition for p in consumer.assignment()}
         except BaseException as error:
@@ -341,7 +344,7 @@ class Feed:
         assert self._producer.flush(30) == 0
 
 
-def until(holds: Callable[[], bool], workers: list[Worker], limit_s: float = 60.0) -> None:
+def until(holds: Callable[[], bool], workers: list[Worker], limit_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + limit_s
     while not holds():
         failed = [worker.error for worker in workers if worker.error is not None]
@@ -400,7 +403,7 @@ def test_whoever_skips_the_first_bounce_is_refused_and_told_so(
     workers[0].start("range", ck.Consumer)
     until(lambda: len(workers[0].owned) == 6, workers[:1])
     workers[1].start("cooperative-sticky")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while workers[1].error is None:
         assert time.monotonic() < deadline
         time.sleep(0.02)

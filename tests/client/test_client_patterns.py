@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import confluent_kafka as ck
 import pytest
 from polling import COUNTER, take, until
 
+from holdfast.client.patterns import compiled
+from holdfast.client.topics import Topics
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 
@@ -79,3 +84,52 @@ def test_a_pattern_waits_for_a_cluster_that_does_not_answer(make: Make, broker: 
     silence.clear()
 
     assert {message.topic() for message in take(consumer, 15)} == {topic}
+
+
+@pytest.mark.parametrize("pattern", ["^(", "^[", "^*a", "^(?:a)", "^(?i)A"])
+def test_what_is_no_pattern_is_refused_at_once(make: Make, pattern: str) -> None:
+    """It made the background work die. Python's own inventions are no POSIX patterns: librdkafka refuses them."""
+    consumer = make()
+    with pytest.raises(ck.KafkaException) as refused:
+        consumer.subscribe([pattern])
+    assert refused.value.args[0].code() == ck.KafkaError._INVALID_ARG
+    assert "Failed to set subscription" in refused.value.args[0].str()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("^[[:alpha:]]+$", ["aa", "abc"]),
+        ("^[[:alpha:][:digit:]]+$", ["12", "a1", "aa", "abc"]),
+        ("^[^[:alpha:]]+$", ["12"]),
+        ("^a{2}$", ["aa"]),
+        ("^[[:upper:]_]", ["Z_"]),
+        (r"^x\.y", ["x.y"]),
+        ("^a|b", ["a1", "aa", "abc"]),
+    ],
+)
+def test_posix_classes_mean_what_they_mean_to_librdkafka(pattern: str, matched: list[str]) -> None:
+    """[[:alpha:]] was read as a set of the letters a, l, p, h and a colon. The matches are librdkafka's own."""
+    names = ["aa", "abc", "12", "x.y", "a1", "Z_"]
+    assert sorted(name for name in names if compiled(pattern).search(name)) == matched
+
+
+def test_who_unsubscribes_at_once_never_joins() -> None:
+    """Symptom: after subscribe(), unsubscribe() and assign(), a commit was refused now and then: UNKNOWN_MEMBER_ID. The
+    consumer sat in the group as a member that subscribes to nothing, until it was closed. Cause: the work of the
+    subscribe read what is wanted when it came to run, and the unsubscribe had been there before it; nothing was wanted,
+    still nothing was wanted, so it joined with nothing. Rule: a subscribe is for what it was called with."""
+    fed: list[object] = []
+
+    async def running() -> str | None:
+        return None
+
+    async def scene() -> None:
+        driver = SimpleNamespace(feed=fed.append, closed=asyncio.Event())
+        topics = Topics(cast(Any, None), cast(Any, driver), lambda *_: None, running)
+        under_way = asyncio.ensure_future(topics.subscribe(topics.want(["orders"])))
+        topics.forget()
+        await under_way
+
+    asyncio.run(scene())
+    assert fed == []

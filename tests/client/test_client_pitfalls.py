@@ -22,6 +22,7 @@ from holdfast.group.messages import OffsetEntry
 from holdfast.model import ClusterView, JoinedMember, Subscription, TopicPartition, TopicView, TraceRecord
 from holdfast.model.consumer_protocol import encode_subscription
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -64,17 +65,24 @@ def test_a_pause_near_the_poll_interval_is_mentioned_once_and_one_beyond_it_once
     assert [record.data["pitfall"] for record in traced] == ["poll-interval-near", "poll-interval-exceeded"]
 
 
+def four_minutes_pass(consumer: holdfast.Consumer) -> None:
+    """Of processing, for all that the consumer knows."""
+    core = consumer._holdfast
+    core._polled_at -= 250_000
+    core._calm_until = core._idle_until = 0.0
+
+
 def test_a_consumer_that_polls_again_after_a_long_pause_is_told(broker: Broker, topic: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     given = {"bootstrap.servers": broker.bootstrap, "group.id": f"slow-{topic}", "holdfast.trace.file": str(trace)}
     with holdfast.Consumer(given) as consumer:
         consumer.subscribe([topic])
         consumer.poll(0)
-        consumer._polled_at -= 250_000  # four minutes of processing
+        four_minutes_pass(consumer)
         with pytest.warns(holdfast.PitfallWarning, match="went by between two polls") as told:
             consumer.poll(0)
         assert told[0].filename == __file__, "the line to change is the application's"
-        consumer._polled_at -= 250_000
+        four_minutes_pass(consumer)
         consumer.poll(0)
     said = [json.loads(line) for line in trace.read_text().splitlines()]
     assert [one["data"] for one in said if one["step"] == "pitfall"] == [{"pitfall": "poll-interval-near"}]
@@ -124,7 +132,7 @@ def test_the_loop_that_commits_every_record_is_found_in_a_consumer(broker: Broke
     with holdfast.Consumer(given) as consumer:
         consumer.subscribe([topic])
         with pytest.warns(PitfallWarning, match="Commit once per batch") as told:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while not told.list and time.monotonic() < deadline:
                 message = consumer.poll(0.05)
                 if message is not None:
@@ -188,7 +196,7 @@ def test_a_group_of_three_with_range_hears_of_it(broker: Broker) -> None:
         with pytest.warns(PitfallWarning, match="over 4 topics") as told:
             for member in members:
                 member.subscribe(names)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while not told.list and time.monotonic() < deadline:
                 for member in members:
                     member.poll(0.005)

@@ -15,6 +15,7 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from confluent_kafka import cimpl
 
 import holdfast
 from holdfast.client import config, rack
@@ -24,6 +25,7 @@ from holdfast.model import HoldfastError
 from holdfast.model.consumer_protocol import decode_subscription
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
 Answer = Callable[[str, str, dict[str, str]], tuple[int, str]]
 NOWHERE = Places(aws=None, google=None, azure=None, pod_labels="/nonexistent/labels")
@@ -218,8 +220,8 @@ def test_auto_reaches_the_subscription_and_librdkafka(
         given.append(settings)
         return real(settings, **more)
 
-    real = ck.Consumer
-    monkeypatch.setattr(ck, "Consumer", remember)
+    real = cimpl.Consumer
+    monkeypatch.setattr(cimpl, "Consumer", remember)
     with StandIn(aws) as service:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
         monkeypatch.setenv("GCE_METADATA_HOST", service.url.removeprefix("http://"))
@@ -261,7 +263,7 @@ def test_records_are_fetched_from_the_replica_in_the_consumers_own_rack() -> Non
         }
         with holdfast.Consumer(settings) as consumer:
             consumer.subscribe(["orders"])
-            seen, deadline = 0, time.monotonic() + 30
+            seen, deadline = 0, time.monotonic() + PATIENCE_S
             while seen < 10:
                 assert time.monotonic() < deadline
                 message = consumer.poll(0.05)

@@ -61,6 +61,6 @@ def test_checksums_are_verified_unless_told_otherwise() -> None:
 def test_the_asyncio_surface_has_every_call_of_the_other_and_the_page_tells_which_are_awaited() -> None:
     ours = {name for name in vars(Consumer) if not name.startswith("_")}
     theirs = {name for name in vars(AsyncConsumer) if not name.startswith("_")}
-    assert ours - theirs == {"set_sasl_credentials"}, "credentials are librdkafka's business, which is not there"
+    assert ours - theirs == set()
     coroutines = {name for name in theirs if getattr(AsyncConsumer, name).__code__.co_flags & 0x80}
     assert {name for name in coroutines if f"`{name}`" not in PAGE} == set()

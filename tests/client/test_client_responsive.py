@@ -14,12 +14,13 @@ import pytest
 
 import holdfast
 from holdfast.assign import by_name
-from holdfast.client import consumer as client
+from holdfast.client import core as client
 from holdfast.group.member import HeartbeatAnswered, MemberConfig, Phase
 from holdfast.group.messages import HeartbeatAnswer, JoinRequest
 from holdfast.model import ClusterView, ErrorCode, Membership, RebalanceProtocol
 from holdfast.net.driver import Hooks, MemberDriver
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 RESPONSIVE_MS = 200.0
 
@@ -68,7 +69,7 @@ def member(
         one.consumer.close()
 
 
-def run(members: list[Member], until: Callable[[], bool], limit_s: float = 30.0) -> None:
+def run(members: list[Member], until: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + limit_s
     while not until():
         assert time.monotonic() < deadline, [(one.owned, one.steps()[-5:]) for one in members]
@@ -159,8 +160,8 @@ def test_a_drain_that_is_waited_for_counts_as_polling(member: Callable[[], Membe
     first, second = member(), member()
     run([first, second], lambda: first.owned > 0 and second.owned > 0)
     time.sleep(2 * RESPONSIVE_MS / 1_000)
-    before = second.consumer._polled_at
+    before = second.consumer._holdfast._polled_at
     assert not second.consumer.drain(timeout=0.3), "first does not poll, so nobody takes over"
-    assert second.consumer._polled_at >= before + 250
+    assert second.consumer._holdfast._polled_at >= before + 250
     run([first, second], second.consumer.drain)
     run([first], lambda: first.owned == 3)

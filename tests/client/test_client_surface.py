@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -160,6 +161,23 @@ def test_a_paused_partition_is_silent_until_resumed(make: Make, topic: str) -> N
     assert {m.partition() for m in take(consumer, 5)} == {1}
 
 
+def test_a_pause_outlives_the_assignment(make: Make, topic: str) -> None:
+    """Symptom: what on_assign paused was read, although librdkafka leaves it paused once the consumer has had the
+    partition. Cause: only what is assigned right now could be paused. Rule: a pause ends with resume(), and only what
+    was never read here can't be paused."""
+    consumer = make()
+    where = [ck.TopicPartition(topic, 1, 0)]
+    consumer.pause(where)
+    consumer.assign(where)
+    assert len(take(consumer, 5)) == 5, "it had never been read when it was paused"
+    consumer.unassign()
+    consumer.pause(where)
+    consumer.assign(where)
+    assert consumer.poll(0.3) is None
+    consumer.resume(where)
+    assert {m.partition() for m in take(consumer, 5)} == {1}
+
+
 def test_a_manual_assignment_starts_where_it_says(make: Make, topic: str) -> None:
     consumer = make()
     consumer.assign([ck.TopicPartition(topic, 2, 3)])
@@ -292,23 +310,122 @@ def test_topics_must_be_a_list_of_strings(make: Make) -> None:
         consumer.subscribe(["orders"], on_assign="not callable")
 
 
-def test_a_group_id_is_required() -> None:
-    """confluent-kafka 2.16 aborts the whole process on an empty group.id, so this is asked of ours alone."""
-    with pytest.raises(holdfast.HoldfastError, match=r"group\.id"):
-        holdfast.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": ""})
-
-
 def test_a_commit_refused_for_one_partition_alone_says_which(broker: Broker, topic: str) -> None:
-    """edge C68 K-16371: one entry with oversized metadata took the whole commit down."""
+    """edge C68 K-16371: one entry with oversized metadata took the whole commit down. The others are in; whoever waits
+    hears of it as an exception, as with librdkafka, and on_commit hears which one it was."""
+    told: list[tuple[Any, dict[int, Any]]] = []
     consumer = holdfast.Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": f"partly-{topic}", "auto.offset.reset": "earliest"}
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": f"partly-{topic}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "on_commit": lambda error, partitions: told.append((error, {p.partition: p.error for p in partitions})),
+        }
     )
     consumer.subscribe([topic])
     take(consumer, 15)
     wanted = [ck.TopicPartition(topic, 0, 1, "x" * 5_000), ck.TopicPartition(topic, 1, 2)]
-    answers = consumer.commit(offsets=wanted, asynchronous=False)
-    assert answers is not None
-    verdicts = {answer.partition: answer.error for answer in answers}
-    assert verdicts[0].code() == ck.KafkaError.OFFSET_METADATA_TOO_LARGE
+    with pytest.raises(ck.KafkaException) as refused:
+        consumer.commit(offsets=wanted, asynchronous=False)
+    assert refused.value.args[0].code() == ck.KafkaError.OFFSET_METADATA_TOO_LARGE
+    assert [p.offset for p in consumer.committed(wanted, timeout=30)] == [ck.OFFSET_INVALID, 2]
+
+    consumer.commit(offsets=wanted)
+    until(consumer, lambda: bool(told))
+    ((error, verdicts),) = told
+    assert error.code() == verdicts[0].code() == ck.KafkaError.OFFSET_METADATA_TOO_LARGE
     assert verdicts[1] is None
     consumer.close()
+
+
+# -- arguments
+
+
+def test_topics_are_named_once_and_by_text(make: Make, topic: str) -> None:
+    """Twice, empty or no list raises in confluent-kafka; ours subscribed, or broke over a name of Python's."""
+    consumer = make()
+    for wrong in ([topic, topic], [], [""], [topic, ""]):
+        with pytest.raises(ck.KafkaException) as caught:
+            consumer.subscribe(wrong)
+        assert caught.value.args[0].code() == ck.KafkaError._INVALID_ARG
+    for no_list in (None, topic, 5):
+        with pytest.raises(TypeError, match="expected list of topic unicode strings"):
+            consumer.subscribe(no_list)
+    consumer.subscribe([b"bytes", 5, None])  # text is made of whatever is in it, as there
+    consumer.unsubscribe()
+
+
+def test_partitions_are_partitions(make: Make) -> None:
+    consumer = make()
+    for call in (consumer.assign, consumer.incremental_assign, consumer.position, consumer.committed):
+        with pytest.raises(TypeError, match="requires list of TopicPartition"):
+            call("orders")
+        with pytest.raises(TypeError, match=r"expected cimpl\.TopicPartition"):
+            call(["orders"])
+
+
+def test_a_commit_may_be_told_to_wait_by_the_old_name(make: Make, topic: str) -> None:
+    consumer = make(enable_auto_commit=False)
+    one = [ck.TopicPartition(topic, 0, 2)]
+    assert offsets(consumer.commit(offsets=one, **{"async": False})) == {0: 2}
+    with pytest.raises(TypeError, match="invalid keyword argument"):
+        consumer.commit(offsets=one, sync=True)
+
+
+def test_a_topic_that_is_not_there_is_not_made(make: Make, topic: str) -> None:
+    """`allow.auto.create.topics` is off in a consumer unless it says so, whatever the broker would allow."""
+    missing, consumer, looking = f"{topic}-missing", make(), make()
+    consumer.subscribe([missing])
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        consumer.poll(0.05)
+    assert missing not in looking.list_topics(timeout=10).topics
+
+
+def test_a_topic_that_is_not_there_is_made_for_who_says_so(broker: Broker, topic: str) -> None:
+    """Of ours alone: librdkafka asks for it with its next look at the cluster, five minutes later."""
+    missing = f"{topic}-missing"
+    given = {"bootstrap.servers": broker.bootstrap, "group.id": f"made-{topic}", "allow.auto.create.topics": True}
+    consumer = holdfast.Consumer(given)
+    consumer.subscribe([missing])
+    until(consumer, lambda: missing in consumer.list_topics(timeout=10).topics)
+    consumer.close()
+
+
+def test_a_message_with_an_error_can_be_neither_committed_nor_stored(make: Make, topic: str) -> None:
+    """edge of poll loops that commit before they look: ours raised the message's own error, or a ValueError."""
+    consumer = make(enable_auto_commit=False, enable_auto_offset_store=False)
+    wrong = ck.Message(topic=topic, partition=0, offset=3, error=ck.KafkaError(ck.KafkaError._PARTITION_EOF))
+    for call in (lambda: consumer.commit(message=wrong), lambda: consumer.store_offsets(message=wrong)):
+        with pytest.raises(ck.KafkaException) as caught:
+            call()
+        assert caught.value.args[0].code() == ck.KafkaError._INVALID_ARG
+
+
+def test_a_message_that_was_made_without_an_offset_is_passed_over(make: Make, topic: str) -> None:
+    consumer = make(enable_auto_commit=False)
+    consumer.assign([ck.TopicPartition(topic, 0)])
+    assert consumer.commit(message=ck.Message(topic=topic, partition=0)) is None
+
+
+def test_a_callback_that_raises_does_not_keep_a_consumer_from_closing() -> None:
+    """Symptom: close() raised what error_cb raised, and librdkafka's handle with its threads stayed open. Cause: it
+    stops closing there. Of ours alone: confluent's raises if an error happens to wait, and is left half closed."""
+    told: list[Any] = []
+
+    def raising(error: Any) -> None:
+        told.append(error)
+        raise RuntimeError("from error_cb")
+
+    nobody = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "session.timeout.ms": 1_000}
+    consumer = holdfast.Consumer({**nobody, "error_cb": raising})
+    consumer.subscribe(["orders"])
+    with pytest.raises(RuntimeError, match="from error_cb"):
+        until(consumer, lambda: False)
+    consumer.close()
+    assert told
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        consumer.poll(0)
+    with pytest.raises(RuntimeError):
+        consumer._holdfast._data.handle.poll(0)

@@ -1,81 +1,74 @@
-"""`holdfast.AsyncConsumer`: the consumer for asyncio.
+"""`holdfast.AsyncConsumer`: the consumer for asyncio, with the surface of confluent-kafka's `AIOConsumer`.
 
     async with AsyncConsumer({"bootstrap.servers": …, "group.id": "billing"}) as consumer:
         consumer.subscribe(["orders"], on_revoke=flush)      # callbacks may be plain or coroutine functions
         async for record in consumer:
             ...
 
-Rules
-- Nothing is handed out across an await: a poll that is cancelled, by a timeout or by anybody, loses no record.
-- The listener's calls begin in a poll and end whatever becomes of it; the next poll waits for them.
-- Heartbeats, rounds and fetching run on a thread that all consumers of a process share: a loop that is busy delays its
-  own callbacks and nothing else, until max.poll.interval.ms.
-- What needs no answer of anybody (subscribe, seek, pause, …) is done when the call returns, and may be awaited all the
-  same: programs written for confluent-kafka's AIOConsumer await everything.
+Only the surface is here; `aio_waiting` waits and `core` does the work. Everything of ours hangs on `_holdfast` and
+`_holdfast_held`, so that a subclass may name its own attributes and methods as it likes, and override any method:
+nothing inside calls these. One that is dropped without close() leaves its group in the background, and calls nobody.
 
-How the group is served is `consumer`'s business; here is only the waiting.
+Heartbeats, rounds and fetching run on a thread that all consumers of a process share: a loop that is busy delays its
+own callbacks and nothing else, until max.poll.interval.ms. What needs no answer of anybody (seek, pause, …) is done
+when the call returns, and may be awaited all the same: programs written for AIOConsumer await everything.
 """
 
 # ruff: noqa: ASYNC109  # confluent-kafka's surface has a timeout with every call, and this one has its surface
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import inspect
-import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
-from holdfast.client.aio_core import POOL, Core, on_loop
-from holdfast.client.awaited import DONE, Done, Listed
-from holdfast.client.consumer import MOST_RECORDS
-from holdfast.client.errors import as_kafka_exception
+from holdfast.client.aio_waiting import Waiting
+from holdfast.client.arguments import partitions_of, topics_of
+from holdfast.client.awaited import DONE, Begun, Done, Given, Listed
+from holdfast.client.config_keys import as_given
+from holdfast.client.core import MOST_RECORDS
 from holdfast.client.listener import Listener, callbacks
-from holdfast.model import HoldfastError
+from holdfast.client.loose import Holder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T")
-
-LOOK_S = 0.25
-"""How long a poll waits at a time. Everything it waits for wakes it; looking up now and then tells the group that the
-application is there, and makes commits that are due."""
-
-STAND_S = 0.005
-"""The same while nothing may be handed out."""
-
 ARROW_RECORDS = 16_384
 """Rows of an Arrow batch unless asked otherwise: they are decoded on the loop, in some 4 ms."""
 
-YIELD_S = 0.01
-"""How long records are handed out before the loop gets a turn, although nobody had to wait."""
 
-_inside: ContextVar[object | None] = ContextVar("holdfast_inside", default=None)
-"""The consumer whose callback is running: it must not wait for its own callbacks."""
+LOOSELY = ("error_cb", "stats_cb", "throttle_cb", "on_commit")
+"""Callbacks that are called for as long as somebody holds the consumer. One that is dropped still logs in to leave its
+group, so oauth_cb is none of them."""
 
 
 class AsyncConsumer:
     """A member of a consumer group, or a reader of partitions it was given by hand, on an asyncio loop."""
 
-    def __init__(self, config: Mapping[str, Any] | None = None, **more: Any) -> None:
-        given = {**(config or {}), **more}
-        on_commit = given.get("on_commit")
-        if on_commit is not None:
-            given["on_commit"] = lambda error, partitions: self._told(on_commit, error, partitions)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._came = asyncio.Event()
-        self._signalled = False
-        self._serving: asyncio.Future[None] | None = None
-        self._starting: asyncio.Future[None] | None = None
-        self._closing: asyncio.Future[None] | None = None
-        self._telling: set[asyncio.Future[Any]] = set()
-        self._yielded_at = 0.0
-        self._core = Core(given, wake=self._wake)
+    _holdfast: Waiting
+    _holdfast_held: Holder
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        max_workers: int | None = None,
+        executor: Executor | None = None,
+        *,
+        consumer_conf: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        """`executor`, or a pool of `max_workers` of its own, is where questions to the cluster wait; without either,
+        a pool that all consumers share. `consumer_conf` is the configuration by AIOConsumer's name for it."""
+        given = as_given(consumer_conf if config is None else config, more)
+        held = Holder()
+        settings = {key: held.loosely(key, value) if key in LOOSELY else value for key, value in given.items()}
+        waiting = Waiting(settings, owner=weakref.ref(self), max_workers=max_workers, executor=executor)
+        self._holdfast, self._holdfast_held = waiting, held
+        self.executor = waiting.executor
+        weakref.finalize(self, waiting.core.abandon).atexit = False  # at exit the session timeout does it
 
     # -- subscription
 
@@ -87,64 +80,56 @@ class AsyncConsumer:
         on_lost: Callable[..., Any] | None = None,
         *,
         listener: Listener | None = None,
-    ) -> asyncio.Future[None]:
+    ) -> Begun:
         """Become a member that wants these topics. The next poll waits for it; awaiting this does too."""
-        self._open()
-        if isinstance(topics, str):
-            raise TypeError("expected list of topic unicode strings")
-        told = listener or callbacks(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
-        bridged = Listener(
-            on_assign=self._bridged(told.on_assign),
-            on_revoke=self._bridged(told.on_revoke),
-            on_lost=self._bridged(told.on_lost),
-        )
-        before = self._starting
+        if listener is not None:
+            on_assign, on_revoke, on_lost = listener.on_assign, listener.on_revoke, listener.on_lost
+        given = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+        ours, held = self._holdfast_held, Holder()
+        told = callbacks(**{name: held.loosely(name, callback) for name, callback in given.items()})
+        self._holdfast.open()  # a closed one says so before it looks at anything
 
-        async def start() -> None:
-            if before is not None:
-                await asyncio.wait([before])
-            await self._run(lambda: self._core.start(list(topics), bridged))
+        def taken() -> None:
+            ours.listening = held
 
-        self._starting = asyncio.ensure_future(start())
-        return self._starting
+        return self._holdfast.subscribe(topics_of(topics), told, then=taken)
 
     async def unsubscribe(self) -> None:
-        self._open()
-        await self._started()
-        await self._run(self._core.unsubscribe)
+        await self._holdfast.unsubscribe()
 
-    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        self._open()
-        self._core.enforce_rebalance(reason)
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> Done:
+        self._holdfast.open()
+        self._holdfast.core.enforce_rebalance(reason)
+        return DONE
 
     # -- records
 
     async def poll(self, timeout: float | None = None) -> ck.Message | None:
-        """One record; None when none came in time."""
+        """One record, event or error; None when none came in time."""
+        core = self._holdfast.core
 
         def take() -> ck.Message | None:
-            if not self._core.rows.ready(1):
+            if not core.rows.ready(1):
                 return None
-            (message,) = self._core.rows.rows(1)
-            self._core.returned([message])
-            return message
+            messages = core.rows.rows(1)
+            return messages[0] if core.kept(messages) else None
 
-        return await self._until(take, timeout)
+        return await self._holdfast.until(take, timeout, lambda news: news)
 
     async def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
         """Up to so many records; fewer when the time is up."""
         if not 0 <= num_messages <= 1_000_000:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        core = self._holdfast.core
 
         def take(enough: int) -> list[ck.Message] | None:
-            if self._core.rows.ready(num_messages) < enough:
+            if core.rows.ready(num_messages) < enough:
                 return None
-            messages = self._core.rows.rows(self._core.rows.ready(num_messages))
-            self._core.returned(messages)
-            return messages
+            messages = core.rows.rows(core.rows.ready(num_messages))
+            return messages if core.kept(messages) else None
 
-        found = await self._until(lambda: take(num_messages), timeout)
-        if found is None and not self._core.closed and self._core.may_process():
+        found = await self._holdfast.until(lambda: take(num_messages), timeout, lambda news: [news])
+        if found is None and not core.closed and core.may_process():
             found = take(1)  # the time is up: what is there by now
         return found or []
 
@@ -154,14 +139,13 @@ class AsyncConsumer:
         """What is there, as one Arrow batch of at most so many rows; an empty one when nothing came in time."""
         if not 1 <= max_records <= MOST_RECORDS:
             raise ValueError(f"max_records must be between 1 and {MOST_RECORDS}")
+        core = self._holdfast.core
 
         def take() -> pa.RecordBatch | None:
-            batch = self._core.rows.take(max_records, include_headers=include_headers)
-            if batch is not None:
-                self._core.returned_batch(batch.num_rows)
-            return batch
+            batch = core.rows.take(max_records, include_headers=include_headers)
+            return batch if batch is not None and core.kept(batch) else None
 
-        found = await self._until(take, timeout)
+        found = await self._holdfast.until(take, timeout)
         if found is None:
             from holdfast.records.arrow import empty_batch
 
@@ -172,125 +156,15 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> ck.Message:
-        """The next record, however long it takes. Ends when the consumer is closed."""
-        while not self._core.closed:
-            message = await self.poll()
+        """The next record, however long it takes; an error is raised. Ends when the consumer is closed."""
+        while not self._holdfast.core.closed:
+            message = await AsyncConsumer.poll(self)
             if message is not None:
+                error = message.error()
+                if error is not None and error.code() != ck.KafkaError._PARTITION_EOF:
+                    raise ck.KafkaException(error)
                 return message
         raise StopAsyncIteration
-
-    async def _until(self, take: Callable[[], T | None], timeout: float | None) -> T | None:
-        """Serve the group and take, again and again, until something was taken or the time is up."""
-        loop = self._open()
-        deadline = None if timeout is None or timeout < 0 else loop.time() + timeout
-        if loop.time() - self._yielded_at > YIELD_S:
-            await asyncio.sleep(0)
-            self._yielded_at = loop.time()
-        while True:
-            self._came.clear()
-            await self._serve()
-            if self._closing is not None and _inside.get() is not self:
-                # What is read now would be behind what the last revoke commits: somebody else reads it.
-                await asyncio.wait([self._closing])
-            if self._core.closed:
-                return None
-            stands = not self._core.may_process()
-            try:
-                found = None if stands else take()
-            except HoldfastError as error:
-                raise as_kafka_exception(error) from error
-            if found is not None:
-                return found
-            left = LOOK_S if deadline is None else deadline - loop.time()
-            if left <= 0:
-                return None
-            await self._wait(min(left, STAND_S if stands else LOOK_S))
-            self._yielded_at = loop.time()
-
-    # -- waiting, and being waited for
-
-    def _open(self) -> asyncio.AbstractEventLoop:
-        if self._core.closed:
-            raise RuntimeError("Consumer closed")
-        running = asyncio.get_running_loop()
-        if self._loop is None or self._loop.is_closed():
-            self._loop = running
-            self._core.loop_thread = threading.get_ident()
-        if self._loop is not running:
-            raise RuntimeError("this consumer belongs to another event loop")
-        return running
-
-    def _wake(self) -> None:
-        """From any thread: whoever waits looks again. Many calls in a row are one."""
-        if self._loop is None or self._signalled:
-            return
-        self._signalled = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._look)
-
-    def _look(self) -> None:
-        self._signalled = False
-        self._came.set()
-
-    async def _wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._came.wait()
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        """On a thread of the pool. It goes on when whoever waits for it gives up."""
-        return await asyncio.shield(self._open().run_in_executor(POOL, work))
-
-    async def _started(self) -> None:
-        if self._starting is not None:
-            starting = self._starting
-            await asyncio.shield(starting)
-            if self._starting is starting:
-                self._starting = None
-
-    async def _serve(self) -> None:
-        """Make the listener's calls that wait, and what else a poll does for the group."""
-        if _inside.get() is self:
-            return
-        if self._starting is not None:
-            await self._started()
-        while self._serving is not None or self._core.calls_wait:
-            if self._serving is None:
-                self._serving = self._open().run_in_executor(POOL, self._core.make_calls)
-            serving = self._serving
-            try:
-                await asyncio.shield(serving)
-            finally:
-                if serving.done() and self._serving is serving:
-                    self._serving = None
-        if not self._core.closed:
-            self._core.serve()
-
-    def _bridged(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """The application's callback, made on its loop while a thread of the pool waits."""
-
-        async def call(partitions: list[ck.TopicPartition]) -> None:
-            token = _inside.set(self)
-            try:
-                result = callback(self, partitions)
-                if inspect.isawaitable(result):
-                    await result
-            finally:
-                _inside.reset(token)
-
-        def made(_core: Any, partitions: list[ck.TopicPartition]) -> None:
-            assert self._loop is not None
-            on_loop(self._loop, call(partitions))
-
-        return made
-
-    def _told(self, on_commit: Callable[..., Any], error: Any, partitions: list[ck.TopicPartition]) -> None:
-        """on_commit is called from a poll, on the loop; a coroutine goes on by itself."""
-        result = on_commit(error, partitions)
-        if inspect.isawaitable(result):
-            future = asyncio.ensure_future(result)
-            self._telling.add(future)
-            future.add_done_callback(self._telling.discard)
 
     # -- offsets
 
@@ -298,111 +172,101 @@ class AsyncConsumer:
         self,
         message: ck.Message | None = None,
         offsets: list[ck.TopicPartition] | None = None,
-        asynchronous: bool = False,
+        asynchronous: bool | None = None,
     ) -> list[ck.TopicPartition] | None:
         """Commit a record's successor, a list of offsets, or where the application stands.
 
-        Waits for the coordinator's answer, while other tasks go on; `asynchronous` leaves that to on_commit.
+        Waits for the coordinator's answer, while other tasks go on; `asynchronous=True` leaves that to on_commit. With
+        nothing to commit, `asynchronous=False` raises `_NO_OFFSET` and leaving it out returns None.
         """
-        self._open()
-        await self._started()
-        if asynchronous:
-            return self._core.commit(message, offsets, asynchronous=True)
-        entries = self._core.to_commit(message, offsets)
-        try:
-            answer = await asyncio.wrap_future(self._core.submit_commit(entries))
-        except HoldfastError as error:
-            raise as_kafka_exception(error) from None
-        return self._core.settled(entries, answer)
+        given = None if offsets is None else partitions_of(offsets)
+        return await self._holdfast.commit(message, given, asynchronous)
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> Done:
         """Keep an offset for the next commit."""
-        self._core.store_offsets(message, offsets)
+        self._holdfast.core.store_offsets(message, None if offsets is None else partitions_of(offsets))
         return DONE
 
     async def committed(
         self, partitions: list[ck.TopicPartition], timeout: float | None = None
     ) -> list[ck.TopicPartition]:
-        return await self._run(lambda: self._core.committed(partitions, timeout))
+        return await self._holdfast.run(self._holdfast.core.committed, partitions_of(partitions), timeout)
 
     # -- assignment and positions
 
     async def assign(self, partitions: list[ck.TopicPartition]) -> None:
         """Take exactly these, from the offsets they name or else from the committed ones."""
-        self._open()
-        await self._named(partitions, self._core.assign)
+        await self._holdfast.named(partitions_of(partitions), self._holdfast.core.assign)
 
     async def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
-        self._open()
-        await self._named(partitions, self._core.incremental_assign)
+        await self._holdfast.named(partitions_of(partitions), self._holdfast.core.incremental_assign)
 
-    async def _named(
-        self, partitions: list[ck.TopicPartition], take: Callable[[list[ck.TopicPartition]], None]
-    ) -> None:
-        if any(p.offset in (ck.OFFSET_INVALID, ck.OFFSET_STORED) for p in partitions):
-            await self._run(lambda: take(partitions))
-        else:
-            take(partitions)
-
-    def unassign(self) -> Done:
-        self._open()
-        self._core.unassign()
+    def unassign(self, *_ignored: Any) -> Done:
+        """Take nothing. AIOConsumer's takes a list and does not look at it."""
+        self._holdfast.open()
+        self._holdfast.core.unassign()
         return DONE
 
     def incremental_unassign(self, partitions: list[ck.TopicPartition]) -> Done:
-        self._open()
-        self._core.incremental_unassign(partitions)
+        self._holdfast.open()
+        self._holdfast.core.incremental_unassign(partitions_of(partitions))
         return DONE
 
     def assignment(self) -> Listed:
-        return Listed(self._core.assignment())
+        return Listed(self._holdfast.core.assignment())
 
     def position(self, partitions: list[ck.TopicPartition]) -> Listed:
-        return Listed(self._core.position(partitions))
+        return Listed(self._holdfast.core.position(partitions_of(partitions)))
 
     def seek(self, partition: ck.TopicPartition) -> Done:
-        self._core.seek(partition)
+        self._holdfast.core.seek(partition)
         return DONE
 
-    def pause(self, partitions: Iterable[ck.TopicPartition]) -> Done:
-        self._core.pause(list(partitions))
+    def pause(self, partitions: list[ck.TopicPartition]) -> Done:
+        self._holdfast.core.pause(partitions_of(partitions))
         return DONE
 
-    def resume(self, partitions: Iterable[ck.TopicPartition]) -> Done:
-        self._core.resume(list(partitions))
+    def resume(self, partitions: list[ck.TopicPartition]) -> Done:
+        self._holdfast.core.resume(partitions_of(partitions))
         return DONE
 
     # -- the cluster
 
     async def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        return await self._run(lambda: self._core.list_topics(topic, timeout))
+        return await self._holdfast.run(self._holdfast.core.list_topics, topic, timeout)
 
     async def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int] | None:
-        return await self._run(lambda: self._core.get_watermark_offsets(partition, timeout, cached))
+        (one,) = partitions_of([partition])
+        return await self._holdfast.run(self._holdfast.core.get_watermark_offsets, one, timeout, cached)
 
     async def offsets_for_times(
         self, partitions: list[ck.TopicPartition], timeout: float | None = None
     ) -> list[ck.TopicPartition]:
-        return await self._run(lambda: self._core.offsets_for_times(partitions, timeout))
+        return await self._holdfast.run(self._holdfast.core.offsets_for_times, partitions_of(partitions), timeout)
 
     async def cluster_id(self, timeout: float = -1) -> str | None:
-        return await self._run(lambda: self._core.cluster_id(timeout))
+        return await self._holdfast.run(self._holdfast.core.cluster_id, timeout)
+
+    async def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in with these from the next connection on."""
+        await self._holdfast.run(self._holdfast.core.set_sasl_credentials, username, password)
 
     # -- who we are
 
     def memberid(self) -> str | None:
-        return self._core.memberid()
+        return self._holdfast.core.memberid()
 
-    def consumer_group_metadata(self) -> bytes:
-        return self._core.consumer_group_metadata()
+    def consumer_group_metadata(self) -> Given:
+        """What a transactional producer needs to commit in this member's name; librdkafka's own form of it."""
+        return Given(self._holdfast.core.consumer_group_metadata())
 
     def metrics(self) -> dict[str, float]:
-        return self._core.metrics()
+        return self._holdfast.core.metrics()
 
     def metrics_text(self) -> str:
-        return self._core.metrics_text()
+        return self._holdfast.core.metrics_text()
 
     # -- the end
 
@@ -411,40 +275,19 @@ class AsyncConsumer:
 
         With a timeout this waits and makes the listener's calls, but returns no records.
         """
-        loop = self._open()
-        await self._started()
-        self._core.start_draining(reason)
-        deadline = loop.time() + timeout
-        while not self._core.out() and loop.time() < deadline:
-            self._came.clear()
-            await self._serve()
-            await self._wait(min(LOOK_S, max(0.0, deadline - loop.time())))
-        return self._core.out()
+        return await self._holdfast.drain(timeout, reason)
 
     async def close(self) -> None:
         """Revoke, commit (if so configured), leave. A second close waits for the first."""
-        if self._core.closed:
-            return
-        loop = self._open()
-        if _inside.get() is self:
-            self._core.close()  # it is done as soon as the callbacks under way have returned
-            return
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._shut(loop))
-        await asyncio.shield(self._closing)
-
-    async def _shut(self, loop: asyncio.AbstractEventLoop) -> None:
-        for under_way in (self._starting, self._serving):
-            if under_way is not None:
-                await asyncio.wait([under_way])
-        try:
-            await loop.run_in_executor(POOL, self._core.close)
-        finally:
-            self._came.set()  # whoever waits for records hears that there are none
+        await self._holdfast.close()
 
     async def __aenter__(self) -> AsyncConsumer:
-        self._open()
+        self._holdfast.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def _call(self, blocking_task: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run something that blocks on the executor: subclasses of AIOConsumer's kind do so."""
+        return await self._holdfast.run(blocking_task, *args, **kwargs)

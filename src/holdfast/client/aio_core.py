@@ -2,35 +2,47 @@
 
 Its control plane and its fetcher run on the shared engine; there is no librdkafka, and no watchdog unless asked for.
 The listener's calls are made on a thread of a small pool, which waits while the application's loop runs the callback:
-so a callback may be a coroutine, and what a consumer does around it is written once, in `consumer`.
+so a callback may be a coroutine, and what a consumer does around it is written once, in `core`.
+
+The callbacks of the configuration (error_cb, stats_cb, …) are put on `to_call`, and made by the next poll, on the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-import warnings
+import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import confluent_kafka as ck
-from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
+from confluent_kafka import cimpl
 
 from holdfast.client import engine as engines
+from holdfast.client.aio_statistics import Statistics
+from holdfast.client.aio_tokens import KeptToken, wants_token
 from holdfast.client.arrow import fetch_settings, wants_crcs
-from holdfast.client.consumer import Consumer
-from holdfast.client.control import ControlPlane
-from holdfast.client.data import DataPlane
-from holdfast.client.errors import as_kafka_exception
+from holdfast.client.cluster_answers import ClusterAnswers
+from holdfast.client.config_keys import boolean
+from holdfast.client.control import ControlPlane, PendingCall, quiet_calls
+from holdfast.client.core import ConsumerCore
+from holdfast.client.data import AS_COMMITTED, DataPlane
+from holdfast.client.errors import no_offset
+from holdfast.client.health import Health, Sparingly
 from holdfast.client.listener import Listener
 from holdfast.client.rows import RowPlane
-from holdfast.client.warned import PitfallWarning
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition
-from holdfast.net.admin import EARLIEST, LATEST, Admin
+from holdfast.client.statistics import GroupPart
+from holdfast.group import member as mb
+from holdfast.model import TopicPartition
 from holdfast.net.config import client_config
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from holdfast.client.arrow import ArrowPlane
 
 T = TypeVar("T")
@@ -42,22 +54,41 @@ callbacks that wait for each other would be needed to bring it to a halt."""
 LOOK_S = 1.0
 """How often somebody who waits for a callback looks whether the application's loop is still there."""
 
-LOOKUP_S = 60.0
-"""For questions about the cluster without a limit of the caller's own."""
+MOST_NEWS = 1_000
+"""Errors kept for an application that does not poll. Older ones are dropped: the newest say how things are."""
 
-NEVER_CALLED = ("error_cb", "stats_cb", "throttle_cb")
-CALLBACKS = (*NEVER_CALLED, "oauth_cb", "on_commit", "rack_cb", "logger")
+CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "rack_cb", "logger")
 _checked: set[frozenset[tuple[str, str]]] = set()
 
 
-class Core(Consumer):
+class Core(ConsumerCore):
     """A consumer without librdkafka, on the engine. `wake` is called from other threads when there is work."""
 
     def __init__(self, config: Mapping[str, Any], *, wake: Callable[[], None]) -> None:
         self._on_wake = wake
         self.loop_thread: int | None = None
         """The thread of the application's loop, which must not wait for its own callbacks."""
-        super().__init__({"holdfast.watchdog": False, **config})
+        self.to_call: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque(maxlen=MOST_NEWS)
+        """Callbacks to be made by the next poll, with what they get."""
+        given = {"holdfast.watchdog": False, **config}
+        self._logger = given.pop("logger", None)
+        self._log = Sparingly()
+        self._error_cb: Callable[..., Any] | None = given.get("error_cb")
+        self._throttle_cb: Callable[..., Any] | None = given.get("throttle_cb")
+        on_commit = given.get("on_commit")
+        if callable(on_commit):
+            given["on_commit"] = lambda error, partitions: self.to_call.append((on_commit, (error, partitions)))
+        stats_cb = given.pop("stats_cb") if callable(given.get("stats_cb")) else None
+        kept = KeptToken(given["oauth_cb"], given) if wants_token(given) else None
+        if kept is not None:
+            given["oauth_cb"] = kept
+        super().__init__(given)
+        self._health = Health(self.tell, self.rows.addresses)
+        self.rows.watch(self._health.heard)
+        self.statistics = Statistics(self, self._config, self._health, stats_cb)
+        if kept is not None and self._engine is not None:
+            kept.keep(self._engine)
+        self._kept_token = kept
 
     def _open_data(self, logger: Any) -> DataPlane:
         check_keys(self._config.librdkafka())
@@ -70,15 +101,37 @@ class Core(Consumer):
         return plane
 
     def _open_arrow(self) -> ArrowPlane:
+        tell_ends = boolean(self._config.raw, "enable.partition.eof", default=False)
         return RowPlane(
             client_config(self._config.raw),
-            fetch_settings(self._config),
+            replace(fetch_settings(self._config), tell_ends=tell_ends),
             check_crcs=wants_crcs(self._config),
             wake=self._wake,
+            throttled=self._throttled,
+            tell=self.tell,
         )
 
     def _wake(self) -> None:
         self._on_wake()
+
+    # -- what the application is told beside records
+
+    def tell(self, error: ck.KafkaError) -> bool:
+        """An error of the client as a whole: for error_cb, or for the log. From any thread. False: nobody has asked."""
+        if self._logger is not None:
+            self.to_call.append((self._logger.log, (logging.ERROR, "%s", error.str())))
+        if self._error_cb is not None:
+            self.to_call.append((self._error_cb, (error,)))
+        elif self._logger is None:
+            self._log.warn(f"{self._config.client_id}: {error.str()}")
+        self._wake()
+        return self._error_cb is not None
+
+    def _throttled(self, node: int, milliseconds: int) -> None:
+        if self._throttle_cb is not None:
+            event = ck.ThrottleEvent(self.rows.broker_name(node), node, milliseconds / 1_000.0)
+            self.to_call.append((self._throttle_cb, (event,)))
+            self._wake()
 
     # -- what AsyncConsumer asks
 
@@ -98,6 +151,33 @@ class Core(Consumer):
         self.subscribe(topics, listener=listener)
         warm_up()
 
+    def take_quiet_calls(self) -> PendingCall | None:
+        """Make the calls of a round that changed nothing for us, if those are next: the last of them, to `end` with.
+
+        On the application's loop. Nothing in them waits but the listener's own coroutine, which `Waiting` awaits. In a
+        large group nearly everybody's calls are of this kind, and a thread for each would be most of a round.
+        """
+        plane = self._control
+        if plane is None or self._serving or not (round_calls := quiet_calls(plane.calls)):
+            return None
+        self._serving = True
+        for _ in range(round_calls):
+            pending = plane.calls.popleft()
+            self._round.make(plane, pending)
+        self._round.adding = {}  # the listener is called behind this line, and is in its on_assign until it returns
+        return pending
+
+    def end_quiet_calls(self, last: PendingCall, raised: BaseException | None) -> None:
+        """The listener has returned."""
+        self._round.adding, self._round.replaced = None, False
+        try:
+            if raised is not None:
+                self._round.remember(raised)
+            if self._control is not None:
+                self._round.end(self._control, last)
+        finally:
+            self._serving = False
+
     def make_calls(self) -> None:
         """Make the listener's calls that wait. On a thread of the pool."""
         if self._control is not None:
@@ -106,6 +186,7 @@ class Core(Consumer):
     def serve(self) -> None:
         """Everything else that a poll does. Does not wait."""
         self._serve()
+        self.statistics.tell_if_due(self.to_call)
 
     def _make_calls(self, plane: ControlPlane) -> bool:
         if threading.get_ident() == self.loop_thread:
@@ -114,26 +195,68 @@ class Core(Consumer):
         self._stuck.thread = self.loop_thread  # it is the application's loop that may hang
         return changed
 
+    def news(self) -> ck.Message | None:
+        """What went wrong and has not been told; a membership that has ended is told every second.
+
+        A login that failed error_cb has heard of; whoever has none hears it here.
+        """
+        found = self._news(None)
+        while found is not None and self._error_cb is not None and _code(found) == ck.KafkaError._AUTHENTICATION:
+            found = self._news(None)
+        return found
+
+    def must_ask(self, partitions: list[ck.TopicPartition]) -> bool:
+        """Whether only the group knows where some of these start."""
+        adding = self._round.adding or {}
+        return any(p.offset in AS_COMMITTED and TopicPartition(p.topic, p.partition) not in adding for p in partitions)
+
+    def started_at(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
+        """The same with the offsets that the group knows. On a thread of the pool, which waits for its answer."""
+        return self._started_at(partitions)
+
+    def _asked(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
+        if threading.get_ident() == self.loop_thread:
+            return {}  # `started_at` has asked, and there is no more to know
+        return super()._asked(partitions)
+
     def may_process(self) -> bool:
         return self._may_process()
 
-    def returned(self, messages: list[ck.Message]) -> None:
-        self._returned(messages)
-
-    def returned_batch(self, rows: int) -> None:
-        self._offsets.touched = True
-        self._noting.returned_batch(rows)
+    def kept(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
+        """Whether what was taken may be handed out; then it counts as returned, else it is read again."""
+        if not self._kept(taken):
+            return False
+        if isinstance(taken, list):
+            self._returned(taken)
+        else:
+            self._offsets.touched = True
+            self._noting.returned_batch(taken.num_rows)
+        return True
 
     def to_commit(self, message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Any:
         self._open()
-        return self._to_commit(message, offsets)
+        entries = self._to_commit(message, offsets)
+        self._raise_fenced()
+        if not any(entry.offset >= 0 for entry in entries.values()):
+            raise no_offset()
+        return entries
 
     def submit_commit(self, entries: Any) -> Future[Any]:
         plane = self._plane()
-        return plane.submit(plane.commit_soon(entries, member=self._subscribed))
+        return self._offsets.begin(plane, entries, member=self._subscribed)
 
     def settled(self, entries: Any, answer: Any) -> list[ck.TopicPartition]:
         return self._offsets.settled(entries, answer)
+
+    def group_part(self) -> GroupPart:
+        """What the statistics have of the group. Watermarks the fetcher knows better: with the last stable offset."""
+        part = self._group_part()
+        seen = {p: replace(standing, low=None, high=None) for p, standing in part.partitions.items()}
+        return replace(part, partitions=seen)
+
+    def joined(self) -> bool:
+        phase = mb.Phase.UNSUBSCRIBED if self._control is None else self._control.state.phase
+        return phase not in (mb.Phase.UNSUBSCRIBED, mb.Phase.CLOSED)
 
     def start_draining(self, reason: str) -> None:
         self.drain(0.0, reason)
@@ -146,119 +269,51 @@ class Core(Consumer):
             super()._close()
         finally:
             if self._engine is not None:
+                if self._kept_token is not None:
+                    self._kept_token.end()
                 self._answers.shut()
                 engines.release(self._engine)
                 self._engine = None
 
 
-def on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run this on the application's loop and wait for it, from a thread of the pool."""
-    future = asyncio.run_coroutine_threadsafe(work, loop)
+def _code(message: ck.Message) -> int:
+    error = message.error()
+    return 0 if error is None else error.code()
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], *, gone: Callable[[], bool]) -> T:
+    """Run this on the application's loop and wait for it, from a thread of the pool. Not after the loop has ended;
+    `gone` says whether the consumer is used on another one."""
+    try:
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError:  # the loop is closed
+        work.close()
+        raise
     while True:
         try:
             return future.result(LOOK_S)
         except TimeoutError:
             if future.done():
                 raise
-            if loop.is_closed():
+            if loop.is_closed() or gone():
                 future.cancel()
-                raise RuntimeError("the event loop of this consumer was closed") from None
+                raise RuntimeError("the event loop of this consumer ended during its callback") from None
 
 
 def check_keys(config: Mapping[str, Any]) -> None:
-    """librdkafka knows its own keys best: it is asked once about each set of them, although it reads nothing here."""
-    for name in NEVER_CALLED:
-        if config.get(name) is not None:
-            text = f"{name} is librdkafka's, which an AsyncConsumer does not have: it is never called."
-            warnings.warn(text, PitfallWarning, stacklevel=5)
-    plain = {key: str(value) for key, value in config.items() if key not in CALLBACKS and key not in ("client.id",)}
+    """librdkafka knows its own keys best: it is asked once about each set of them, although it reads nothing here.
+
+    It is given none of the callbacks, and no broker: what is checked must do nothing.
+    """
+    skipped = ("client.id", "bootstrap.servers", "metadata.broker.list")
+    plain = {key: str(value) for key, value in config.items() if key not in CALLBACKS and key not in skipped}
     plain["group.id"] = "checked"
     seen = frozenset(plain.items())
-    if seen not in _checked:
-        ck.Consumer({**config, "log_level": 0}).close()
-        _checked.add(seen)
-
-
-class ClusterAnswers:
-    """What confluent-kafka's handle answers about the cluster, from our own connections. Blocks: not for a loop."""
-
-    def __init__(self, engine: engines.Engine, raw: Mapping[str, Any]) -> None:
-        self._engine = engine
-        self._config = client_config(raw)
-        self._isolated = str(raw.get("isolation.level", "read_committed")).lower() == "read_committed"
-        self._admin: Admin | None = None
-
-    def poll(self, _timeout: float) -> None:
-        """There are no callbacks to serve."""
-
-    def close(self) -> None:
-        """The engine's connections are let go with `shut`, when nobody asks any more."""
-
-    def shut(self) -> None:
-        if self._admin is not None:
-            self._engine.call(self._engine.let_go(self._cluster), LOOKUP_S)
-            self._admin = None
-
-    def _ask(self, question: Callable[[Admin], Coroutine[Any, Any, T]], timeout: float | None) -> T:
-        async def asked() -> T:
-            if self._admin is None:
-                self._cluster = self._engine.cluster(self._config)
-                self._admin = Admin(self._cluster)
-            return await question(self._admin)
-
-        future = self._engine.submit(asked())
-        try:
-            return future.result(LOOKUP_S if timeout is None or timeout < 0 else timeout)
-        except TimeoutError:
-            future.cancel()
-            error = ck.KafkaError(ck.KafkaError._TIMED_OUT, "the cluster did not answer in time")
-            raise ck.KafkaException(error) from None
-        except HoldfastError as failed:
-            raise as_kafka_exception(failed) from failed
-
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
-        found = self._ask(lambda admin: admin.describe_topics(None if topic is None else [topic]), timeout)
-        info = self._cluster.info
-        described = ClusterMetadata()
-        described.cluster_id = info.cluster_id  # type: ignore[assignment]  # they don't say that it may be a text
-        described.controller_id = info.controller
-        for node, broker in sorted(info.brokers.items()):
-            one: Any = BrokerMetadata()
-            one.id, one.host, one.port = node, broker.host, broker.port
-            described.brokers[node] = one
-        for name, topic_info in sorted(found.items()):
-            known: Any = TopicMetadata()
-            known.topic = name
-            known.error = None if topic_info.error is ErrorCode.NONE else ck.KafkaError(int(topic_info.error))
-            for number, partition in sorted(topic_info.partitions.items()):
-                part: Any = PartitionMetadata()
-                part.id, part.leader = number, partition.leader
-                part.replicas, part.isrs = list(partition.replicas), list(partition.in_sync)
-                known.partitions[number] = part
-            described.topics[name] = known
-        return described
-
-    def get_watermark_offsets(
-        self, partition: ck.TopicPartition, timeout: float = -1, _cached: bool = False
-    ) -> tuple[int, int]:
-        where = TopicPartition(partition.topic, partition.partition)
-
-        async def both(admin: Admin) -> tuple[int, int]:
-            low = await admin.list_offsets({where: EARLIEST})
-            high = await admin.list_offsets({where: LATEST}, read_committed=self._isolated)
-            return low[where].offset, high[where].offset
-
-        return self._ask(both, timeout)
-
-    def offsets_for_times(self, partitions: list[ck.TopicPartition], timeout: float = -1) -> list[ck.TopicPartition]:
-        wanted = {TopicPartition(p.topic, p.partition): p.offset for p in partitions}
-        found = self._ask(lambda admin: admin.list_offsets(wanted, read_committed=self._isolated), timeout)
-        places = (found[TopicPartition(p.topic, p.partition)].offset for p in partitions)
-        return [
-            ck.TopicPartition(p.topic, p.partition, ck.OFFSET_END if at < 0 else at)
-            for p, at in zip(partitions, places, strict=True)
-        ]
-
-    def cluster_id(self, timeout: float = -1) -> str | None:
-        self._ask(lambda admin: admin.describe_topics([]), timeout)
-        return self._cluster.info.cluster_id
+    uncalled = {key: config[key] for key in CALLBACKS if key in config and not callable(config[key])}
+    if seen in _checked and not uncalled:
+        return
+    asked = {key: value for key, value in config.items() if key in plain} | uncalled
+    if wants_token(config):
+        asked["oauth_cb"] = lambda _argument: ("checked", time.time() + 3_600)
+    cimpl.Consumer({**asked, "log_level": 0}).close()
+    _checked.add(seen)

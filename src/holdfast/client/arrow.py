@@ -25,10 +25,15 @@ from typing import TYPE_CHECKING
 
 from holdfast.client import engine as engines
 from holdfast.client.config import ConsumerConfig
-from holdfast.model import HoldfastError, TopicPartition
+from holdfast.client.epochs import Epochs
+from holdfast.model import TopicPartition
+from holdfast.net.cluster import Address
 from holdfast.net.config import ClientConfig, client_config
+from holdfast.net.errors import NetError
 from holdfast.net.fetching import Fetcher
-from holdfast.net.flows import BEGINNING, END, KIB, NOWHERE, Fetched, FetchSettings
+from holdfast.net.flows import BEGINNING, END, KIB, NO_END, NOWHERE, Fetched, FetchSettings, Flow, Trouble
+from holdfast.net.metadata import ClusterInfo
+from holdfast.records.batch import Unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,8 +52,12 @@ class ArrowPlane:
         *,
         check_crcs: bool = True,
         wake: Callable[[], None] | None = None,
+        throttled: Callable[[int, int], None] = lambda _node, _ms: None,
     ) -> None:
-        """`wake` is called from another thread when there is something to read; without it `wait` waits for that."""
+        """`wake` is called from another thread when there is something to read; without it `wait` waits for that.
+
+        `throttled` hears there of a broker (its id) that made us wait for so many milliseconds.
+        """
         from holdfast.records.arrow import ArrowDecoder  # numpy and pyarrow load with the first use
 
         self._came = threading.Event()
@@ -62,24 +71,52 @@ class ArrowPlane:
         self._fed_rows = 0
         self._starts: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
+        self._epochs = Epochs()
         self._eras: dict[TopicPartition, int] = {}
+        self._throttled = throttled
+        self._watchers: list[Callable[[Address, NetError | None], None]] = []
         self._fetcher = self._engine.call(self._open(config, wake or self._came.set))
         self._flows = self._fetcher.flows
 
     async def _open(self, config: ClientConfig, wake: Callable[[], None]) -> Fetcher:
         self._cluster = self._engine.cluster(config)
-        return Fetcher(self._cluster, self._settings, wake=wake)
+        return Fetcher(self._cluster, self._settings, wake=wake, throttled=self._throttled)
 
     def close(self) -> None:
         engine = self._engine
         self._starts, self._fed = {}, {}
 
         async def shut() -> None:
+            self._cluster.watchers = [watcher for watcher in self._cluster.watchers if watcher not in self._watchers]
             await self._fetcher.close()
             await engine.let_go(self._cluster)
 
         engine.call(shut(), CLOSE_S)
         engines.release(engine)
+
+    # -- the cluster, as our connections see it
+
+    def watch(self, watcher: Callable[[Address, NetError | None], None]) -> None:
+        """Hear, on another thread, how every try to connect goes."""
+        self._watchers.append(watcher)
+        self._engine.loop.call_soon_threadsafe(self._cluster.watchers.append, watcher)
+
+    @property
+    def info(self) -> ClusterInfo:
+        """A value, replaced whole: anybody may read it."""
+        return self._cluster.info
+
+    def addresses(self) -> list[Address]:
+        return self._cluster.addresses()
+
+    def broker_name(self, node: int) -> str:
+        broker = self.info.brokers.get(node)
+        return f"{node}" if broker is None else f"{broker.host}:{broker.port}/{node}"
+
+    def flows(self) -> list[Flow]:
+        """What is being read, for whoever shows it."""
+        with self._flows.lock:
+            return [flow for _, flow in sorted(self._flows.flows.items())]
 
     # -- what is read
 
@@ -102,7 +139,7 @@ class ArrowPlane:
         with self._lock:
             self._starts.update(starts)
             self._positions.update(read or {})
-            self._paused |= set(paused) & starts.keys()
+            self._paused |= set(paused)
             self._flows.add(dict(sorted(starts.items())), paused=self._paused)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
@@ -111,9 +148,9 @@ class ArrowPlane:
             self._flows.drop(gone)
             for partition in gone:
                 self._forget(partition)
+                self._epochs.forget(partition)
                 del self._starts[partition]
                 self._eras.pop(partition, None)
-                self._paused.discard(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         with self._lock:
@@ -122,9 +159,11 @@ class ArrowPlane:
             self._flows.seek(partition, offset)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Until they are resumed. What is not read now is not read either when it comes."""
         with self._lock:
-            for partition in sorted(set(partitions) & self._starts.keys() - self._paused):
-                self._paused.add(partition)
+            named = set(partitions) - self._paused
+            self._paused |= named
+            for partition in sorted(named & self._starts.keys()):
                 position = self._decoder.position(partition)
                 self._decoder.discard(partition.topic, partition.partition)
                 if position is not None and position > self._starts[partition]:
@@ -152,6 +191,11 @@ class ArrowPlane:
                 return found
             return self._positions.get(partition)
 
+    def epoch_before(self, partition: TopicPartition, offset: int) -> int:
+        """The leader epoch of the record before this offset; -1 if it is not known."""
+        with self._lock:
+            return self._epochs.one(partition, offset - 1)
+
     def goes_on(self, partition: TopicPartition) -> int:
         """Where somebody else has to read on: the position, or where it was to start."""
         with self._lock:
@@ -173,15 +217,15 @@ class ArrowPlane:
         with self._lock:
             self._came.clear()
             while True:
-                error = self._flows.error()
-                if error is not None:
-                    raise error
+                while (trouble := self._flows.error()) is not None:
+                    self._troubled(trouble)
                 more = self._feed(max_rows)
                 try:
                     batch = self._decoder.take(max_rows=max_rows, include_headers=include_headers)
-                except HoldfastError:
+                except Unreadable as error:
                     self._step_back()
-                    raise
+                    self._troubled(Trouble(error, error.partition, error.offset))
+                    continue
                 self._let_go()
                 if batch is not None or not more:
                     return batch
@@ -199,6 +243,12 @@ class ArrowPlane:
                 break
             flow, answer = found
             where = flow.partition
+            if answer.end != NO_END:
+                if self._decoder.waits(where.topic, where.partition):
+                    self._flows.put_back(flow, answer)
+                    break  # first what is before the end
+                self._ended(where, answer)
+                continue
             if answer.era != self._eras.get(where, 0):
                 if self._decoder.waits(where.topic, where.partition):
                     self._flows.put_back(flow, answer)
@@ -217,8 +267,16 @@ class ArrowPlane:
             )
             self._fed.setdefault(where, deque()).append(answer)
             self._fed_rows += answer.rows
+            self._epochs.note(where, answer.epochs)
             fed = True
         return fed
+
+    def _troubled(self, trouble: Trouble) -> None:
+        """Something can't be read. Whoever takes batches hears it as an exception."""
+        raise trouble.error
+
+    def _ended(self, partition: TopicPartition, answer: Fetched) -> None:
+        """A partition was read to its end. Rows have nobody to tell."""
 
     def _let_go(self) -> None:
         """Forget answers of which every row was handed out: then there is room for more."""
@@ -256,6 +314,7 @@ def fetch_settings(config: ConsumerConfig) -> FetchSettings:
 
     return FetchSettings(
         wait_ms=number(default.wait_ms, "fetch.wait.max.ms"),
+        idle_wait_ms=number(default.idle_wait_ms, "fetch.wait.max.ms"),
         min_bytes=number(default.min_bytes, "fetch.min.bytes"),
         max_bytes=number(default.max_bytes, "fetch.max.bytes"),
         partition_bytes=number(default.partition_bytes, "max.partition.fetch.bytes", "fetch.message.max.bytes"),

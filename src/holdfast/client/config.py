@@ -1,27 +1,39 @@
 """A consumer's configuration: Kafka's dotted keys verbatim, checked at start.
 
 What concerns the group is ours and is read here; everything else goes to librdkafka untouched. A secret never appears
-in an error, a warning or a repr.
+in an error, a warning or a repr. `config_keys` has gone over the names before.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.assign import by_name
+from holdfast.client.config_errors import ConfigError, ConfigValueError, bad
+from holdfast.client.config_keys import boolean, named, normalized, number, text, unknown
 from holdfast.client.pitfalls import check_static
 from holdfast.client.rack import resolve
+from holdfast.client.tokens import Tokens, tokens_of
 from holdfast.client.warned import warn
 from holdfast.group.member import select_protocol
+from holdfast.group.verdicts import Ask
 from holdfast.model import Assignor, HoldfastError, RebalanceProtocol
+from holdfast.net.config import NOWHERE, client_config
+from holdfast.net.security import LOGIN_KEY, Login
 
 DEFAULT_STRATEGY = "cooperative-sticky"
-"""Kafka's Java client lists range first for the sake of old groups; a new consumer wants the one that doesn't stop.
-A group that still runs range says so: `holdfast preflight` tells how to migrate."""
+"""Kafka's Java client lists range first for the sake of old groups; a new consumer wants the one that doesn't stop."""
+
+FITTING_IN = "range,roundrobin,cooperative-sticky"
+"""What a consumer that was told no strategy lists in a group that is not cooperative: librdkafka's default, so that a
+process whose import was changed and nothing else can join those that still run; and ours, for when they are gone."""
+
+COOPERATIVE_AFTER_MS = 600_000
+"""How long members with librdkafka's default may come back to an eager group: a deploy and its second thoughts."""
 
 JAVA_NAMES = {
     "org.apache.kafka.clients.consumer.RangeAssignor": "range",
@@ -29,8 +41,6 @@ JAVA_NAMES = {
     "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
-
-SECRET = re.compile(r"password|secret|oauthbearer|\.pem$|sasl\.username|jaas", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +60,13 @@ class ConsumerConfig:
     """Everything the two planes need."""
 
     group: str
+    """Empty for a consumer that reads what it assigns itself, and needs no group until it commits."""
     bootstrap: str
     assignors: tuple[Assignor, ...]
     protocol: RebalanceProtocol
+    eager_assignors: tuple[Assignor, ...] = ()
+    """What to list where the group is not cooperative; empty where the user said what to list."""
+    cooperative_after_ms: float | None = COOPERATIVE_AFTER_MS
     client_id: str = "holdfast"
     instance_id: str | None = None
     rack: str | None = None
@@ -60,9 +74,9 @@ class ConsumerConfig:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
-    max_poll_records: int = 500
     auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
+    auto_commit_interval_ms: float = 5_000
+    """Infinite for 0, which switches the clock off and not the commit at a revoke or at the end."""
     auto_offset_store: bool = True
     auto_offset_reset: str = "latest"
     retry_backoff_ms: int = 100
@@ -70,14 +84,34 @@ class ConsumerConfig:
     inventions: Inventions = field(default_factory=Inventions)
     trace_file: str | None = None
     on_commit: Callable[..., Any] | None = field(default=None, repr=False)
+    tokens: Tokens | None = field(default=None, repr=False)
+    login: Login | None = field(default=None, repr=False)
+    """Where both planes and the watchdog have their logins from; None where they have none of the kind."""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The user's keys as they came, for `net`'s security and for librdkafka."""
+
+    @property
+    def all_assignors(self) -> tuple[Assignor, ...]:
+        """Everything that may plan a round of ours."""
+        return (*self.assignors, *self.eager_assignors)
+
+    @property
+    def shown(self) -> str:
+        """Who this is, in the log."""
+        return f"{self.client_id} of group {self.group}" if self.group else self.client_id
 
     def librdkafka(self) -> dict[str, Any]:
         """What the data plane gets: the user's keys less ours, and no group behaviour of its own."""
         kept = {key: value for key, value in self.raw.items() if key not in OURS and not key.startswith("holdfast.")}
-        kept.update({"group.id": self.group, "enable.auto.commit": False, "enable.auto.offset.store": False})
-        kept.pop("on_commit", None)
+        kept.update({"enable.auto.commit": False, "enable.auto.offset.store": False})
+        kept["group.id"] = self.group or NO_GROUP
+        kept.setdefault("client.id", self.client_id)  # one name, in librdkafka's statistics and log as in our metrics
+        if "auto.offset.reset" in kept:
+            kept["auto.offset.reset"] = self.auto_offset_reset  # under the name that librdkafka knows
+        if not self.bootstrap:
+            del kept["bootstrap.servers"]
+        if self.tokens is not None and self.tokens.built_in:
+            del kept["oauth_cb"]
         if self.rack:
             kept["client.rack"] = self.rack
         # A moved partition's first fetch waits for the one under way; half a second of that would be most of the gap.
@@ -89,6 +123,9 @@ class ConsumerConfig:
             kept.setdefault("fetch.message.max.bytes", FETCH_BYTES)
         return kept
 
+
+NO_GROUP = "holdfast-no-group"
+"""librdkafka ends the whole process when its group is empty. Nothing is ever joined or committed under this name."""
 
 FETCH_WAIT_MS = 50
 QUEUE_BACKOFF_MS = 10
@@ -129,76 +166,158 @@ SWITCHES = {
     "holdfast.offset.handover": "offset_handover",
     "holdfast.hot.heartbeats": "hot_heartbeats",
 }
-OTHER_HOLDFAST_KEYS = frozenset({"holdfast.trace.file"})
+HOLDFAST_KEYS = frozenset({*SWITCHES, "holdfast.trace.file", "holdfast.cooperative.after.ms"})
 
 
-def parse(raw: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> ConsumerConfig:
-    """Check a user's configuration and read our part of it."""
-    env = os.environ if environ is None else environ
-    group = raw.get("group.id")
-    if not isinstance(group, str) or not group:
-        raise _bad("group.id", "is missing or empty", "Name the group this consumer belongs to.")
-    if str(raw.get("group.protocol", "classic")).lower() != "classic":
-        raise _bad("group.protocol", "is not classic", "holdfast speaks the classic protocol; leave the key out.")
-    unknown = sorted(k for k in raw if k.startswith("holdfast.") and k not in SWITCHES and k not in OTHER_HOLDFAST_KEYS)
-    if unknown:
-        known = ", ".join(sorted({*SWITCHES, *OTHER_HOLDFAST_KEYS}))
-        raise _bad(unknown[0], "is not a key of holdfast", f"The keys are {known}.")
-    bootstrap = raw.get("bootstrap.servers") or raw.get("metadata.broker.list") or env.get("KAFKA_BOOTSTRAP_SERVERS")
-    if not isinstance(bootstrap, str) or not bootstrap:
-        raise _bad("bootstrap.servers", "is missing", "Give host:port of at least one broker.")
-    instance = raw.get("group.instance.id") or env.get("KAFKA_GROUP_INSTANCE_ID") or None
-    assignors = _assignors(raw.get("partition.assignment.strategy", DEFAULT_STRATEGY))
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+"""librdkafka's limits for sessions and heartbeats, and for intervals."""
+
+
+def parse(config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> ConsumerConfig:
+    """Check a user's configuration and read our part of it. Raises ConfigError."""
+    try:
+        return _parse(normalized(config), os.environ if environ is None else environ)
+    except ConfigError:
+        raise
+    except HoldfastError as error:  # of the parts that don't know of confluent-kafka: assignors, logins, addresses
+        raise ConfigError(error.code, error.what, error.do) from None
+
+
+def _parse(raw: dict[str, Any], env: Mapping[str, str]) -> ConsumerConfig:
+    group = _group(raw)
+    unknown_keys = sorted(k for k in raw if k.startswith("holdfast.") and k not in HOLDFAST_KEYS)
+    if unknown_keys:
+        raise unknown(unknown_keys[0], HOLDFAST_KEYS)
+    bootstrap = _bootstrap(raw, env)
+    raw["bootstrap.servers"] = bootstrap or NOWHERE
+    tokens, login = _logins(raw)
+    instance = text(raw, "group.instance.id", "") or env.get("KAFKA_GROUP_INSTANCE_ID") or None
+    told = raw.get("partition.assignment.strategy") or None
+    assignors = _assignors(DEFAULT_STRATEGY if told is None else told)
     session, heartbeat, max_poll = _timeouts(raw)
     inventions = _inventions(raw, static=instance is not None)
     check_static(instance, session, watchdog=inventions.watchdog)
+    if "max.poll.records" in raw:
+        number(raw, "max.poll.records", 500, low=1, high=2**31 - 1)
+        warn("max.poll.records does nothing here: consume(n) says call by call how many records it may return.")
     return ConsumerConfig(
         group=group,
         bootstrap=bootstrap,
         assignors=assignors,
         protocol=select_protocol(assignors),
-        client_id=str(raw.get("client.id", "holdfast")),
+        eager_assignors=_assignors(FITTING_IN) if told is None else (),
+        cooperative_after_ms=_cooperative_after(raw),
+        client_id=text(raw, "client.id", "holdfast"),
         instance_id=instance,
         rack=resolve(raw, env),
         session_timeout_ms=session,
         heartbeat_interval_ms=heartbeat,
         max_poll_interval_ms=max_poll,
-        max_poll_records=_number(raw, "max.poll.records", 500, low=1),
-        auto_commit=_boolean(raw, "enable.auto.commit", default=True),
-        auto_commit_interval_ms=_number(raw, "auto.commit.interval.ms", 5_000, low=0),
-        auto_offset_store=_boolean(raw, "enable.auto.offset.store", default=True),
+        auto_commit=_auto_commit(raw),
+        auto_commit_interval_ms=number(raw, "auto.commit.interval.ms", 5_000, low=0, high=DAY_MS) or math.inf,
+        auto_offset_store=boolean(raw, "enable.auto.offset.store", default=True),
         auto_offset_reset=_reset(raw),
-        retry_backoff_ms=_number(raw, "retry.backoff.ms", 100, low=1),
-        metadata_max_age_ms=_number(raw, "metadata.max.age.ms", 300_000, low=1),
+        retry_backoff_ms=number(raw, "retry.backoff.ms", 100, low=1, high=DAY_MS),
+        metadata_max_age_ms=number(raw, "metadata.max.age.ms", 300_000, low=1, high=DAY_MS),
         inventions=inventions,
         trace_file=raw.get("holdfast.trace.file") or env.get("HOLDFAST_TRACE_FILE"),
         on_commit=raw.get("on_commit"),
-        raw=dict(raw) | {"bootstrap.servers": bootstrap},
+        tokens=tokens,
+        login=login,
+        raw=raw,
     )
 
 
-def _timeouts(raw: Mapping[str, Any]) -> tuple[int, int, int]:
-    session = _number(raw, "session.timeout.ms", 45_000, low=1)
-    heartbeat = _number(raw, "heartbeat.interval.ms", 3_000, low=1)
-    max_poll = _number(raw, "max.poll.interval.ms", 300_000, low=1)
-    if heartbeat >= session:
-        raise _bad(
-            "heartbeat.interval.ms",
-            f"({heartbeat}) is not below session.timeout.ms ({session})",
-            "Every heartbeat would come too late; a third of the session timeout is the rule.",
+def _logins(raw: dict[str, Any]) -> tuple[Tokens | None, Login | None]:
+    """The one source of tokens and the one login for everybody who connects in this consumer's name."""
+    tokens = tokens_of(raw)
+    if tokens is not None:
+        raw["oauth_cb"] = tokens
+    sasl = client_config(raw).security.sasl  # what is wrong with it is told now, and not from the first poll
+    if sasl is None or sasl.token is not None:
+        return tokens, None
+    raw[LOGIN_KEY] = sasl.login
+    return tokens, sasl.login
+
+
+def _group(raw: Mapping[str, Any]) -> str:
+    """The group's name. It must be said, be it that there is none."""
+    if "group.id" not in raw:
+        raise bad(
+            "group.id",
+            "is missing: group.id must be set",
+            "Name the group this consumer belongs to; None or '' for one that only reads what it assigns itself.",
+            ConfigValueError,
         )
-    if heartbeat * 3 > session:
+    protocol = named(raw, "group.protocol", "classic").lower()
+    if protocol != "classic":
+        raise bad(
+            "group.protocol",
+            f"is {protocol}, and holdfast speaks the classic protocol only",
+            "Leave the key out, here and in the other members: one group speaks one protocol. Partitions that stay put "
+            "don't stop under the classic one either.",
+        )
+    return text(raw, "group.id", "")
+
+
+def _bootstrap(raw: Mapping[str, Any], env: Mapping[str, str]) -> str:
+    """Empty if nobody says where the brokers are: then nothing is ever reached, as with librdkafka, which logs it."""
+    given = raw.get("bootstrap.servers") or raw.get("metadata.broker.list") or env.get("KAFKA_BOOTSTRAP_SERVERS") or ""
+    return ",".join(map(str, given)) if isinstance(given, list | tuple) else str(given)
+
+
+def _auto_commit(raw: Mapping[str, Any]) -> bool:
+    """`auto.commit.enable` is the old name. librdkafka takes it for its old consumer alone and commits all the same;
+    whoever wrote false there wants no commit that he did not make."""
+    key = "enable.auto.commit" if "enable.auto.commit" in raw else "auto.commit.enable"
+    return boolean(raw, key, default=True)
+
+
+def _timeouts(raw: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Session, heartbeat and poll interval. What the user left open gives way to what he said."""
+    session = number(raw, "session.timeout.ms", 45_000, low=1, high=HOUR_MS)
+    heartbeat = number(raw, "heartbeat.interval.ms", 3_000, low=1, high=HOUR_MS)
+    max_poll = number(raw, "max.poll.interval.ms", 300_000, low=1, high=DAY_MS)
+    if max_poll < session and "session.timeout.ms" in raw:
+        raise bad(
+            "max.poll.interval.ms",
+            f"({max_poll}) is below session.timeout.ms ({session})",
+            "The application would be taken for dead before its process could be. Raise it to "
+            f"{session} or more, or lower session.timeout.ms to {max_poll} or less.",
+        )
+    session = min(session, max_poll)
+    third = max(1, session // 3)
+    if heartbeat > third and "heartbeat.interval.ms" not in raw:
+        heartbeat = third
+    elif heartbeat >= session:
+        warn(
+            f"heartbeat.interval.ms ({heartbeat}) is not below session.timeout.ms ({session}): every heartbeat would "
+            f"come too late. {third} is used, a third of the session, which is the rule."
+        )
+        heartbeat = third
+    elif heartbeat > third:
         warn(
             f"heartbeat.interval.ms ({heartbeat}) is more than a third of session.timeout.ms ({session}): two lost "
             "heartbeats in a row cost the membership. Lower the one or raise the other."
         )
-    if max_poll < session:
-        raise _bad(
-            "max.poll.interval.ms",
-            f"({max_poll}) is below session.timeout.ms ({session})",
-            "The application would be taken for dead before its process could be; raise it.",
-        )
     return session, heartbeat, max_poll
+
+
+def session_refused(config: ConsumerConfig, error: HoldfastError) -> HoldfastError:
+    """The coordinator only says that it does not take the session. Which one it was, and who chose it, is known."""
+    session = config.session_timeout_ms
+    begins = f"{Ask.JOIN.value}: session.timeout.ms is {session}"
+    kafkas = "outside the range the broker allows (Kafka's own is 6000 to 1800000)"
+    if "session.timeout.ms" in config.raw or session != config.max_poll_interval_ms:
+        return HoldfastError(error.code, f"{begins}, {kafkas}.", error.do)
+    what = f"{begins}, taken from max.poll.interval.ms, {kafkas}."
+    return HoldfastError(error.code, what, "Raise max.poll.interval.ms: a session that is not set is never longer.")
+
+
+def _cooperative_after(raw: Mapping[str, Any]) -> float | None:
+    """-1 is never, 0 at once."""
+    after = number(raw, "holdfast.cooperative.after.ms", COOPERATIVE_AFTER_MS, low=-1, high=DAY_MS)
+    return None if after < 0 else float(after)
 
 
 def _assignors(value: object) -> tuple[Assignor, ...]:
@@ -213,21 +332,18 @@ def _assignors(value: object) -> tuple[Assignor, ...]:
         elif isinstance(part, Assignor):
             found.append(part)
         else:
-            raise _bad(
+            raise bad(
                 "partition.assignment.strategy",
                 f"holds {type(part).__name__}, which is not an assignor",
                 "Give names, or objects that follow holdfast.Assignor.",
             )
     if not found:
-        raise _bad("partition.assignment.strategy", "is empty", f"The default is {DEFAULT_STRATEGY}.")
-    names = [assignor.name for assignor in found]
-    if len(set(names)) != len(names):
-        raise _bad("partition.assignment.strategy", "names one assignor twice", "Name each once.")
-    return tuple(found)
+        raise bad("partition.assignment.strategy", "is empty", f"The default is {DEFAULT_STRATEGY}.")
+    return tuple({assignor.name: assignor for assignor in reversed(found)}.values())[::-1]  # each once, the first one
 
 
 def _inventions(raw: Mapping[str, Any], *, static: bool) -> Inventions:
-    values = {field_name: _boolean(raw, key, default=True) for key, field_name in SWITCHES.items()}
+    values = {field_name: boolean(raw, key, default=True) for key, field_name in SWITCHES.items()}
     # A static member that dies is expected back: telling the group at once would undo what static membership is for.
     if static and "holdfast.watchdog" not in raw:
         values["watchdog"] = False
@@ -235,7 +351,7 @@ def _inventions(raw: Mapping[str, Any], *, static: bool) -> Inventions:
 
 
 def _reset(raw: Mapping[str, Any]) -> str:
-    value = str(raw.get("auto.offset.reset", "latest")).lower()
+    value = named(raw, "auto.offset.reset", "latest").lower()
     meaning = {
         "smallest": "earliest",
         "earliest": "earliest",
@@ -247,37 +363,5 @@ def _reset(raw: Mapping[str, Any]) -> str:
         "none": "error",
     }.get(value)
     if meaning is None:
-        raise _bad("auto.offset.reset", f"is {value!r}", "Choose earliest, latest or error.")
+        raise bad("auto.offset.reset", f"is {value!r}", "Choose earliest, latest or error.")
     return meaning
-
-
-def _number(raw: Mapping[str, Any], key: str, default: int, *, low: int) -> int:
-    value = raw.get(key, default)
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        raise _bad(key, f"is {value!r}, not a whole number", "Give milliseconds or a count.") from None
-    if number < low:
-        raise _bad(key, f"is {number}", f"It must be at least {low}.")
-    return number
-
-
-def _boolean(raw: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    value = raw.get(key, default)
-    if isinstance(value, bool):
-        return value
-    text = str(value).lower()
-    if text in ("true", "1", "t", "yes"):
-        return True
-    if text in ("false", "0", "f", "no"):
-        return False
-    raise _bad(key, f"is {value!r}", "Choose true or false.")
-
-
-def _bad(key: str, what: str, do: str) -> HoldfastError:
-    return HoldfastError("INVALID_CONFIG", f"{key} {what}.", do)
-
-
-def without_secrets(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration as it may be shown."""
-    return {key: "***" if SECRET.search(key) else value for key, value in sorted(raw.items())}

@@ -9,27 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
+import random
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any, TypeVar
 
-from holdfast.assign import plan_round
+from holdfast.assign import STRATEGIES, plan_round
 from holdfast.client import supervise
-from holdfast.client.config import ConsumerConfig
+from holdfast.client.committing import MOST_BACKOFF_S, RETRY_FOR_S, Committing
+from holdfast.client.config import ConsumerConfig, session_refused
 from holdfast.client.engine import Engine
+from holdfast.client.events import Told
+from holdfast.client.health import Outage
 from holdfast.client.migration import explained
+from holdfast.client.topics import Topics
 from holdfast.client.watchdog import Watchdog
 from holdfast.group import member as mb
 from holdfast.group.leader import LeaderPlan
+from holdfast.group.member.trouble import TELL_AGAIN_MS
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
-from holdfast.group.offsets import commit_request
+from holdfast.group.offsets import commit_request, passes
+from holdfast.group.user_data import can_be_poked
+from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import (
     ClusterView,
     ErrorCode,
@@ -42,7 +49,7 @@ from holdfast.model import (
 )
 from holdfast.model.consumer_protocol import encode_subscription
 from holdfast.net.channel import GroupChannel
-from holdfast.net.cluster import Cluster
+from holdfast.net.cluster import Address, Cluster
 from holdfast.net.config import client_config
 from holdfast.net.driver import Hooks, MemberDriver, open_ear
 from holdfast.net.errors import NetError
@@ -62,8 +69,14 @@ GROUP_APIS = (
     Api.METADATA,
 )
 
+DEFECT = "CONTROL_PLANE_FAILED"
+"""Something of ours broke: that has no counterpart in confluent-kafka and is raised, by every poll."""
+
 START_TIMEOUT_S = 10.0
 """How long a consumer waits for its control thread to be there; it needs milliseconds."""
+
+START_SLICES = 100
+"""It waits in so many slices, so that it is this process's own time: one that was frozen has not waited meanwhile."""
 
 
 def now_ms() -> float:
@@ -78,9 +91,26 @@ class PendingCall:
     call: mb.Call
     last: bool
     offsets: dict[TopicPartition, int | None] = field(default_factory=dict)
-    handed: frozenset[TopicPartition] = frozenset()
-    error: HoldfastError | None = None
+    handed: Mapping[TopicPartition, OffsetEntry] = field(default_factory=dict)
     ready: bool = True
+    answered: bool = False
+    """Whether the group has gone on already: nobody waits for this call."""
+
+
+def quiet_calls(calls: Iterable[PendingCall]) -> int:
+    """How many calls there are in front that tell of a round that changed nothing; 0 if it did, or is a user's own
+    assignor's, which may take its time."""
+    for number, pending in enumerate(calls, start=1):
+        match pending.call:
+            case mb.OnAssignment(protocol) if protocol in STRATEGIES:
+                pass
+            case mb.Assigned(partitions) if not partitions:
+                pass
+            case _:
+                return 0
+        if pending.last:
+            return number
+    return 0
 
 
 class ControlPlane:
@@ -102,27 +132,31 @@ class ControlPlane:
 
         With an `engine` we run on its thread, beside others. `wake` is called when there is something to serve.
         """
-        self.wake = wake
-        """Told, on the loop, that a call waits or has become ready: for whoever does not look by itself."""
+        self.stirred = True
+        """Whether anything has changed since the polling thread last looked; it sets this back before it looks."""
+        self._wake = wake
         self._engine = engine
         self.config = config
         self._planned = planned
         self._responsive_ms = responsive_ms
         self._background: set[asyncio.Future[None]] = set()
         self._watchdog = watchdog
+        self._committing = Committing(self._send_commit, self._forget_coordinator, backoff_ms=config.retry_backoff_ms)
         self._noted: tuple[object, ...] = ()
         self._phase: mb.Phase | None = None
+        self._subscribes = False
         self.calls: deque[PendingCall] = deque()
         self.failure: HoldfastError | None = None
+        """What ended the membership. It stays: every poll says so."""
+        self.told: deque[Told] = deque(maxlen=MAX_TOLD)
+        """What the application is to hear meanwhile, each once."""
         self._trace = trace
         self._last_poll = last_poll
         self._loop = asyncio.new_event_loop() if engine is None else engine.loop
         self._driver: MemberDriver | None = None
         self._cluster: Cluster | None = None
         self._channel: GroupChannel | None = None
-        self._patterns: tuple[str, ...] = ()
-        self._names: frozenset[str] = frozenset()
-        self._watch: asyncio.Task[None] | None = None
+        self._topics: Topics | None = None
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{config.group}", daemon=True)
 
@@ -130,11 +164,14 @@ class ControlPlane:
 
     def start(self) -> None:
         if self._engine is not None:
-            self._engine.call(self._open(), START_TIMEOUT_S)
-            return
-        self._thread.start()
-        if not self._started.wait(START_TIMEOUT_S):
+            opening = self._engine.submit(self._open())
+            opening.add_done_callback(lambda _done: self._started.set())
+        else:
+            self._thread.start()
+        if not any(self._started.wait(START_TIMEOUT_S / START_SLICES) for _ in range(START_SLICES)):
             raise HoldfastError("CONTROL_PLANE", "the control thread did not start.", "The machine is overloaded?")
+        if self._engine is not None:
+            opening.result()
         if self.failure is not None:
             raise self.failure
 
@@ -155,7 +192,7 @@ class ControlPlane:
         """Something of ours died in the background: poll must say so instead of waiting for ever (KAFKA-14729)."""
         error = context.get("exception")
         self.failure = HoldfastError(
-            "CONTROL_PLANE_FAILED",
+            DEFECT,
             f"the member's background work failed: {error or context.get('message')}.",
             "This is a defect of holdfast's; close the consumer, make a new one, and report it.",
         )
@@ -166,18 +203,24 @@ class ControlPlane:
         if self._engine is None:
             self._loop.set_exception_handler(self._broken)
             self._cluster = Cluster(client_config(config.raw))
+            self._outage = Outage(config.shown)
+            self._cluster.watchers.append(self._reached)
         else:
             self._engine.listen(self._broken)
             self._cluster = self._engine.cluster(client_config(config.raw))
         self._channel = GroupChannel(self._cluster, config.group)
         ear = endpoint = None
-        if config.inventions.poke:
+        if config.inventions.poke and self._cluster.config.bootstrap:
             with contextlib.suppress(OSError):  # no datagrams here: then pokes don't reach us, that's all
-                ear, endpoint = open_ear(_our_address(self._cluster.config.bootstrap[0]))
+                host = _our_address(self._cluster.config.bootstrap[0])
+                if can_be_poked(host):  # not where it means something on this machine alone, as fe80::1%eth0 does
+                    ear, endpoint = open_ear(host)
         member = mb.MemberConfig(
             group=config.group,
             assignors=config.assignors,
             protocol=config.protocol,
+            eager_assignors=config.eager_assignors,
+            cooperative_after_ms=config.cooperative_after_ms,
             name=config.client_id,
             client_id=config.client_id,
             instance_id=config.instance_id,
@@ -186,6 +229,8 @@ class ControlPlane:
             heartbeat_interval_ms=config.heartbeat_interval_ms,
             max_poll_interval_ms=config.max_poll_interval_ms,
             retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=int(self._cluster.config.backoff_max_s * 1_000),
+            retry_spread=random.uniform(*SPREAD),
             instant_rejoin=config.inventions.instant_rejoin,
             hand_over_offsets=config.inventions.offset_handover,
             hot_heartbeats=config.inventions.hot_heartbeats,
@@ -195,13 +240,16 @@ class ControlPlane:
         hooks = Hooks(
             notify=self._notify,
             fail=self._fail,
+            tell=self._tell,
             trace=self._trace,
-            cluster_view=partial(self._cluster.view, within_s=FRESH_S),
+            cluster_view=partial(self._cluster.view, within_s=PLANS_BY_S),
+            last_view=self._cluster.last_view,
             last_poll=self._last_poll,
             changed=self._changed,
             planned=self._planned,
         )
         self._driver = driver = MemberDriver(member, self._channel, hooks, clock=now_ms, ear=ear)
+        self._topics = Topics(self._cluster, driver, self._hear, self._running)
         supervisor = supervise.socket_path()
         if supervisor is not None:
             asked = self.drained("holdfast run was told to stop")
@@ -210,9 +258,15 @@ class ControlPlane:
             )
         self._warming = self._loop.run_in_executor(None, warm_up)
 
+    def _reached(self, address: Address, error: NetError | None) -> None:
+        """How a try to connect went. Of whoever only assigns, librdkafka's connections tell it (`BrokersSeen`)."""
+        assert self._cluster is not None
+        if self._subscribes:
+            self._outage.heard(address, error, self._cluster.addresses())
+
     async def _shut(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
+        if self._topics is not None:
+            self._topics.stop()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -236,10 +290,20 @@ class ControlPlane:
 
     # -- doors for the polling thread
 
+    def wake(self) -> None:
+        """Something is there to serve: a call that waits or has become ready, news, the outcome of a commit."""
+        self.stirred = True
+        self._wake()
+
     @property
     def driver(self) -> MemberDriver:
         assert self._driver is not None, "the control plane has not started"
         return self._driver
+
+    @property
+    def topics(self) -> Topics:
+        assert self._topics is not None, "the control plane has not started"
+        return self._topics
 
     @property
     def state(self) -> mb.MemberState:
@@ -268,77 +332,50 @@ class ControlPlane:
 
     # -- subscription
 
+    def guard(self, watchdog: Watchdog) -> None:
+        """From now on this one is told who we are."""
+        self._watchdog = watchdog
+
     def subscribe(self, topics: list[str]) -> None:
+        self._subscribes = True
         self._loop.call_soon_threadsafe(self._want, topics)
 
     def unsubscribe(self) -> None:
+        self._subscribes = False
         self._loop.call_soon_threadsafe(self._unsubscribe)
 
     def _want(self, topics: list[str]) -> None:
-        """At once, so that an unsubscribe right behind it finds what it takes back."""
-        self._patterns = tuple(topic for topic in topics if topic.startswith("^"))
-        self._names = frozenset(topic for topic in topics if not topic.startswith("^"))
-        self._behind(self._subscribe(self._patterns, self._names))
+        self._behind(self.topics.subscribe(self.topics.want(topics)))
 
-    async def _subscribe(self, patterns: tuple[str, ...], names: frozenset[str]) -> None:
-        """Join with what the patterns match. Who can't learn that now goes on asking: nobody else would ask for him."""
-        while (self._patterns, self._names) == (patterns, names):
-            try:
-                found = await self._resolve()
-            except NetError as error:  # each try takes as long as default.api.timeout.ms says
-                if error.retriable:
-                    continue
-                self._fail(error)
-                return
-            if (self._patterns, self._names) == (patterns, names):  # and not subscribed anew meanwhile
-                self.driver.feed(mb.Subscribe(found))
-                if self._watch is None:
-                    self._watch = asyncio.create_task(self._watch_metadata())
-            return
+    async def _running(self) -> str | None:
+        """What the group runs, if it matters: a newcomer that was told no strategy joins what it finds."""
+        if not self.config.eager_assignors or self.state.phase is not mb.Phase.UNSUBSCRIBED:
+            return None
+        assert self._channel is not None
+        try:
+            return await self._channel.running()
+        except NetError as error:
+            if not error.retriable:  # we may not ask: then come as somebody who fits in anywhere
+                return None
+            self._channel.forget()
+            await asyncio.sleep(self.config.retry_backoff_ms / 1_000.0)
+            raise
 
     def _unsubscribe(self) -> None:
-        """Patterns go first: a look at the cluster that is under way must not subscribe again."""
-        self._patterns, self._names = (), frozenset()
+        self.topics.forget()
         self.driver.feed(mb.Unsubscribe())
-
-    async def _resolve(self) -> frozenset[str]:
-        if not self._patterns:
-            return self._names
-        assert self._cluster is not None
-        info = await self._cluster.refresh(None)
-        patterns = [re.compile(pattern) for pattern in self._patterns]
-        return self._names | {topic for topic in info.topics if any(p.search(topic) for p in patterns)}
-
-    async def _watch_metadata(self) -> None:
-        """Look at the cluster now and then: topics that grow, appear, vanish, or match a pattern."""
-        assert self._cluster is not None
-        interval_s = min(self.config.metadata_max_age_ms / 1_000.0, METADATA_LOOK_S)
-        while True:
-            await asyncio.sleep(interval_s)
-            if not (self._patterns or self._names):
-                continue  # unsubscribed
-            patterns = self._patterns
-            try:
-                topics = await self._resolve()
-                # A leader answers for every topic it planned, also those that only others subscribe to.
-                view = await self._cluster.view(topics | set(self.driver.state.planned_counts or ()))
-            except HoldfastError:  # unreachable just now: the next look will tell
-                continue
-            if self._patterns != patterns:
-                continue  # subscribed anew meanwhile
-            if patterns and topics != self.driver.state.topics:
-                self.driver.feed(mb.Subscribe(topics))
-            self.driver.feed(mb.MetadataChanged(view))
 
     # -- what the machine wants done
 
     def _changed(self, state: mb.MemberState) -> None:
         """Keep the watchdog's note true: it speaks for whoever we were last."""
+        self.stirred = True
         if state.phase is not self._phase:
             self._phase = state.phase
             if state.phase is mb.Phase.JOINING and state.leader:
                 self._behind(self._look_ahead(state.topics | set(state.planned_counts or ())))
-            self.wake()
+            if state.phase not in MID_ROUND and state.phase is not mb.Phase.APPLYING:  # `_notify` wakes for that
+                self.wake()
         if self._watchdog is None:
             return
         assert self._cluster is not None
@@ -362,80 +399,185 @@ class ControlPlane:
         task.add_done_callback(self._background.discard)
 
     def _fail(self, error: HoldfastError) -> None:
-        if error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name:
-            self._behind(self._fail_with_reason(error))
-        else:
-            self.failure = error
-            self.wake()
+        self.failure = error
+        self.wake()
 
-    async def _fail_with_reason(self, error: HoldfastError) -> None:
+    def _tell(self, error: HoldfastError) -> None:
+        if error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name:
+            self._behind(self._tell_with_reason(error))
+        elif error.code == ErrorCode.INVALID_SESSION_TIMEOUT.name:
+            self._hear(session_refused(self.config, error))
+        else:
+            self._hear(error)
+
+    def _hear(self, error: HoldfastError, topic: str | None = None) -> None:
+        self.told.append(Told(error, topic))
+        self.wake()
+
+    async def _tell_with_reason(self, error: HoldfastError) -> None:
         """The coordinator only says no; who runs what tells which step of a migration was missed."""
         assert self._cluster is not None
         names = [assignor.name for assignor in self.config.assignors]
-        self.failure = await explained(error, self._cluster, self.config.group, names)
-        self.wake()
+        self._hear(await explained(error, self._cluster, self.config.group, names))
 
     def _notify(self, effect: mb.Notify) -> None:
+        told: list[PendingCall] = []
         for number, call in enumerate(effect.calls, start=1):
             pending = PendingCall(serial=effect.serial, call=call, last=number == len(effect.calls))
             if isinstance(call, mb.Assigned) and call.partitions:
-                pending.handed = frozenset(call.offsets)
-                pending.offsets = dict(call.offsets)
-                missing = tuple(sorted(call.partitions - pending.handed))
+                pending.handed = call.offsets
+                pending.offsets = {p: entry.offset for p, entry in call.offsets.items()}
+                missing = tuple(sorted(call.partitions - call.offsets.keys()))
                 if missing:
                     pending.ready = False
                     self._behind(self._fetch_offsets(pending, missing))
-            self.calls.append(pending)
-        self.wake()
+            told.append(pending)
+        # A round that gave and took nothing here, and that another follows: everybody's next join is waited for by who
+        # gets what the others revoked, and on_assign([]) has nothing to say in it. It is called all the same, in order.
+        quiet, large = quiet_calls(told) == len(told), self.state.passed_on
+        early = quiet and (large or self.state.rejoin is not None) and self.state.draining is None
+        for pending in told:
+            pending.answered = early
+        self.calls.extend(told)
+        if early:
+            self.driver.feed(mb.Notified(effect.serial))
+        if early and large:
+            self._loop.call_later(QUIET_S, self.wake)
+        else:
+            self.wake()
 
     async def _fetch_offsets(self, pending: PendingCall, missing: tuple[TopicPartition, ...]) -> None:
         """Start offsets of added partitions, tried until they are there or the round is over."""
+        assert self._cluster is not None and self._channel is not None
+        pause_s = self.config.retry_backoff_ms / 1_000.0
+        told_at = 0.0
         while self.driver.state.pending == pending.serial:
             try:
                 answer = await self.driver.committed(missing)
-            except HoldfastError as error:
+            except HoldfastError:
                 answer = FetchOffsetsAnswer(error=ErrorCode.NETWORK_EXCEPTION)
-                pending.error = error
             if answer.error is ErrorCode.NONE:
                 found = answer.offsets
                 pending.offsets.update({p: found[p].offset if p in found else None for p in missing})
                 break
-            if self._channel is not None:
+            if verdict(Ask.FETCH_OFFSETS, answer.error) is Verdict.TELL:
+                if time.monotonic() - told_at >= TELL_AGAIN_MS / 1_000.0:
+                    told_at = time.monotonic()
+                    self._hear(refusal(Ask.FETCH_OFFSETS, answer.error))
+            else:
                 self._channel.forget()
-            await asyncio.sleep(self.config.retry_backoff_ms / 1_000.0)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, self._cluster.config.backoff_max_s)
         pending.ready = True
         self.wake()
 
     # -- offsets
 
+    @property
+    def known_committed(self) -> Mapping[TopicPartition, int]:
+        """What the group has committed, as far as the coordinator told us."""
+        return {} if self._channel is None else self._channel.committed
+
     async def commit(self, offsets: Mapping[TopicPartition, OffsetEntry], *, member: bool = True) -> CommitAnswer:
         """Commit as a member; or, with a manual assignment, from outside the group."""
+        request = self._commit_request(offsets, member=member, given_up=None)
+        return await self._committing.settle(request, self._committing.number(request))
+
+    def commit_soon(
+        self,
+        offsets: Mapping[TopicPartition, OffsetEntry],
+        *,
+        member: bool = True,
+        given_up: frozenset[TopicPartition] = frozenset(),
+    ) -> Coroutine[Any, Any, CommitAnswer]:
+        """The same as who we are now, not when the loop gets to it: a revoke under way takes the partitions by then.
+
+        Of what is not ours only `given_up` is refused.
+        """
+        try:
+            request = self._commit_request(offsets, member=member, given_up=given_up)
+        except HoldfastError as error:
+            return _refused(error)
+        return self._committing.settle(request, self._committing.number(request))
+
+    def commit_handed(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> Coroutine[Any, Any, None]:
+        """Commit what the last owner handed over, as far as the group does not know it yet.
+
+        The same offset is not committed again: that would wipe the metadata and the epoch that he committed it with.
+        """
+        request = self._commit_request(offsets, member=True, given_up=frozenset())
+        return self._commit_unknown(request, self._committing.number(request))
+
+    async def _commit_unknown(self, request: CommitRequest, number: int) -> None:
+        with contextlib.suppress(HoldfastError):  # a courtesy: it is committed again with the next commit anyway
+            known = (await self.committed(tuple(sorted(request.offsets)))).offsets
+            new = {p: e for p, e in request.offsets.items() if p not in known or known[p].offset != e.offset}
+            wanted = self._committing.still_wanted(replace(request, offsets=new), number)
+            if wanted.offsets:
+                await self._committing.settle(wanted, number)
+
+    def _commit_request(
+        self,
+        offsets: Mapping[TopicPartition, OffsetEntry],
+        *,
+        member: bool,
+        given_up: frozenset[TopicPartition] | None,
+    ) -> CommitRequest:
         if member:
-            return await self.driver.commit(offsets)
+            return commit_request(self.state, offsets, given_up=given_up)
+        return CommitRequest(group=self.config.group, offsets=dict(offsets))
+
+    async def _send_commit(self, request: CommitRequest) -> CommitAnswer:
+        if request.membership.joined:
+            return await self.driver.send_commit(request)
         assert self._channel is not None
-        answer = await self._channel.send(CommitRequest(group=self.config.group, offsets=dict(offsets)), REQUEST_MS)
+        answer = await self._channel.send(request, REQUEST_MS)
         assert isinstance(answer, CommitAnswer)
         return answer
 
-    def commit_soon(
-        self, offsets: Mapping[TopicPartition, OffsetEntry], *, member: bool = True
-    ) -> Coroutine[Any, Any, CommitAnswer]:
-        """The same as who we are now, not when the loop gets to it: a revoke under way takes the partitions by then."""
-        if member:
-            with contextlib.suppress(HoldfastError):  # not ours yet: when it is sent it may be
-                return self.driver.send_commit(commit_request(self.state, offsets))
-        return self.commit(offsets, member=member)
+    def _forget_coordinator(self) -> None:
+        if self._channel is not None:
+            self._channel.forget()
 
     async def committed(self, partitions: tuple[TopicPartition, ...]) -> FetchOffsetsAnswer:
+        """What the group has committed of these; asked again while the answer is one that passes."""
         assert self._channel is not None
         request = FetchOffsetsRequest(group=self.config.group, partitions=partitions)
-        answer = await self._channel.send(request, REQUEST_MS)
-        assert isinstance(answer, FetchOffsetsAnswer)
-        return answer
+        until = self._loop.time() + RETRY_FOR_S
+        wait_s = self.config.retry_backoff_ms / 1_000.0
+        while True:
+            try:
+                answer = await self._channel.send(request, REQUEST_MS)
+                assert isinstance(answer, FetchOffsetsAnswer)
+                if not passes(Ask.FETCH_OFFSETS, answer.error) or self._loop.time() + wait_s > until:
+                    return answer
+            except NetError as error:
+                if not error.retriable or self._loop.time() + wait_s > until:
+                    raise
+            self._channel.forget()
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, MOST_BACKOFF_S)
+
+
+async def _refused(error: HoldfastError) -> CommitAnswer:
+    """For whoever waits: it was refused before it was sent."""
+    raise error
 
 
 def warm_up() -> None:
-    """Load ahead what the first round would load: whoever leads for the first time must not be slow about it."""
+    """Load ahead what the first round would load: whoever leads for the first time must not be slow about it.
+
+    Once in a process: hundreds of members may start together, and would each take the interpreter for it.
+    """
+    with _warming:
+        _warm_up()
+
+
+_warming = threading.Lock()
+
+
+@cache
+def _warm_up() -> None:
     preload(*((api, api.highest) for api in GROUP_APIS))
     metadata = encode_subscription(Subscription(topics=("t",)))
     plan_round("cooperative-sticky", ClusterView({"t": TopicView(2)}), [JoinedMember(member_id="m", metadata=metadata)])
@@ -449,10 +591,26 @@ def _our_address(broker: tuple[str, int]) -> str:
         return str(probe.getsockname()[0])
 
 
-FRESH_S = 1.0
-"""A plan is made by what the cluster looked like within this time: a handover's second round by what its first saw."""
+MID_ROUND = frozenset({mb.Phase.JOINING, mb.Phase.PLANNING, mb.Phase.SYNCING})
+"""Phases that the application has nothing to do in: it is not woken for them. Hundreds of members would be."""
 
-METADATA_LOOK_S = 30.0
-"""How often the cluster is looked at, at the latest: a topic that grew is served half a minute later at worst."""
+QUIET_S = 0.25
+"""How long a listener may wait in a large group to hear that a round changed nothing for it. All the others hear the
+same in the same moment, and whoever gives or gets something would have to wait for them."""
+
+FRESH_S = 1.0
+"""A leader that joins looks at the cluster unless it has within this time: a handover's second round goes by what its
+first saw."""
+
+PLANS_BY_S = 3.0
+"""A plan is made by what the cluster looked like within this time. Longer than `FRESH_S` by what a large group takes to
+join: else what was fresh when the leader joined is too old when it plans, and everybody waits while it asks. What has
+changed since is seen by the next look at the topics, and a round follows."""
+
+SPREAD = (0.8, 1.2)
+"""Back-offs of different members differ by this factor, so that what refused them together meets them one by one."""
+
+MAX_TOLD = 1_000
+"""Errors that wait for an application which does not poll: the oldest are forgotten."""
 
 REQUEST_MS = 30_000.0

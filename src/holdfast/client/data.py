@@ -4,27 +4,41 @@ librdkafka in manual-assign mode, with explicit offsets and no group behaviour o
 consume(). Our own fetcher (`arrow`) is behind consume_arrow(). A call of the other kind hands every partition over at
 the application's position, so that a program may mix them: nothing is lost and nothing comes twice.
 
-All calls come from the thread that polls: confluent-kafka's handle starves calls from a second thread for up to a
-second while one loops in poll. What may be delivered is decided by what is assigned here; a partition that is taken
-away is gone from either reader before this returns.
+Calls come from the thread that polls: confluent-kafka's handle starves calls from a second thread for up to a second
+while one loops in poll. Only where the application stands may be asked by any thread, for a worker that commits.
+
+What may be delivered is decided by what is assigned here; a partition that is taken away is gone from either reader
+before this returns.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
+from confluent_kafka import cimpl
 
+from holdfast.client.ahead import Ahead, Raised
+from holdfast.client.patterns import is_pattern
+from holdfast.client.starts import check_seek, check_starts
+from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
 from holdfast.net.flows import TAIL
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from holdfast.client.arrow import ArrowPlane
 
 LOOKED_UP = (ck.OFFSET_BEGINNING, ck.OFFSET_END)
+"""Places without a number, which librdkafka must not look up itself (`DataPlane._found`)."""
+
+AS_COMMITTED = (ck.OFFSET_INVALID, ck.OFFSET_STORED)
+"""No offset was named: it starts where the group has committed."""
+
 RESET = {"earliest": ck.OFFSET_BEGINNING, "latest": ck.OFFSET_END, "error": ck.OFFSET_INVALID}
 
 SERVE_EVERY_S = 0.1
@@ -33,6 +47,8 @@ SERVE_EVERY_S = 0.1
 LOOK_AT = 10_000
 """Records taken from librdkafka's queue at a time when it is asked where "the end" was."""
 
+COMMITTED_S = 30.0
+"""For asking where the group stands, when the other reader takes over what librdkafka has not begun yet."""
 
 LOOK_UP_S = 1.0
 """For finding out where partitions begin or end: two milliseconds, unless their leaders are gone."""
@@ -47,8 +63,22 @@ WARM_SINGLY = 8
 class DataPlane:
     """Who reads which partitions, from where."""
 
-    def __init__(self, handle: ck.Consumer, *, reset: str, open_arrow: Callable[[], ArrowPlane]) -> None:
+    def __init__(
+        self,
+        handle: cimpl.Consumer,
+        *,
+        reset: str,
+        open_arrow: Callable[[], ArrowPlane],
+        raised: Raised | None = None,
+    ) -> None:
+        """`raised` is where the handle's callbacks leave what they raise."""
         self.handle = handle
+        self.ahead = Ahead()
+        self.raised = raised or Raised()
+        self._flows = False
+        """Whether the last look brought something: then more is likely there, and is taken without waiting."""
+        self._beside = False
+        """Whether librdkafka's records were handed out past `ahead`, which does not know the positions then."""
         self.assigned: set[TopicPartition] = set()
         self.arrow: ArrowPlane | None = None
         """The other reader, while it reads."""
@@ -59,7 +89,12 @@ class DataPlane:
         """Where librdkafka was told to read from: what counts as long as it has delivered nothing."""
         self._carried: dict[TopicPartition, int] = {}
         """Positions that were reached by the other reader, until librdkafka has one of its own."""
+        self._sought: dict[TopicPartition, OffsetEntry] = {}
+        """Where the application stood when it sought elsewhere: what it did counts until it gets something new."""
         self._paused: set[TopicPartition] = set()
+        """Until they are resumed, also while they are somebody else's: that is how librdkafka has it."""
+        self._known: set[TopicPartition] = set()
+        """Whatever was read here: librdkafka pauses nothing else."""
         self._serve_at = 0.0
 
     # -- what is assigned
@@ -71,7 +106,7 @@ class DataPlane:
         """
         if self.arrow is not None:
             return
-        one_by_one = len(topics) <= WARM_SINGLY and not any(topic.startswith("^") for topic in topics)
+        one_by_one = len(topics) <= WARM_SINGLY and not any(map(is_pattern, topics))
         with contextlib.suppress(ck.KafkaException):  # not reachable yet: then it is looked up when needed
             for topic in topics if one_by_one else [None]:
                 found = self.handle.list_topics(topic, timeout=WARM_S).topics
@@ -102,12 +137,11 @@ class DataPlane:
         if self.arrow is None:
             self.handle.incremental_assign(wanted)
             self._starts.update(starts)
-        elif self.assigned.isdisjoint(starts):
-            self.arrow.add(starts)
         else:
-            twice = ", ".join(map(str, sorted(self.assigned & starts.keys())))
-            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._CONFLICT, f"{twice}: already assigned"))
+            check_starts(wanted, beside=self.assigned)
+            self.arrow.add(starts)
         self.assigned |= set(starts)
+        self._known |= self.assigned
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         gone = sorted(set(partitions) & self.assigned)
@@ -130,6 +164,7 @@ class DataPlane:
             self.handle.assign(wanted)
         self._forget(self.assigned)
         self.assigned = set(starts)
+        self._known |= self.assigned
         if self.arrow is None:
             self._starts = dict(starts)
 
@@ -138,32 +173,37 @@ class DataPlane:
 
     def seek(self, partition: ck.TopicPartition) -> None:
         where = TopicPartition(partition.topic, partition.partition)
+        stood = self.standing([where])
+        self._seek(where, partition)
+        self._sought.update(stood)
+
+    def _seek(self, where: TopicPartition, partition: ck.TopicPartition) -> None:
         if self.arrow is None:
             (found,) = self._found([partition])
             self.handle.seek(found)
+            self.ahead.forget([where])
             self._starts[where] = found.offset
             self._carried.pop(where, None)
-        elif where in self.assigned:
-            self.arrow.seek(where, partition.offset)
         else:
-            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._STATE, f"{where} is not assigned to this consumer"))
+            check_seek(partition, self.assigned)
+            self.arrow.seek(where, partition.offset)
 
-    def rewind(self, messages: list[ck.Message]) -> None:
-        """What librdkafka returned is not handed out after all: fetch it again, from the first of each partition."""
-        first: dict[TopicPartition, int] = {}
-        for message in messages:
-            topic, partition, offset = message.topic(), message.partition(), message.offset()
-            if message.error() is None and topic is not None and partition is not None and offset is not None:
-                first.setdefault(TopicPartition(topic, partition), offset)
+    def rewind(self, taken: list[ck.Message] | pa.RecordBatch) -> None:
+        """What was taken is not handed out after all: fetch it again, from the first of each partition."""
+        first = _first_of_messages(taken) if isinstance(taken, list) else _first_of_rows(taken)
         for where, offset in sorted(first.items()):
             if where in self.assigned:
-                self.seek(ck.TopicPartition(where.topic, where.partition, offset))
+                self._seek(where, ck.TopicPartition(where.topic, where.partition, offset))
+                self._sought[where] = OffsetEntry(offset)
 
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
-        named = {TopicPartition(p.topic, p.partition) for p in partitions}
+        """Read these no further. One that was never read is not paused, as with librdkafka: so the first on_assign
+        can't, unless it assigns them before."""
+        named = {TopicPartition(p.topic, p.partition) for p in partitions} & self._known
         if self.arrow is None:
-            self.handle.pause(partitions)
-            self._paused |= named & self.assigned
+            self.handle.pause(_listed(named))
+            self.ahead.set_aside(named & self.assigned)
+            self._paused |= named
         else:
             self.arrow.pause(named)
 
@@ -171,6 +211,7 @@ class DataPlane:
         named = {TopicPartition(p.topic, p.partition) for p in partitions}
         if self.arrow is None:
             self.handle.resume(partitions)
+            self.ahead.bring_back(named)
             self._paused -= named
         else:
             self.arrow.resume(named)
@@ -180,21 +221,53 @@ class DataPlane:
     def position(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
         """The same partitions, each with one past the last record that was returned."""
         reached = self.positions(TopicPartition(p.topic, p.partition) for p in partitions)
-        found = (reached.get(TopicPartition(p.topic, p.partition), ck.OFFSET_INVALID) for p in partitions)
-        return [ck.TopicPartition(p.topic, p.partition, at) for p, at in zip(partitions, found, strict=True)]
+        named = (TopicPartition(p.topic, p.partition) for p in partitions)
+        return [as_listed(where, reached.get(where, NOWHERE)) for where in named]
 
-    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the application stands: one past the last record it got. Partitions it got nothing of are absent."""
+    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        """Where the application stands: one past the last record it got, with that record's epoch as far as its reader
+        tells. Partitions it got nothing of are absent."""
         asked = sorted(set(partitions) & self.assigned)
         if self.arrow is not None:
-            return {p: at for p in asked if (at := self.arrow.position(p)) is not None}
+            reached = {p: at for p in asked if (at := self.arrow.position(p)) is not None}
+            return {p: OffsetEntry(at, self.arrow.epoch_before(p, at)) for p, at in reached.items()}
         if not asked:
             return {}
-        found = {p: self._carried[p] for p in asked if p in self._carried}
-        for p in self.handle.position(_listed(asked)):
-            if p.error is None and p.offset >= 0:
-                found[TopicPartition(p.topic, p.partition)] = p.offset
-        return found
+        found = {p: OffsetEntry(self._carried[p]) for p in asked if p in self._carried}
+        unread, theirs = self._of_librdkafka(asked)
+        return found | theirs | {p: entry for p in unread if (entry := self.ahead.reached(p)) is not None}
+
+    def _of_librdkafka(
+        self, asked: Collection[TopicPartition]
+    ) -> tuple[Collection[TopicPartition], dict[TopicPartition, OffsetEntry]]:
+        """Those of which something is unread, and where librdkafka stands in the others.
+
+        Its own positions are behind all that it gives. So they don't count while it is giving, which is when one of its
+        callbacks asks or another thread polls, nor if it began to give while it was asked.
+        """
+        ahead = self.ahead
+        while not ahead.filling:
+            fills = ahead.fills
+            unread = sorted(ahead.unread().keys() & asked) if ahead else []
+            theirs = self._given(set(asked).difference(unread))
+            if ahead.fills == fills:
+                return unread, theirs
+        return asked, {}
+
+    def _given(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        """One past what librdkafka has given out, where it has."""
+        listed = _listed(partitions)
+        return {
+            TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, epoch_of(p))
+            for p in (self.handle.position(listed) if listed else ())
+            if p.error is None and p.offset >= 0
+        }
+
+    def standing(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        """What the application has done: its position, or before it got something new, where it sought away from."""
+        asked = set(partitions)
+        before = {p: entry for p, entry in self._sought.items() if p in asked}
+        return {**before, **self.positions(asked)}
 
     def watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
         """Where it begins and ends, as far as its reader has seen."""
@@ -211,7 +284,7 @@ class DataPlane:
         for partition, position in self.positions(self.assigned).items():
             seen = self.watermarks(partition)
             if seen is not None:
-                lags.append(max(0, seen[1] - position))
+                lags.append(max(0, seen[1] - position.offset))
         return max(lags, default=None)
 
     # -- who reads
@@ -221,8 +294,9 @@ class DataPlane:
         if self.arrow is None:
             arrow = self._idle_arrow or self._open_arrow()
             self._idle_arrow = None
-            reached = self.positions(self.assigned)
-            starts = self._starts_now(reached)
+            reached = {p: entry.offset for p, entry in self.positions(self.assigned).items()}
+            starts = self._starts_now({**self.ahead.unread(), **reached})
+            self.ahead.forget(self.assigned)
             arrow.add(starts, read=reached, paused=self._paused)
             self.arrow = arrow
             self._starts, self._carried, self._paused = {}, {}, set()
@@ -232,11 +306,83 @@ class DataPlane:
             self.handle.poll(0)  # nothing is assigned there: only callbacks are made
         return self.arrow
 
-    def to_records(self) -> ck.Consumer:
+    def to_records(self) -> cimpl.Consumer:
         """Let librdkafka read again, from where the application stands."""
         if self.arrow is not None:
             self._hand_back(self.arrow)
         return self.handle
+
+    # -- librdkafka's records
+
+    def gather(self, wait_s: float, *, slices: int = 1, calm: Callable[[], bool] = lambda: True) -> None:
+        """See to it that a record is ready to be handed out, if one comes in time: in so many waits, or while `calm`.
+
+        In between, librdkafka is asked as often as its own callbacks need it.
+        """
+        now = time.monotonic()
+        if not self.ahead.ready or now >= self._serve_at:
+            self._serve_at = now + SERVE_EVERY_S
+            self._fill(wait_s, slices, calm)
+
+    def brings_nothing(self) -> bool:
+        """Ask librdkafka and nobody else, without waiting; what comes is kept. For polls of an idle consumer that does
+        little else than poll: `gather` has just been called, so librdkafka reads and `ahead` knows the positions."""
+        ahead = self.ahead
+        ahead.filling = True
+        ahead.fills += 1
+        try:
+            message = self.handle.poll(0)
+            if message is not None:
+                ahead.put([message])
+        except BaseException:  # Ctrl-C on the way from librdkafka to here
+            ahead.filling = False
+            self._take_back()
+            raise
+        ahead.filling = False
+        return message is None and self.raised.first is None
+
+    def _fill(self, wait_s: float, slices: int, calm: Callable[[], bool]) -> None:
+        handle, ahead = self.to_records(), self.ahead
+        if self._beside:
+            ahead.stands(self.positions(self.assigned))
+            self._beside = False
+        ahead.filling = True
+        ahead.fills += 1
+        try:
+            if self._flows and not ahead.ready:
+                ahead.put(handle.consume(ahead.wanted, 0))
+            else:
+                wait_s = 0 if ahead.ready else wait_s
+                message = handle.poll(wait_s)
+                while message is None and (slices := slices - 1) > 0 and calm() and self.raised.first is None:
+                    message = handle.poll(wait_s)
+                ahead.put([] if message is None else [message])
+        except BaseException:  # Ctrl-C on the way from librdkafka to here
+            ahead.filling = False
+            self._take_back()
+            raise
+        ahead.filling = False
+        self._flows = bool(ahead.ready)
+
+    def _take_back(self) -> None:
+        """What librdkafka gave may not have arrived: it is read again, from where the application stands."""
+        for partition, given in sorted(self._given(self.assigned).items()):
+            stands = self.ahead.reached(partition)
+            reached = self._carried.get(partition) if stands is None else stands.offset
+            at = self._starts.get(partition, ck.OFFSET_INVALID) if reached is None else reached
+            if at != given.offset and (at >= 0 or at == ck.OFFSET_BEGINNING):
+                self._seek(partition, ck.TopicPartition(partition.topic, partition.partition, at))
+                if reached is not None:
+                    self._carried[partition] = reached
+
+    def consume(self, count: int, wait_s: float) -> list[ck.Message]:
+        """Hand out up to so many."""
+        handle = self.to_records()
+        rows = self.ahead.take(count)
+        if len(rows) < count:
+            self._beside = True
+            rows += handle.consume(count - len(rows), 0 if rows else wait_s)
+        return rows
 
     def _hand_back(self, arrow: ArrowPlane) -> None:
         partitions = sorted(self.assigned)
@@ -244,13 +390,14 @@ class DataPlane:
         self._carried = {p: at for p in partitions if (at := arrow.position(p)) is not None}
         self._paused = arrow.paused
         arrow.drop(partitions)
+        arrow.resume(self._paused)
         self.arrow, self._idle_arrow = None, arrow
         if partitions:
             found = self._found(ck.TopicPartition(p.topic, p.partition, starts[p]) for p in partitions)
             self.handle.incremental_assign(found)
             self._starts = _starts(found)
-            self.handle.pause(_listed(self._paused))
-            self.handle.resume(_listed(self.assigned - self._paused))
+        self.handle.pause(_listed(self._paused))
+        self.handle.resume(_listed(self._known - self._paused))
 
     def _starts_now(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Take everything from librdkafka, and where each partition goes on.
@@ -258,7 +405,7 @@ class DataPlane:
         One that was to start at the end and has brought nothing yet has been at an end that nobody told us. What came
         since lies in librdkafka's queue, and its first record tells; if none does, the end has not moved.
         """
-        starts = {p: reached.get(p, self._starts.get(p, self._reset)) for p in self.assigned}
+        starts = self._as_committed({p: reached.get(p, self._starts.get(p, self._reset)) for p in self.assigned})
         open_ends = {p for p, at in starts.items() if at == ck.OFFSET_END or at <= TAIL}
         self._unassign(self.assigned - open_ends)
         looking = bool(open_ends)
@@ -278,6 +425,15 @@ class DataPlane:
                 starts[partition] = marks[1]
         self._unassign(open_ends)
         return starts
+
+    def _as_committed(self, starts: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The same, with committed offsets where none was named: librdkafka finds them itself, the fetcher can't."""
+        unnamed = [p for p, at in starts.items() if at in AS_COMMITTED]
+        if not unnamed:
+            return starts
+        found = self.handle.committed(_listed(unnamed), timeout=COMMITTED_S)
+        known = {TopicPartition(p.topic, p.partition): p.offset for p in found if p.error is None and p.offset >= 0}
+        return {**starts, **{p: known.get(p, self._reset) for p in unnamed}}
 
     def _unassign(self, partitions: Iterable[TopicPartition]) -> None:
         gone = _listed(partitions)
@@ -309,10 +465,12 @@ class DataPlane:
         ]
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in list(partitions):
+        gone = list(partitions)
+        for partition in gone:
             self._starts.pop(partition, None)
             self._carried.pop(partition, None)
-            self._paused.discard(partition)
+            self._sought.pop(partition, None)
+        self.ahead.forget(gone)
 
     def close(self) -> None:
         self.assigned = set()
@@ -320,12 +478,51 @@ class DataPlane:
             if arrow is not None:
                 arrow.close()
         self.arrow = self._idle_arrow = None
+        self.ahead.ready.clear()
         self.handle.close()
+        self.raised.raise_first()
 
 
-def librdkafka(config: Mapping[str, Any], *, logger: Any = None) -> ck.Consumer:
+NOWHERE = OffsetEntry(ck.OFFSET_INVALID)
+
+
+def _first_of_messages(messages: list[ck.Message]) -> dict[TopicPartition, int]:
+    first: dict[TopicPartition, int] = {}
+    for message in messages:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if message.error() is None and topic is not None and partition is not None and offset is not None:
+            first.setdefault(TopicPartition(topic, partition), offset)
+    return first
+
+
+def _first_of_rows(batch: pa.RecordBatch) -> dict[TopicPartition, int]:
+    """Row by row: it happens after a freeze, and never otherwise."""
+    columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    first: dict[TopicPartition, int] = {}
+    for topic, partition, offset in zip(*columns, strict=True):
+        first.setdefault(TopicPartition(topic, partition), offset)
+    return first
+
+
+def epoch_of(partition: ck.TopicPartition) -> int:
+    """Its leader epoch as we keep it: -1 for none."""
+    epoch: int | None = partition.leader_epoch  # None where there is none, which their stub does not say
+    return -1 if epoch is None else epoch
+
+
+def as_listed(partition: TopicPartition, entry: OffsetEntry) -> ck.TopicPartition:
+    """An offset as confluent-kafka shows it: metadata and an epoch that are not there are None."""
+    topic, number = partition.topic, partition.partition
+    if entry.metadata:
+        return ck.TopicPartition(topic, number, entry.offset, entry.metadata, entry.leader_epoch)
+    return ck.TopicPartition(
+        topic, number, entry.offset, leader_epoch=entry.leader_epoch
+    )  # it takes no None for a text
+
+
+def librdkafka(config: Mapping[str, Any], *, logger: Any = None) -> cimpl.Consumer:
     """confluent-kafka's consumer, as a fetcher."""
-    return ck.Consumer(dict(config), logger=logger) if logger is not None else ck.Consumer(dict(config))
+    return cimpl.Consumer(dict(config), logger=logger) if logger is not None else cimpl.Consumer(dict(config))
 
 
 def _listed(partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:

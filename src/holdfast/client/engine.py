@@ -34,7 +34,7 @@ class Engine:
         self.users = 0
         self.pid = os.getpid()
         self._listeners: list[Broken] = []
-        self._clusters: dict[ClientConfig, tuple[Cluster, int]] = {}
+        self._clusters: dict[tuple[ClientConfig, int], tuple[Cluster, int]] = {}
         self._thread = threading.Thread(target=self.loop.run_forever, name="holdfast-engine", daemon=True)
         self._thread.start()
 
@@ -55,17 +55,19 @@ class Engine:
 
     def cluster(self, config: ClientConfig) -> Cluster:
         """The one for this configuration; `let_go` when done with it."""
-        found, users = self._clusters.get(config, (None, 0))
+        key = (config, _whose(config))
+        found, users = self._clusters.get(key, (None, 0))
         cluster = Cluster(config) if found is None else found
-        self._clusters[config] = (cluster, users + 1)
+        self._clusters[key] = (cluster, users + 1)
         return cluster
 
     async def let_go(self, cluster: Cluster) -> None:
-        held, users = self._clusters[cluster.config]
+        key = (cluster.config, _whose(cluster.config))
+        held, users = self._clusters[key]
         if users > 1:
-            self._clusters[cluster.config] = (held, users - 1)
+            self._clusters[key] = (held, users - 1)
             return
-        del self._clusters[cluster.config]
+        del self._clusters[key]
         await held.close()
 
     def listen(self, broken: Broken) -> None:
@@ -81,6 +83,12 @@ class Engine:
             loop.default_exception_handler(context)
         for listener in list(self._listeners):
             listener(loop, context)
+
+
+def _whose(config: ClientConfig) -> int:
+    """Who logs in with a user and a password may change them: he shares connections with nobody but himself."""
+    sasl = config.security.sasl
+    return 0 if sasl is None or sasl.token is not None else id(sasl.login)
 
 
 _LOCK = threading.Lock()

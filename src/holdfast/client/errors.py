@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import confluent_kafka as ck
 
-from holdfast.model import ErrorCode, HoldfastError
+from holdfast.group.messages import OffsetEntry
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 
 LOCAL = {
     "NOT_OWNED": ck.KafkaError._STATE,
-    "INVALID_CONFIG": ck.KafkaError._INVALID_ARG,
+    "CONFIG_INVALID": ck.KafkaError._INVALID_ARG,
     "NO_COMMON_PROTOCOL": ck.KafkaError._INVALID_ARG,
     "REQUEST_TIMED_OUT": ck.KafkaError._TIMED_OUT,
     "LOOKUP_TIMED_OUT": ck.KafkaError._TIMED_OUT,
+    "AUTHENTICATION_FAILED": ck.KafkaError._AUTHENTICATION,
+    "MAX_POLL_EXCEEDED": ck.KafkaError._MAX_POLL_EXCEEDED,
     "CONNECTION_FAILED": ck.KafkaError._TRANSPORT,
     "DISCONNECTED": ck.KafkaError._TRANSPORT,
     "AUTO_OFFSET_RESET": ck.KafkaError._AUTO_OFFSET_RESET,
@@ -26,13 +29,18 @@ RETRIABLE = frozenset({"REBALANCE_IN_PROGRESS", "REQUEST_TIMED_OUT", "LOOKUP_TIM
 FATAL = frozenset({"FENCED_INSTANCE_ID"})
 
 
-def as_kafka_exception(error: HoldfastError) -> ck.KafkaException:
+def as_kafka_error(error: HoldfastError) -> ck.KafkaError:
     """The same story under the code the application knows."""
     number = LOCAL.get(error.code)
     if number is None:
-        number = int(ErrorCode[error.code]) if error.code in ErrorCode.__members__ else ck.KafkaError._APPLICATION
+        code = ErrorCode.named(error.code)
+        number = ck.KafkaError._APPLICATION if code is None else int(code)
     reason = f"{error.what} {error.do}"
-    return ck.KafkaException(ck.KafkaError(number, reason, error.code in FATAL, error.code in RETRIABLE))
+    return ck.KafkaError(number, reason, error.code in FATAL, error.code in RETRIABLE)
+
+
+def as_kafka_exception(error: HoldfastError) -> ck.KafkaException:
+    return ck.KafkaException(as_kafka_error(error))
 
 
 def refused(code: ErrorCode) -> ck.KafkaException:
@@ -42,3 +50,34 @@ def refused(code: ErrorCode) -> ck.KafkaException:
 
 def no_offset() -> ck.KafkaException:
     return ck.KafkaException(ck.KafkaError(ck.KafkaError._NO_OFFSET, "there is nothing to commit"))
+
+
+def refused_here(code: int, why: str) -> ck.KafkaException:
+    """A call that can't be done, under librdkafka's own code."""
+    return ck.KafkaException(ck.KafkaError(code, why))
+
+
+def refused_subscription(why: str) -> ck.KafkaException:
+    return refused_here(ck.KafkaError._INVALID_ARG, f"Failed to set subscription: {why}")
+
+
+def not_answered(who: str) -> ck.KafkaException:
+    """A question of the application's own that took longer than it may."""
+    return refused_here(ck.KafkaError._TIMED_OUT, f"{who} did not answer in time")
+
+
+def no_group() -> ck.KafkaException:
+    """What a consumer without a group says when it is asked for something of one."""
+    return ck.KafkaException(ck.KafkaError(ck.KafkaError._UNKNOWN_GROUP, "group.id is empty: name the group to use"))
+
+
+class Refused(ck.TopicPartition):
+    """A partition with an error of its own. confluent-kafka's own class does not let anybody set one."""
+
+    def __init__(self, partition: TopicPartition, entry: OffsetEntry, error: ck.KafkaError) -> None:
+        super().__init__(partition.topic, partition.partition, entry.offset, entry.metadata, entry.leader_epoch)
+        self._error = error
+
+    @property
+    def error(self) -> ck.KafkaError:  # type: ignore[override]  # their stub says writable, their class is not
+        return self._error

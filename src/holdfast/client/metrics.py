@@ -1,103 +1,84 @@
-"""A consumer's metrics under their Java names, counted from its trace records: one truth for both.
+"""A consumer's metrics under their Java names and with their Java meaning, counted from its trace records.
 
-KIP-429's rebalance and callback metrics, and what belongs with them. Averages and maxima are over the consumer's life,
-as the Java client's are over its window; rates are per hour of it. `prometheus_text` writes them the way Prometheus
-scrapes, under the names that JMX exporters give Kafka's.
+A rebalance is what Java counts as one: a join and a sync that succeeded, so a cooperative handover is two. One that
+had to be begun anew is a failed one; the first join of a newcomer, which is answered with an id, is such a one in Java
+and here. Averages, maxima and rates are over the last 30 to 60 seconds (`windows`); what ends in -total is since the
+beginning. `prometheus_text` writes them the way Prometheus scrapes, under the names that JMX exporters give Kafka's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from holdfast.client.windows import Window
 from holdfast.model import TraceRecord
 
 NOT_YET = -1.0
 """What Java shows for "seconds ago" before the first time."""
 
-
-@dataclass(slots=True)
-class Timing:
-    """How often something happened, and how long it took in milliseconds."""
-
-    count: int = 0
-    total_ms: float = 0.0
-    max_ms: float = 0.0
-    began_at: float | None = field(default=None, repr=False)
-
-    def add(self, took_ms: float) -> None:
-        self.count += 1
-        self.total_ms += took_ms
-        self.max_ms = max(self.max_ms, took_ms)
-
-    def begin(self, at: float) -> None:
-        if self.began_at is None:
-            self.began_at = at
-
-    def end(self, at: float) -> None:
-        if self.began_at is not None:
-            self.add(at - self.began_at)
-            self.began_at = None
-
-    @property
-    def average_ms(self) -> float:
-        return self.total_ms / self.count if self.count else 0.0
+FETCH_METRICS = frozenset({"records-lag-max"})
+"""Those of Java's fetch manager; the others are its coordinator's."""
 
 
 class GroupMetrics:
     """Counts what the trace tells."""
 
-    def __init__(self, now: float) -> None:
-        self._since = now
-        self._rebalance, self._join, self._sync = Timing(), Timing(), Timing()
-        self._callbacks = {"assigned": Timing(), "revoked": Timing(), "lost": Timing()}
-        self._failed = 0
+    def __init__(self) -> None:
+        self._rebalance, self._failed, self._join, self._sync = Window(), Window(), Window(), Window()
+        self._callbacks = {"assigned": Window(), "revoked": Window(), "lost": Window()}
+        self._began_at: float | None = None
+        self._join_sent_at = self._sync_sent_at = 0.0
         self._last_rebalance: float | None = None
+
+    @property
+    def rebalances(self) -> int:
+        return self._rebalance.count
+
+    def last_rebalance_s(self, now: float) -> float:
+        """How long ago the last one was through; -1 before the first."""
+        return _seconds_ago(now, self._last_rebalance)
 
     def observe(self, record: TraceRecord) -> None:
         at = record.at
         match record.step:
-            case "rejoin":
-                self._rebalance.begin(at)
             case "join-sent":
-                self._join.began_at = at
+                if self._began_at is None:
+                    self._began_at = at
+                else:  # what was begun before came to nothing
+                    self._failed.add(1.0, at)
+                self._join_sent_at = at
             case "joined":
-                self._join.end(at)
+                self._join.add(at - self._join_sent_at, at)
             case "sync-sent":
-                self._sync.began_at = at
+                self._sync_sent_at = at
             case "synced":
-                self._sync.end(at)
-            case "stable":
-                self._rebalance.end(at)
-                self._last_rebalance = at
-            case "membership-lost" | "failed" | "join-retry":
-                if self._rebalance.began_at is not None:
-                    self._failed += 1
-                    self._rebalance.began_at = None
+                self._sync.add(at - self._sync_sent_at, at)
+                self._rebalance.add(at - (at if self._began_at is None else self._began_at), at)
+                self._began_at, self._last_rebalance = None, at
             case "callback-assigned" | "callback-revoked" | "callback-lost":
-                took = record.data.get("took_ms")
-                self._callbacks[record.step.removeprefix("callback-")].add(took if isinstance(took, float) else 0.0)
+                # Java measures the listener alone, without the commits and the fetching around it.
+                took = record.data.get("listener_ms", record.data.get("took_ms"))
+                self._callbacks[record.step.removeprefix("callback-")].add(took if isinstance(took, float) else 0.0, at)
 
-    def snapshot(self, now: float, *, assigned: int, heard_at: float, lag_max: int | None) -> dict[str, float]:
+    def snapshot(self, now: float, *, assigned: int, heartbeat_at: float, lag_max: int | None) -> dict[str, float]:
         """Every metric by its Java name."""
-        hours = max(now - self._since, 1.0) / 3_600_000.0
         found: dict[str, float] = {
             "assigned-partitions": float(assigned),
-            "failed-rebalance-rate-per-hour": self._failed / hours,
-            "failed-rebalance-total": float(self._failed),
-            "last-heartbeat-seconds-ago": _seconds_ago(now, heard_at or None),
-            "last-rebalance-seconds-ago": _seconds_ago(now, self._last_rebalance),
-            "rebalance-latency-total": self._rebalance.total_ms,
-            "rebalance-rate-per-hour": self._rebalance.count / hours,
+            "failed-rebalance-rate-per-hour": self._failed.per_hour(now),
+            "failed-rebalance-total": float(self._failed.count),
+            "last-heartbeat-seconds-ago": _seconds_ago(now, heartbeat_at or None),
+            "last-rebalance-seconds-ago": self.last_rebalance_s(now),
+            "rebalance-latency-total": self._rebalance.total,
+            "rebalance-rate-per-hour": self._rebalance.per_hour(now),
             "rebalance-total": float(self._rebalance.count),
             "join-total": float(self._join.count),
             "sync-total": float(self._sync.count),
         }
         timings = {"rebalance-latency": self._rebalance, "join-time": self._join, "sync-time": self._sync}
-        timings |= {f"partitions-{name}-latency": timing for name, timing in self._callbacks.items()}
-        for name, timing in timings.items():
-            found[f"{name}-avg"] = timing.average_ms
-            found[f"{name}-max"] = timing.max_ms
+        timings |= {f"partition-{name}-latency": window for name, window in self._callbacks.items()}
+        for name, window in timings.items():
+            found[f"{name}-avg"] = window.average(now)
+            found[f"{name}-max"] = window.highest(now)
         if lag_max is not None:
             found["records-lag-max"] = float(lag_max)
         return dict(sorted(found.items()))
@@ -109,14 +90,20 @@ def _seconds_ago(now: float, then: float | None) -> float:
 
 def prometheus_text(metrics: Mapping[str, float], *, group: str, client_id: str) -> str:
     """The metrics in Prometheus's text form."""
-    labels = f'client_id="{_escaped(client_id)}",group="{_escaped(group)}"'
+    client = f'client_id="{_escaped(client_id)}"'
     lines = []
     for name, value in sorted(metrics.items()):
-        full = f"kafka_consumer_coordinator_{name.replace('-', '_')}"
+        fetching = name in FETCH_METRICS
+        labels = client if fetching else f'{client},group="{_escaped(group)}"'
+        full = f"kafka_consumer_{'fetch_manager' if fetching else 'coordinator'}_{name.replace('-', '_')}"
         kind = "counter" if name.endswith("-total") else "gauge"
-        lines += [f"# TYPE {full} {kind}", f"{full}{{{labels}}} {value:g}"]
+        lines += [f"# TYPE {full} {kind}", f"{full}{{{labels}}} {_number(value)}"]
     return "\n".join(lines) + "\n"
 
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return "NaN" if value != value else f"{value:.10g}"

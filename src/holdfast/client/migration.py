@@ -191,6 +191,12 @@ class _Group:
     def advice(self, stage: str, following: int | None) -> str:
         first = f"set {KEY}={self.both()} and restart the members one by one"
         second = f"set {KEY}={self.to} and restart the members one by one"
+        by_themselves = ""
+        if self.to == COOPERATIVE:
+            by_themselves = (
+                f" Members of holdfast's that were told no {KEY} need none: they become cooperative by themselves, "
+                "holdfast.cooperative.after.ms (10 min) after everybody can."
+            )
         if stage == "empty":
             return f"Nobody is in the group: start the members with {KEY}={self.to}."
         if following == 1 or stage == "before-first":
@@ -203,7 +209,7 @@ class _Group:
             return text
         return {
             "in-first": f"The second bounce must wait: finish the first one. Where it is still to come, {first}.",
-            "after-first": f"Everybody lists both. The second bounce may begin: {second}.",
+            "after-first": f"Everybody lists both. The second bounce may begin: {second}.{by_themselves}",
             "in-second": f"The second bounce is under way; where it is still to come, {second}.",
             "done": f"Nothing: the group runs {self.to}.",
         }[stage]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.client.offsets import Entries, after
+from holdfast.client.watchdog_child import NO_EPOCH
 from holdfast.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Noting:
         self._data = data
         self._by_position = False
         self._messages: list[ck.Message] = []
+        self._one: ck.Message | None = None
         self._batch = 0
         self._next_at = 0.0
 
@@ -46,31 +48,48 @@ class Noting:
             small = len(messages) <= SMALL_BATCH
             self._messages, self._batch = (list(messages), 0) if small else ([], len(messages))
 
+    def returned_one(self, message: ck.Message) -> None:
+        if self._by_position:
+            self._one = message
+
     def returned_batch(self, rows: int) -> None:
         self._batch = rows if self._by_position else 0
 
     def catch_up(self, now: float) -> None:
         """The application calls again: what was returned before is processed by now."""
+        if self._one is not None:
+            self.catch_up_one()
         if self.watchdog is None or not (self._messages or self._batch):
             return
         noted, self._messages = self._messages, []
         for message in noted:
             if message.error() is None:
-                for partition, entry in after(message).items():
-                    self.watchdog.position(partition, entry.offset)
+                self.watchdog.positions(after(message))
         if self._batch and (len(self._data.assigned) <= self._batch or now >= self._next_at):
             self._batch = 0
             self._next_at = now + NOTE_EVERY_MS
             self.watchdog.positions(self._data.positions(self._data.assigned))
 
+    def catch_up_one(self) -> None:
+        """The same for one record: with every poll, so without a detour."""
+        message, self._one = self._one, None
+        if self.watchdog is not None and message is not None and message.error() is None:
+            epoch = message.leader_epoch()
+            self.watchdog.position(
+                (message.topic(), message.partition()),  # type: ignore[arg-type]  # a record has them
+                message.offset() + 1,  # type: ignore[operator]  # and an offset
+                NO_EPOCH if epoch is None else epoch,
+            )
+
     def stored(self, entries: Entries) -> None:
         if self.watchdog is not None:
-            self.watchdog.positions({partition: entry.offset for partition, entry in entries.items()})
+            self.watchdog.positions(entries)
 
     def gave_up(self, partitions: Iterable[TopicPartition]) -> None:
         if self.watchdog is not None:
             self.watchdog.gave_up(partitions)
 
-    def end(self) -> None:
+    def end(self, *, left: bool) -> None:
+        """The consumer is closed. If its member could not leave, the watchdog does it now, as after a kill."""
         if self.watchdog is not None:
-            self.watchdog.dismiss()
+            self.watchdog.dismiss(clean=left)

@@ -2,29 +2,43 @@
 
 Positions are asked of librdkafka at commit time and never tracked record by record. Outcomes of commits that nobody
 waited for are kept until the next poll, where on_commit hears of them.
+
+An offset-less commit, by hand or by itself, commits what is beyond this consumer's last commit of a partition, as
+librdkafka does; what is given up is committed where it stands, whatever was committed before.
 """
 
 from __future__ import annotations
 
-import contextlib
+import concurrent.futures
 from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import confluent_kafka as ck
 
 from holdfast.client.config import ConsumerConfig
 from holdfast.client.control import ControlPlane
-from holdfast.client.data import DataPlane
-from holdfast.client.errors import as_kafka_exception, refused
+from holdfast.client.data import NOWHERE, DataPlane, as_listed, epoch_of
+from holdfast.client.errors import Refused, as_kafka_exception, no_offset, not_answered, refused, refused_here
 from holdfast.group.messages import CommitAnswer, OffsetEntry
+from holdfast.group.offsets import BETWEEN_GENERATIONS, RebalanceInProgress
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 
 COMMIT_TIMEOUT_S = 60.0
+OVERTAKEN = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID})
+"""Answers to a commit that came when the round was over."""
+
 REVOKE_COMMIT_TIMEOUT_S = 5.0
 """The commit before a revoke is one, and bounded: the group waits for it (KAFKA-13310)."""
 
+HANDED_COMMIT_TIMEOUT_S = 1.0
+"""The same where the positions go with the join as well. A commit takes milliseconds. Where it takes longer than this
+the coordinator is in trouble, and the join's positions have to do: they do, unless their receiver is hit too."""
+
 Entries = dict[TopicPartition, OffsetEntry]
+T = TypeVar("T")
 
 
 class Offsets:
@@ -32,98 +46,282 @@ class Offsets:
 
     def __init__(self, config: ConsumerConfig, data: DataPlane, now: float) -> None:
         self.touched = False
-        """Whether anything was returned or stored since the last commit."""
-        self.acknowledged: dict[TopicPartition, int] = {}
-        """What the application committed and waited for: as good a place to start from as any position."""
+        """Whether anything was returned or stored, or a commit failed, since the last commit."""
+        self.spoken_for: Entries = {}
+        """What the application asked to be committed in the callback under way: done, by its own word."""
+        self.given_up: set[TopicPartition] = set()
+        """What the group took from us and has not given back: its next owner commits it."""
         self._config = config
         self._data = data
         self._stored: Entries = {}
+        self._parted: Entries = {}
+        """Where the application stood in what it has just unassigned itself, until the group has taken it."""
+        self._sent: Entries = {}
+        """Commits under way: the last one of each partition."""
+        self._telling: Entries = {}
+        """The same, whoever reads them by now: `forget` does not touch it."""
+        self._committed: Entries = {}
+        """The last one that was accepted."""
+        self._going: frozenset[TopicPartition] = frozenset()
+        """What was new when it began to be revoked: committed before the listener hears of it, and still new to it."""
         self._due_at = now + config.auto_commit_interval_ms
+        self._under_way: set[Future[Any]] = set()
         self._reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
 
     def committable(self, partitions: Iterable[TopicPartition]) -> Entries:
-        """What an offset-less commit would commit: stored offsets, or where the application stands."""
+        """Where these stand: stored offsets, or where the application has got to."""
         wanted = set(partitions)
-        if not self._config.auto_offset_store:
-            return {p: entry for p, entry in sorted(self._stored.items()) if p in wanted}
-        return {p: OffsetEntry(offset) for p, offset in sorted(self._data.positions(wanted).items())}
+        found = self._stored if not self._config.auto_offset_store else self._data.standing(wanted)
+        found = {**self._parted, **found}
+        return {p: found[p] for p in sorted(wanted & found.keys())}
 
-    def store(self, entries: Entries) -> None:
-        """Keep these for the next commit. Only of partitions that are ours: another's would rewind the group."""
+    def uncommitted(self, partitions: Iterable[TopicPartition]) -> Entries:
+        """What an offset-less commit would commit: nothing new is no commit, and a seek back does not rewind it."""
+        return {
+            p: entry
+            for p, entry in self.committable(partitions).items()
+            if p in self._going or p not in self._committed or _further(entry, self._committed[p])
+        }
+
+    def shown_with(self, entries: Entries) -> Entries:
+        """The same with everything else that is assigned, which is shown in the result without an offset, as librdkafka
+        shows it."""
+        return {**dict.fromkeys(sorted(self._data.assigned), NOWHERE), **entries}
+
+    def store(self, entries: Entries) -> Entries:
+        """Keep these for the next commit. Only of partitions that are ours: another's would rewind the group.
+
+        Returns what is kept. One without an offset takes back what was stored.
+        """
         if self._config.auto_offset_store:
-            raise ck.KafkaException(
-                ck.KafkaError(ck.KafkaError._INVALID_ARG, "enable.auto.offset.store must be false to store offsets")
-            )
-        strangers = sorted(set(entries) - self._data.assigned)
-        if strangers:
+            why = "enable.auto.offset.store must be false to store offsets"
+            raise refused_here(ck.KafkaError._INVALID_ARG, why)
+        ours = {p: entry for p, entry in entries.items() if p in self._data.assigned}
+        strangers = sorted(entries.keys() - ours.keys())
+        if strangers and not ours:
+            known = {p.topic for p in self._data.assigned} >= {p.topic for p in strangers}
+            code = ck.KafkaError._STATE if known else ck.KafkaError._UNKNOWN_PARTITION
             names = ", ".join(map(str, strangers))
-            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._STATE, f"not assigned to this consumer: {names}"))
-        self._stored.update(entries)
+            raise refused_here(code, f"not assigned to this consumer: {names}")
+        for partition, entry in ours.items():
+            if entry.offset >= 0:
+                self._stored[partition] = entry
+            else:
+                self._stored.pop(partition, None)
         self.touched = True
+        return ours
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
-            self._stored.pop(partition, None)
+        for partition in list(partitions):
+            for kept in (self._stored, self._parted, self._sent, self._committed):
+                kept.pop(partition, None)
+
+    def being_told(self) -> dict[TopicPartition, int]:
+        """Where the group will stand as soon as the commits under way are settled."""
+        return {p: entry.offset for p, entry in dict(self._telling).items() if p not in self.given_up}
 
     # -- committing
 
-    def commit_if_due(self, plane: ControlPlane, now: float) -> None:
-        """Auto-commit, from poll: what was returned before is processed by now."""
-        if not self._config.auto_commit or now < self._due_at:
+    def due(self, now: float) -> bool:
+        """Whether it is time for an auto-commit, and there may be something to commit."""
+        return self._config.auto_commit and self.touched and now >= self._due_at
+
+    def commit_due(self, plane: ControlPlane, now: float, *, member: bool) -> None:
+        """Auto-commit, from poll: what was returned before is processed by now. Between two generations it waits."""
+        if member and plane.state.phase in BETWEEN_GENERATIONS:
             return
         self._due_at = now + self._config.auto_commit_interval_ms
-        entries = self.committable(self._data.assigned) if self.touched else {}
-        if entries:
-            self.touched = False
-            self.commit_later(plane, entries, member=True)
+        self.touched = False
+        entries = self.uncommitted(self._data.assigned)
+        ready = {
+            p: entry for p, entry in entries.items() if p not in self._sent
+        }  # one at a time: it may be tried again
+        if ready:
+            self._commit_later(plane, self.shown_with(ready), member=member, by_itself=True)
+        if len(ready) < len(entries):
+            self.touched = True
 
-    def commit_later(self, plane: ControlPlane, entries: Entries, *, member: bool) -> None:
-        plane.submit(self._report(plane, entries, plane.commit_soon(entries, member=member)))
+    def commit_later(
+        self, plane: ControlPlane, entries: Entries, *, member: bool, fenced: ck.KafkaError | None = None
+    ) -> None:
+        """A commit that the application asked for and does not wait for: on_commit hears what it came to. `fenced` says
+        why nothing is committed any more."""
+        if fenced is not None or not _sendable(entries):
+            self._reports.append((fenced or no_offset().args[0], listed(entries, None)))
+            return
+        self.spoken_for.update(_sendable(entries))
+        self._commit_later(plane, entries, member=member)
+
+    def _commit_later(
+        self,
+        plane: ControlPlane,
+        entries: Entries,
+        *,
+        member: bool,
+        handed_over: bool = False,
+        by_itself: bool = False,
+    ) -> None:
+        begun = self._begun(plane, entries, member=member)
+        self._run(plane, self._report(plane, entries, begun, handed_over=handed_over, by_itself=by_itself))
+
+    def begin(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Future[CommitAnswer]:
+        """Send them as who we are now. Whoever waits for it may stop waiting: the commit goes on, and is settled by
+        itself. So nobody may cancel the future; an asyncio loop shields it."""
+        return self._run(plane, self._begun(plane, entries, member=member))
+
+    def _run(self, plane: ControlPlane, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """On the plane's loop; `wait` waits for it."""
+        future = plane.submit(work)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return future
+
+    def _begun(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Coroutine[Any, Any, CommitAnswer]:
+        """A commit under way from here on; to be run on the plane's loop.
+
+        What the group took from us is left out: its next owner may be further. Nothing but that is refused as a whole.
+        """
+        sent = _sendable(entries)
+        ours = {p: entry for p, entry in sent.items() if p not in self.given_up}
+        if ours and member:
+            sent = ours
+        self._sent.update(sent)
+        self._telling.update(sent)
+        return self._settle(entries, plane.commit_soon(sent, member=member, given_up=frozenset(self.given_up)))
+
+    async def _settle(self, entries: Entries, sent: Coroutine[Any, Any, CommitAnswer]) -> CommitAnswer:
+        """However it ends, it is under way no longer: what it held back is due again."""
+        answer = None
+        try:
+            answer = await sent
+        finally:
+            self._accepted(entries, answer)
+        return answer
 
     async def _report(
-        self, plane: ControlPlane, entries: Entries, under_way: Coroutine[Any, Any, CommitAnswer]
+        self,
+        plane: ControlPlane,
+        entries: Entries,
+        begun: Coroutine[Any, Any, CommitAnswer],
+        *,
+        handed_over: bool,
+        by_itself: bool,
     ) -> None:
+        """Keep what became of a commit for on_commit.
+
+        One that the next round overtook is no failure if its offsets went with the join: their next owner commits them.
+        Nor is one that nobody asked for and that was not sent, since the group is between two generations: it is due.
+        """
         try:
-            answer = await under_way
+            answer = await begun
         except HoldfastError as error:
+            if by_itself and isinstance(error, RebalanceInProgress):
+                return
             self._reports.append((as_kafka_exception(error).args[0], listed(entries, None)))
         else:
             first = answer.first_error
+            if handed_over and first in OVERTAKEN:
+                return
             told = None if first is ErrorCode.NONE else ck.KafkaError(int(first))
             self._reports.append((told, listed(entries, answer)))
         plane.wake()
 
     def commit_now(self, plane: ControlPlane, entries: Entries, *, member: bool) -> list[ck.TopicPartition]:
-        """Commit and wait. Raises when nothing of it was accepted."""
+        """Commit and wait. Raises when something of it was not accepted."""
+        if not _sendable(entries):
+            raise no_offset()
         try:
-            answer = plane.call(plane.commit(entries, member=member), COMMIT_TIMEOUT_S)
+            answer = self.begin(plane, entries, member=member).result(COMMIT_TIMEOUT_S)
         except HoldfastError as error:
             raise as_kafka_exception(error) from None
+        except TimeoutError:
+            raise not_answered("the coordinator") from None
         return self.settled(entries, answer)
 
     def settled(self, entries: Entries, answer: CommitAnswer) -> list[ck.TopicPartition]:
-        """What a commit that somebody waited for has come to. Raises when nothing of it was accepted."""
-        self.acknowledged.update({p: e.offset for p, e in entries.items() if answer.errors.get(p) is ErrorCode.NONE})
-        if answer.errors and all(code is not ErrorCode.NONE for code in answer.errors.values()):
+        """What a commit that somebody waited for has come to. Raises when something of it was not accepted."""
+        self.spoken_for.update(_accepted_of(entries, answer))
+        if answer.first_error is not ErrorCode.NONE:
             raise refused(answer.first_error)
         return listed(entries, answer)
 
-    def commit_before_revoke(
-        self, plane: ControlPlane, partitions: frozenset[TopicPartition], *, handed_over: bool
-    ) -> None:
-        """Once, bounded, and before the listener hears of it; where positions reach the next owner nobody waits for it.
+    def _accepted(self, entries: Entries, answer: CommitAnswer | None) -> None:
+        """A commit has come back, without an answer if there was none. What was refused is due again."""
+        sent, accepted = _sendable(entries), _accepted_of(entries, answer)
+        for partition, entry in sent.items():
+            for kept in (self._sent, self._telling):
+                if kept.get(partition) is entry:
+                    del kept[partition]
+        self._committed.update({p: entry for p, entry in accepted.items() if p in self._data.assigned})
+        if len(accepted) < len(sent):
+            self.touched = True
+
+    # -- giving up
+
+    def begin_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition], *, handed_over: bool) -> None:
+        """Before the listener hears of it: commit where these stand. Where positions reach the next owner, the listener
+        does not wait for that.
 
         Where they may not (a foreign leader, a foreign member that can't read them, the eager protocol), the next owner
         asks the coordinator: a join that overtakes this commit would make it do again what we did.
         """
-        entries = self.committable(partitions) if self._config.auto_commit else {}
-        if not entries:
+        self.spoken_for, self._going = {}, frozenset(self.uncommitted(partitions))
+        self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
+        if not handed_over or not self._config.auto_commit:  # who commits by hand may have one under way
+            self.wait(REVOKE_COMMIT_TIMEOUT_S)
+
+    def end_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition], *, handed_over: bool) -> Entries:
+        """The listener has returned: what it stored, or committed without waiting, goes out before we join or leave.
+
+        Returns where the next owner goes on. Whoever commits for himself hands over what he committed just now, and
+        nothing he did not.
+
+        A join that overtakes the commit has it refused, and then the positions are nowhere but in the round's notes. A
+        next owner that is hit before it has taken them (it hangs, it is frozen or killed) takes them with it, and what
+        we did is done again though nothing happened to us. So the commit goes first here too.
+        """
+        self._going = frozenset()
+        self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
+        final = self.committable(partitions) if self._config.auto_commit else self.spoken_for
+        final = {p: entry for p, entry in final.items() if p in partitions}
+        rides = handed_over and not any(entry.metadata for entry in final.values())  # which rides in no join
+        self.wait(HANDED_COMMIT_TIMEOUT_S if rides else REVOKE_COMMIT_TIMEOUT_S)
+        return final
+
+    def part(self, plane: ControlPlane | None, partitions: Iterable[TopicPartition], *, member: bool) -> None:
+        """The application unassigns these: what it did counts. They are the group's until it takes them."""
+        gone = set(partitions)
+        if self._config.auto_commit and plane is not None:
+            self.commit_rest(plane, gone, member=member)
+        self._parted.update(self.committable(gone))
+
+    def commit_rest(
+        self,
+        plane: ControlPlane,
+        partitions: Iterable[TopicPartition],
+        *,
+        member: bool,
+        handed_over: bool = False,
+    ) -> None:
+        """Commit where these stand, if that is ours to do and the group does not know it yet, nor is being told.
+
+        The same offset again would only wipe the metadata that it was committed with.
+        """
+        if not self._config.auto_commit:
             return
-        future = plane.submit(plane.commit_soon(entries))
-        if handed_over:
-            return  # the positions travel with the join; the commit is for whoever looks at the group meanwhile
-        with contextlib.suppress(HoldfastError, TimeoutError):
-            future.result(REVOKE_COMMIT_TIMEOUT_S)
+        entries = {}
+        for partition, entry in self.committable(partitions).items():
+            known = self._sent.get(partition) or self._committed.get(partition)
+            if known is None or known.offset != entry.offset:
+                entries[partition] = entry
+            elif known.leader_epoch < entry.leader_epoch:  # by hand, without what its record came with
+                entries[partition] = replace(entry, metadata=known.metadata)
+        if entries:
+            self._commit_later(plane, entries, member=member, handed_over=handed_over)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until every commit under way is settled, or the time is up."""
+        concurrent.futures.wait(set(self._under_way), timeout_s)
 
     def report(self) -> None:
         """Tell on_commit how the commits went that nobody waited for."""
@@ -138,58 +336,67 @@ class Offsets:
         self, plane: ControlPlane, partitions: list[ck.TopicPartition], timeout_s: float | None
     ) -> list[ck.TopicPartition]:
         asked = tuple(TopicPartition(p.topic, p.partition) for p in partitions)
+        limit_s = COMMIT_TIMEOUT_S if timeout_s is None or timeout_s < 0 else timeout_s
         try:
-            answer = plane.call(plane.committed(asked), COMMIT_TIMEOUT_S if timeout_s is None else timeout_s)
+            answer = plane.call(plane.committed(asked), limit_s)
         except HoldfastError as error:
             raise as_kafka_exception(error) from None
         except TimeoutError:
-            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT, "the coordinator did not answer")) from None
+            raise not_answered("the coordinator") from None
         if answer.error is not ErrorCode.NONE:
             raise refused(answer.error)
-        found = answer.offsets
-        return [
-            ck.TopicPartition(p.topic, p.partition, found[p].offset, found[p].metadata)
-            if p in found
-            else ck.TopicPartition(p.topic, p.partition, ck.OFFSET_INVALID)
-            for p in asked
-        ]
+        return [as_listed(p, answer.offsets.get(p, NOWHERE)) for p in asked]
+
+
+def _further(entry: OffsetEntry, than: OffsetEntry) -> bool:
+    """A later leader's epoch comes first, as librdkafka compares; where one of them has none, the offset decides."""
+    if entry.leader_epoch < 0 or than.leader_epoch < 0 or entry.leader_epoch == than.leader_epoch:
+        return entry.offset > than.offset
+    return entry.leader_epoch > than.leader_epoch
+
+
+def _sendable(entries: Entries) -> Entries:
+    """Those that name an offset."""
+    return {p: entry for p, entry in entries.items() if entry.offset >= 0}
+
+
+def _accepted_of(entries: Entries, answer: CommitAnswer | None) -> Entries:
+    """Those that the coordinator has taken."""
+    errors = {} if answer is None else answer.errors
+    return {p: entry for p, entry in _sendable(entries).items() if errors.get(p) is ErrorCode.NONE}
 
 
 def after(message: ck.Message) -> Entries:
-    """The position behind a record."""
+    """The position behind a record; none behind a message that was made without an offset."""
+    error = message.error()
+    if error is not None:
+        why = f"a message with an error has no offset to keep: {error.str()}"
+        raise refused_here(ck.KafkaError._INVALID_ARG, why)
     topic, partition, offset = message.topic(), message.partition(), message.offset()
-    if topic is None or partition is None or offset is None or offset < 0:
-        raise ValueError("this message carries no position: it is an event, not a record")
-    return {TopicPartition(topic, partition): OffsetEntry(offset + 1)}
+    if topic is None or partition is None:
+        return {}
+    if offset is None or offset < 0:
+        return {TopicPartition(topic, partition): NOWHERE}
+    epoch = message.leader_epoch()
+    return {TopicPartition(topic, partition): OffsetEntry(offset + 1, -1 if epoch is None else epoch)}
 
 
 def entries_of(offsets: Iterable[ck.TopicPartition]) -> Entries:
+    """What the application listed. One without an offset is kept: it is shown in the result, and not sent."""
     return {
-        TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, metadata=p.metadata or "")
+        TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, epoch_of(p), metadata=p.metadata or "")
         for p in offsets
-        if p.offset >= 0
     }
 
 
-class Committed(ck.TopicPartition):
-    """A partition whose commit was refused. confluent-kafka's own class does not let anybody set its error."""
-
-    def __init__(self, partition: TopicPartition, offset: int, error: ck.KafkaError) -> None:
-        super().__init__(partition.topic, partition.partition, offset)
-        self._error = error
-
-    @property
-    def error(self) -> ck.KafkaError:  # type: ignore[override]  # their stub says writable, their class is not
-        return self._error
-
-
 def listed(entries: Mapping[TopicPartition, OffsetEntry], answer: CommitAnswer | None) -> list[ck.TopicPartition]:
-    """The partitions of a commit, each with its own verdict."""
+    """The partitions of a commit, each with its own verdict; one without was not ours to commit."""
     shown: list[ck.TopicPartition] = []
     for partition, entry in sorted(entries.items()):
-        code = ErrorCode.NONE if answer is None else answer.errors.get(partition, ErrorCode.NONE)
+        code = ErrorCode.NONE if answer is None or entry.offset < 0 else answer.errors.get(partition)
         if code is ErrorCode.NONE:
-            shown.append(ck.TopicPartition(partition.topic, partition.partition, entry.offset))
+            shown.append(as_listed(partition, entry))
         else:
-            shown.append(Committed(partition, entry.offset, ck.KafkaError(int(code))))
+            number = ck.KafkaError._STATE if code is None else int(code)
+            shown.append(Refused(partition, entry, ck.KafkaError(number)))
     return shown

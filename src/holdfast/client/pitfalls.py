@@ -5,8 +5,8 @@ commit for every record, `range` where many topics make it lopsided, and a stati
 member for minutes. Each is said as a `PitfallWarning` and as one `pitfall` record of the trace.
 
 Rules. Looking for them costs a record nothing: the polling thread compares one number per poll, the rest happens at
-commits and at rounds. Warnings come from the polling thread, where the application's own filters decide about them;
-what another thread finds is kept until the next round is told.
+commits and at rounds. Warnings come from the polling thread, where the application's own filters decide about them, but
+none of them stops it; what another thread finds is kept until the next round is told.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Pitfalls:
                 "poll-interval-exceeded",
                 f"{took_ms:.0f} ms went by between two polls, and max.poll.interval.ms is {limit}: the group went on "
                 f"without this member, and what it held is processed again by others.{where} Process less between two "
-                "polls (a smaller num_messages or max.poll.records), or raise max.poll.interval.ms.",
+                "polls (a smaller num_messages), or raise max.poll.interval.ms.",
                 now,
             )
             self.slow_ms = float("inf")
@@ -73,7 +73,7 @@ class Pitfalls:
                 "poll-interval-near",
                 f"{took_ms:.0f} ms went by between two polls, {took_ms / limit:.0%} of max.poll.interval.ms ({limit}). "
                 "Beyond it the member is out of its group and its work is done twice. Process less between two polls "
-                "(a smaller num_messages or max.poll.records), or raise max.poll.interval.ms.",
+                "(a smaller num_messages), or raise max.poll.interval.ms.",
                 now,
             )
             self.slow_ms = float(limit)

@@ -90,11 +90,11 @@ def resolve(raw: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
     if callback is None:
         return None
     if not callable(callback):
-        raise HoldfastError("INVALID_CONFIG", "rack_cb is not callable.", "Give a function that returns a rack.")
+        raise HoldfastError("CONFIG_INVALID", "rack_cb is not callable.", "Give a function that returns a rack.")
     found = callback()
     if found is not None and not isinstance(found, str):
         raise HoldfastError(
-            "INVALID_CONFIG",
+            "CONFIG_INVALID",
             f"rack_cb returned {type(found).__name__}.",
             "Return the rack as a string, or None where there is none.",
         )

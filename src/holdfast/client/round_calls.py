@@ -1,31 +1,32 @@
 """The calls of a round: what the listener is told, and what becomes of positions and fetching around it.
 
-Made by the polling thread, in the order of KIP-429. Whatever a callback raises, the others are made; the first error
-is kept for poll. What a revoker hands over, and what a new owner was handed, live here between two calls of one round.
+Made by the polling thread, in the order of KIP-429. Whatever a callback raises, Ctrl-C included, the others are made
+and the group goes on; the first error is kept for poll. What a revoker hands over, and what a new owner was handed,
+live here between two calls of one round.
+
+Inside on_assign nothing of what is added is read yet. Whoever says where to start one (`assign`, `seek`) begins it with
+that; the others begin when the callback has returned.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import confluent_kafka as ck
 
 from holdfast.client.config import ConsumerConfig
 from holdfast.client.control import ControlPlane, PendingCall, now_ms
-from holdfast.client.data import DataPlane
+from holdfast.client.data import AS_COMMITTED, DataPlane
 from holdfast.client.listener import Listener
 from holdfast.client.noting import Noting
 from holdfast.client.offsets import Offsets
 from holdfast.client.tracing import ConsumerTrace
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
-from holdfast.group.user_data import MAX_HANDED_OVER
+from holdfast.group.user_data import fit_in
 from holdfast.model import HoldfastError, TopicPartition
-
-if TYPE_CHECKING:
-    from holdfast.client.consumer import Consumer
 
 
 class RoundCalls:
@@ -33,7 +34,7 @@ class RoundCalls:
 
     def __init__(
         self,
-        consumer: Consumer,
+        owner: Callable[[], Any],
         config: ConsumerConfig,
         data: DataPlane,
         offsets: Offsets,
@@ -41,20 +42,32 @@ class RoundCalls:
         trace: ConsumerTrace,
     ) -> None:
         self.listener = Listener()
-        self._consumer = consumer
+        self._owner = owner
         self._config = config
         self._data = data
         self._offsets = offsets
         self._noting = noting
         self._trace = trace
-        self._positions: dict[TopicPartition, int] = {}
+        self._positions: dict[TopicPartition, OffsetEntry] = {}
         """Final positions of what was revoked: they ride in the next join."""
         self._handed: dict[TopicPartition, OffsetEntry] = {}
         """Where the last owners of what was assigned stood; the group hears it from us."""
         self._raised: BaseException | None = None
+        self.adding: dict[TopicPartition, int | None] | None = None
+        """Inside on_assign: what is added, and where it would start; None means by auto.offset.reset."""
+        self.leaving: frozenset[TopicPartition] | None = None
+        """Inside on_revoke and on_lost: what goes."""
+        self.replaced = False
+        """Whether on_assign has said all there is to read; only under the eager protocol, where that is its right."""
 
     def make(self, plane: ControlPlane, pending: PendingCall) -> bool:
         """One call, whatever it raises: the first error comes out of poll when all are made (KIP-429)."""
+        changed = True
+        with self._remembering():
+            changed = self._make(plane, pending)
+        return changed
+
+    def _make(self, plane: ControlPlane, pending: PendingCall) -> bool:
         match pending.call:
             case mb.Revoked(partitions) if plane.state.lost:
                 self._lose(plane, partitions)  # it was asked for while we still were a member; by now it is lost
@@ -63,9 +76,8 @@ class RoundCalls:
             case mb.Lost(partitions):
                 self._lose(plane, partitions)
             case mb.OnAssignment(protocol, assignment, membership):
-                with self._remembering():
-                    assignor = next(a for a in self._config.assignors if a.name == protocol)
-                    assignor.on_assignment(assignment, membership)
+                assignor = next(a for a in self._config.all_assignors if a.name == protocol)
+                assignor.on_assignment(assignment, membership)
                 return False
             case mb.Assigned(partitions):
                 self._assign(plane, pending, partitions)
@@ -74,11 +86,18 @@ class RoundCalls:
 
     def end(self, plane: ControlPlane, last: PendingCall) -> None:
         """All calls of this round are made: the group may go on."""
-        plane.feed(mb.Notified(last.serial, self._positions))
+        if not last.answered:
+            plane.feed(mb.Notified(last.serial, self._positions))
         self._positions = {}
-        if self._handed:  # ahead of any commit of the application's own: they share one connection
-            plane.submit(_quietly(plane.commit(self._handed)))
-            self._handed = {}
+        if self._handed:  # ahead of any commit of the application's own, which takes its place
+            handed, self._handed = self._handed, {}
+            with contextlib.suppress(HoldfastError):  # not a member any more: then it is not ours to say
+                plane.submit(plane.commit_handed(handed))
+
+    def remember(self, error: BaseException) -> None:
+        """What a callback raised, for poll: the first of them. But nothing hides a Ctrl-C."""
+        if self._raised is None or (isinstance(self._raised, Exception) and not isinstance(error, Exception)):
+            self._raised = error
 
     def raise_first(self) -> None:
         """What the first callback to fail raised, if one did; once."""
@@ -93,56 +112,81 @@ class RoundCalls:
         # joins once more only where that reaches the next owners.
         joins = self._config.inventions.offset_handover and state.phase is not mb.Phase.LEAVING
         # An eager member revokes before it can know who else will be in the round, and which assignor will plan it.
-        reaches = joins and state.cooperative and state.positions_reach and len(partitions) <= MAX_HANDED_OVER
+        reaches = joins and state.cooperative and state.positions_reach and fit_in(partitions, state.room)
         hands_over = reaches or (joins and state.draining is None)
-        self._offsets.commit_before_revoke(plane, partitions, handed_over=reaches)
-        self._offsets.acknowledged.clear()
-        with self._remembering():
-            self.listener.on_revoke(self._consumer, _listed(partitions))
-        if hands_over:
-            # Whoever commits for himself hands over what he committed just now, and nothing he did not.
-            final = self._offsets.committable(partitions) if self._config.auto_commit else {}
-            self._positions.update({p: entry.offset for p, entry in final.items()})
-            self._positions.update({p: at for p, at in self._offsets.acknowledged.items() if p in partitions})
-        self._let_go(partitions)
-        self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started)
+        try:
+            self._offsets.begin_revoke(plane, partitions, handed_over=reaches)
+            self.leaving = partitions
+            heard = now_ms()
+            with self._remembering():
+                self.listener.on_revoke(self._owner(), _listed(partitions))
+            listener_ms = now_ms() - heard
+            final = self._offsets.end_revoke(plane, partitions, handed_over=reaches)
+            if hands_over:
+                self._positions.update(final)
+        finally:  # whatever happened, somebody else reads them from here on
+            self._let_go(partitions)
+            self.leaving = None
+        self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started, listener_ms=listener_ms)
 
     def _lose(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
         self._let_go(partitions)
+        self.leaving = partitions
+        heard = now_ms()
         with self._remembering():
-            self.listener.on_lost(self._consumer, _listed(partitions))
-        self._trace.callback("lost", started, plane.state, partitions, now_ms() - started)
+            self.listener.on_lost(self._owner(), _listed(partitions))
+        listener_ms = now_ms() - heard
+        self.leaving = None
+        self._trace.callback("lost", started, plane.state, partitions, now_ms() - started, listener_ms=listener_ms)
 
     def _let_go(self, partitions: frozenset[TopicPartition]) -> None:
         self._data.drop(partitions)
         self._offsets.forget(partitions)
+        self._offsets.given_up |= partitions
         self._noting.gave_up(partitions)
 
     def _assign(self, plane: ControlPlane, pending: PendingCall, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
+        self._offsets.given_up -= partitions
+        self.adding = {p: pending.offsets.get(p) for p in partitions}
+        self.replaced = False
+        before = self._data.assigned - partitions
         with self._remembering():
-            self.listener.on_assign(self._consumer, _listed(partitions))
-        waiting = {p: pending.offsets.get(p) for p in partitions if p not in self._data.assigned}
-        self._data.add(waiting)
+            self.listener.on_assign(self._owner(), _listed(partitions))
+        listener_ms = now_ms() - started
+        starts, self.adding = self.adding, None
+        if not self.replaced:
+            self._drop_strangers(plane, before)
+            self._data.add(starts)
         self._handed = {
-            p: OffsetEntry(offset) for p in sorted(pending.handed) if (offset := pending.offsets.get(p)) is not None
+            p: entry for p, entry in sorted(pending.handed.items()) if pending.offsets.get(p) == entry.offset
         }
-        self._trace.callback("assigned", started, plane.state, partitions, now_ms() - started)
+        self._trace.callback("assigned", started, plane.state, partitions, now_ms() - started, listener_ms=listener_ms)
+
+    def _drop_strangers(self, plane: ControlPlane, before: set[TopicPartition]) -> None:
+        """Under the eager protocol the group's assignment is all there is to read: what was assigned by hand before it
+        may be another member's by now. What on_assign itself has added stays."""
+        state = plane.state
+        strangers = (before & self._data.assigned) - state.owned - state.next_phase_owned
+        if strangers and not state.cooperative:
+            self._offsets.part(plane, strangers, member=True)
+            self._data.drop(strangers)
+            self._offsets.forget(strangers)
+
+    def begin(self, partitions: Iterable[ck.TopicPartition]) -> None:
+        """Inside on_assign: begin those of these that are added, at the offset they name or else where they would."""
+        adding = self.adding or {}
+        named = {TopicPartition(p.topic, p.partition): p.offset for p in partitions}
+        wanted = {p: at for p, at in named.items() if p in adding and p not in self._data.assigned}
+        self._data.add({p: adding[p] if at in AS_COMMITTED else at for p, at in wanted.items()})
 
     @contextlib.contextmanager
     def _remembering(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # noqa: BLE001  # a listener may raise anything; poll raises the first of them
-            if self._raised is None:
-                self._raised = error
-
-
-async def _quietly(work: Any) -> None:
-    """For what is a courtesy to others: a handed-over offset is committed again with the next commit anyway."""
-    with contextlib.suppress(HoldfastError):
-        await work
+        except BaseException as error:  # noqa: BLE001  # a listener may raise anything; poll raises the first of them
+            self.remember(error)
 
 
 def _listed(partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:

@@ -2,19 +2,26 @@
 
 For whoever has no librdkafka under it: `AsyncConsumer`. A row that was made and not yet handed out counts as unread: it
 goes when its partition goes, and the position is in front of it.
+
+What can't be read, and the end of a partition for whoever asked for it, are messages too, as in confluent-kafka: in
+their place behind the rows before them, with an error.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
 from holdfast.client.arrow import ArrowPlane
-from holdfast.model import TopicPartition
+from holdfast.client.epochs import Epochs
+from holdfast.client.events import end_message, trouble_message
+from holdfast.model import ErrorCode, TopicPartition
+from holdfast.net.errors import BrokerError, NetError
+from holdfast.net.flows import Fetched, Trouble
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +36,8 @@ NO_TIMESTAMP = (ck.TIMESTAMP_NOT_AVAILABLE, 0)
 class Chunk:
     """Rows in both forms, of which some were handed out."""
 
-    batch: pa.RecordBatch
+    batch: pa.RecordBatch | None
+    """None: no rows, but one message with an error."""
     messages: list[ck.Message]
     at: int = 0
 
@@ -38,20 +46,26 @@ class Chunk:
         return len(self.messages) - self.at
 
     def unread(self) -> list[ck.Message]:
-        return self.messages[self.at :]
+        return self.messages[self.at :] if self.batch is not None else []
 
     def without(self, partition: TopicPartition) -> Chunk:
-        import pyarrow as pa
+        if self.batch is None:
+            return Chunk(None, [message for message in self.messages[self.at :] if _where(message) != partition])
+        from holdfast.records.columns import row_numbers
 
         kept = [number for number in range(self.at, len(self.messages)) if _where(self.messages[number]) != partition]
-        return Chunk(self.batch.take(pa.array(kept, pa.int64())), [self.messages[number] for number in kept])
+        return Chunk(self.batch.take(row_numbers(kept)), [self.messages[number] for number in kept])
 
 
 class RowPlane(ArrowPlane):
     """An `ArrowPlane` that also gives messages."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, tell: Callable[[ck.KafkaError], bool] = lambda _error: False, **options: Any
+    ) -> None:
+        """`tell` is error_cb, for what confluent-kafka tells there; False when the application has none."""
         self._chunks: deque[Chunk] = deque()
+        self._tell = tell
         super().__init__(*args, **options)
 
     def ready(self, wanted: int) -> int:
@@ -59,10 +73,12 @@ class RowPlane(ArrowPlane):
         with self._lock:
             there = sum(chunk.left for chunk in self._chunks)
             while there < wanted:
+                before = len(self._chunks)
                 batch = super().take(CHUNK, include_headers=True)
+                there += len(self._chunks) - before
                 if batch is None:
                     break
-                self._chunks.append(Chunk(batch, messages(batch)))
+                self._chunks.append(Chunk(batch, messages(batch, self._epochs)))
                 there += batch.num_rows
             return min(wanted, there)
 
@@ -79,12 +95,44 @@ class RowPlane(ArrowPlane):
 
     def take(self, max_rows: int, *, include_headers: bool = False) -> pa.RecordBatch | None:
         with self._lock:
+            self._raise_first()
             if not self._chunks:
-                return super().take(max_rows, include_headers=include_headers)
+                batch = super().take(max_rows, include_headers=include_headers)
+                if batch is None:
+                    self._raise_first()
+                return batch
             chunk = self._chunks[0]
+            assert chunk.batch is not None
             part = chunk.batch.slice(chunk.at, max_rows)
             self._passed(chunk, part.num_rows)
             return part if include_headers else part.select(range(part.num_columns - 1))
+
+    def _raise_first(self) -> None:
+        """Whoever takes batches hears of errors as exceptions, and not of ends."""
+        while self._chunks and self._chunks[0].batch is None:
+            (message,) = self._chunks.popleft().messages
+            error = message.error()
+            assert error is not None
+            if error.code() != ck.KafkaError._PARTITION_EOF:
+                raise ck.KafkaException(error)
+
+    # -- what is not a row
+
+    def _troubled(self, trouble: Trouble) -> None:
+        error = trouble.error
+        if isinstance(error, NetError) and not isinstance(error, BrokerError):
+            return  # a broker that can't be reached: told for the whole client, by error_cb
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name and trouble.partition is not None:
+            known = trouble.partition.topic in self.info.topics
+            number = ck.KafkaError._UNKNOWN_PARTITION if known else ck.KafkaError.UNKNOWN_TOPIC_OR_PART
+            if self._tell(ck.KafkaError(number, error.what)):
+                return
+            trouble = replace(trouble, number=number)
+        self._chunks.append(Chunk(None, [trouble_message(trouble, self._flows.epoch(trouble.partition))]))
+
+    def _ended(self, partition: TopicPartition, answer: Fetched) -> None:
+        message = end_message(partition, answer.start, answer.end, self._flows.epoch(partition))
+        self._chunks.append(Chunk(None, [message]))
 
     def _passed(self, chunk: Chunk, count: int) -> None:
         chunk.at += count
@@ -137,7 +185,7 @@ def _where(row: ck.Message) -> TopicPartition:
     return TopicPartition(row.topic() or "", row.partition() or 0)
 
 
-def messages(batch: pa.RecordBatch) -> list[ck.Message]:
+def messages(batch: pa.RecordBatch, epochs: Epochs) -> list[ck.Message]:
     """The rows of a batch with headers, as confluent-kafka would give them."""
     import pyarrow as pa
 
@@ -155,8 +203,18 @@ def messages(batch: pa.RecordBatch) -> list[ck.Message]:
             value=value,
             headers=None if pairs is None else [(pair["key"], pair["value"]) for pair in pairs],
             timestamp=NO_TIMESTAMP if at < 0 else (ck.TIMESTAMP_CREATE_TIME + kind, at // 1_000),
+            leader_epoch=epoch,
         )
-        for topic, partition, offset, key, value, pairs, at, kind in zip(
-            topics, partitions, offsets, keys, values, headers, micros, kinds, strict=True
+        for topic, partition, offset, key, value, pairs, at, kind, epoch in zip(
+            topics,
+            partitions,
+            offsets,
+            keys,
+            values,
+            headers,
+            micros,
+            kinds,
+            epochs.of(topics, partitions, offsets),
+            strict=True,
         )
     ]

@@ -158,7 +158,11 @@ class Supervisor:
             self._draining_since, self._deadline = None, None
             self._answer_waiting()
             if self._asked:
-                self._stop_child("its consumers are out" if self._had_members else "it has no consumers")
+                self._stop_child(
+                    "its consumers are out"
+                    if self._had_members
+                    else "it has no consumers of holdfast's: there is nothing to drain"
+                )
         elif self._expired():
             self._say("drain-timed-out", after_s=self._orders.drain_s, members=len(self._inside()))
             self._draining_since, self._deadline = None, None

@@ -1,36 +1,64 @@
-"""`oauth_cb`, overheard: whichever plane asks the application for a token, the watchdog learns the newest one.
+"""Tokens, overheard: whichever plane asks for one, the watchdog learns the newest.
 
-Tokens live in memory and travel through the watchdog's pipe alone.
+They come from the application's `oauth_cb`, or for our own plane from a source that librdkafka has built in as well
+(OIDC). Tokens live in memory and travel through the watchdog's pipe alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+Heard = Callable[[str, Mapping[str, str]], None]
+"""Told a token and its extensions."""
 
 
 class Tokens:
-    """Stands in for the application's callback, in the configuration of both planes."""
+    """Stands in for the callback, in the configuration of both planes."""
 
-    __slots__ = ("_callback", "_heard", "_newest")
+    __slots__ = ("_callback", "_heard", "_newest", "built_in")
 
-    def __init__(self, callback: Callable[[str], Any]) -> None:
+    def __init__(self, callback: Callable[[str], Any], *, built_in: bool = False) -> None:
         self._callback = callback
-        self._newest: str | None = None
-        self._heard: Callable[[str], None] | None = None
+        self.built_in = built_in
+        """Whether librdkafka has such a source of its own."""
+        self._newest: tuple[str, Mapping[str, str]] | None = None
+        self._heard: Heard | None = None
 
     def __call__(self, argument: str) -> Any:
         given = self._callback(argument)
-        self._newest = str(given[0])
+        self._newest = (str(given[0]), dict((given[3] if len(given) > 3 else None) or {}))
         if self._heard is not None:
-            self._heard(self._newest)
+            self._heard(*self._newest)
         return given
 
-    def tell(self, heard: Callable[[str], None]) -> None:
+    def tell(self, heard: Heard) -> None:
         """Pass on what was heard last, and everything from now on."""
         self._heard = heard
         if self._newest is not None:
-            heard(self._newest)
+            heard(*self._newest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokens) and other._callback == self._callback  # what is alike shares its connections
+
+    def __hash__(self) -> int:
+        return hash(self._callback)
 
     def __repr__(self) -> str:
         return "Tokens(…)"
+
+
+def tokens_of(config: Mapping[str, Any]) -> Tokens | None:
+    """The source of tokens in a consumer's configuration, if its logins take any. Raises HoldfastError."""
+    callback = config.get("oauth_cb")
+    if isinstance(callback, Tokens):
+        return callback
+    if callable(callback):
+        return Tokens(callback)
+    mechanism = config.get("sasl.mechanism", config.get("sasl.mechanisms"))
+    if callback is not None or str(mechanism).upper() != "OAUTHBEARER":
+        return None
+    from holdfast.net.token_sources import built_in  # with what only it needs
+
+    source = built_in(config)
+    return None if source is None else Tokens(lambda _argument: source(), built_in=True)

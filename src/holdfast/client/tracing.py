@@ -1,4 +1,4 @@
-"""A consumer's trace: records of the machine and of the consumer's own steps, counted, and kept where configured."""
+"""A consumer's trace: the machine's records and the consumer's own, counted, logged, and kept where configured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.client.config import ConsumerConfig
+from holdfast.client.logs import TraceLog
 from holdfast.client.metrics import GroupMetrics
 from holdfast.group.member import MemberState
 from holdfast.model import TopicPartition, TraceRecord, Value, by_topic
@@ -19,6 +20,7 @@ class ConsumerTrace:
     def __init__(self, file: TraceFile | None, metrics: GroupMetrics) -> None:
         self.metrics = metrics
         self._file = file
+        self._log = TraceLog()
         self._lock = threading.Lock()
 
     def write(self, record: TraceRecord) -> None:
@@ -26,11 +28,22 @@ class ConsumerTrace:
             self.metrics.observe(record)
             if self._file is not None:
                 self._file.write(record)
+        self._log.write(record)  # outside: a handler of the application's may call us
 
     def callback(
-        self, step: str, at: float, state: MemberState, partitions: Iterable[TopicPartition], took_ms: float
+        self,
+        step: str,
+        at: float,
+        state: MemberState,
+        partitions: Iterable[TopicPartition],
+        took_ms: float,
+        *,
+        listener_ms: float,
     ) -> None:
-        """One call to the listener, with how long it took: the part of a gap that is the application's own."""
+        """One call to the listener, with how long it took in all.
+
+        `listener_ms` is the listener alone; `took_ms` has the commits around a revoke in it, and the start of reading.
+        """
         named: Value = {topic: list(numbers) for topic, numbers in by_topic(partitions).items()}
         self.write(
             TraceRecord(
@@ -40,7 +53,7 @@ class ConsumerTrace:
                 group=state.config.group,
                 member=state.name,
                 generation=state.membership.generation,
-                data={"partitions": named, "took_ms": round(took_ms, 3)},
+                data={"partitions": named, "took_ms": round(took_ms, 3), "listener_ms": round(listener_ms, 3)},
             )
         )
 
@@ -51,6 +64,6 @@ class ConsumerTrace:
             self._file = None
 
 
-def open_trace(config: ConsumerConfig, now: float) -> ConsumerTrace:
+def open_trace(config: ConsumerConfig) -> ConsumerTrace:
     file = TraceFile(Path(config.trace_file)) if config.trace_file else None
-    return ConsumerTrace(file, GroupMetrics(now))
+    return ConsumerTrace(file, GroupMetrics())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 
@@ -11,8 +12,14 @@ class PitfallWarning(UserWarning):
 
 
 def warn(text: str) -> None:
-    """Say it, as from the line of the application that called us: that is the one to change."""
+    """Say it, as from the line of the application that called us: that is the one to change.
+
+    A warning never stops a program that works: where filters make an exception of it (`-W error`), it is logged.
+    """
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("holdfast."):
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, PitfallWarning, stacklevel=level)
+    try:
+        warnings.warn(text, PitfallWarning, stacklevel=level)
+    except PitfallWarning:
+        logging.getLogger("holdfast").warning("%s", text)

@@ -1,7 +1,8 @@
 """The member's side of its watchdog: starts it, keeps its note and the positions up to date, says goodbye.
 
 The note (who we are, in which generation, where the coordinator is) changes once a round and is written whole under a
-sequence number; positions are eight bytes each, written where they stand. Nothing here waits for the watchdog.
+sequence number; positions are eight bytes each, written where they stand, and their epochs four bytes each, which only
+changes of leaders touch. Nothing here waits for the watchdog.
 """
 
 from __future__ import annotations
@@ -10,27 +11,40 @@ import contextlib
 import json
 import mmap
 import os
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.client.watchdog_child import (
+    EPOCH,
+    EPOCHS_AT,
     GOODBYE,
     LENGTH,
+    LOGIN,
     MAX_SLOTS,
+    MEMORY_SIZE,
+    NO_EPOCH,
     NO_POSITION,
     SEQUENCE,
     SLOT,
     SLOTS_AT,
-    TOKEN,
 )
 from holdfast.group.member import MemberState
+from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
+from holdfast.net.config import client_config
 from holdfast.net.security import Secret, Security
+
+if TYPE_CHECKING:
+    from holdfast.client.config import ConsumerConfig
+
+IN_DOUBT = -2
+"""No epoch is this: what an interrupted write has left is written anew."""
 
 CHILD = Path(__file__).with_name("watchdog_child.py")
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
@@ -39,15 +53,20 @@ PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 class Watchdog:
     """One watchdog for one member."""
 
-    def __init__(self, security: Security) -> None:
+    def __init__(self, security: Security, family: int = socket.AF_UNSPEC) -> None:
         memory_fd = os.memfd_create("holdfast-watchdog")
-        os.ftruncate(memory_fd, SLOTS_AT + 8 * MAX_SLOTS)
-        self._memory = mmap.mmap(memory_fd, SLOTS_AT + 8 * MAX_SLOTS)
+        os.ftruncate(memory_fd, MEMORY_SIZE)
+        self._memory = mmap.mmap(memory_fd, MEMORY_SIZE)
         self._slots: dict[TopicPartition, int] = {}
-        self._early: dict[TopicPartition, int] = {}
+        self._epochs = [NO_EPOCH] * MAX_SLOTS
+        """What was written of each slot."""
+        self._early: dict[TopicPartition, tuple[int, int]] = {}
         """Positions of what is about to be owned: records flow before the group hears that the listener returned."""
         self._giving = threading.Lock()
         self._free = list(range(MAX_SLOTS - 1, -1, -1))
+        self._resting: list[int] = []
+        """Slots that are free again, but that the note still names for what they were."""
+        self._pid = os.getpid()
         self._sequence = 0
         self._pipe = threading.Lock()
         self._process = subprocess.Popen(
@@ -63,6 +82,7 @@ class Watchdog:
                 "pid": os.getpid(),
                 "memory": memory_fd,
                 "package": str(PACKAGE_ROOT),
+                "family": family,
                 "tls": _tls(security),
                 "sasl": _sasl(security),
             }
@@ -112,31 +132,50 @@ class Watchdog:
         LENGTH.pack_into(self._memory, 8, len(data))
         self._memory[16 : 16 + len(data)] = data
         SEQUENCE.pack_into(self._memory, 0, self._sequence)
+        with self._giving:  # no note names them any more
+            self._free += self._resting
+            self._resting = []
 
     def own(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give every owned partition a slot, and take away those of the others."""
+        """Give every owned partition a slot, and take away those of the others.
+
+        A slot that is given back rests until the next note is written: were we killed before, the note would commit
+        one partition at another's position.
+        """
         wanted = set(partitions)
         with self._giving:
             for partition in [p for p in self._slots if p not in wanted]:
                 slot = self._slots.pop(partition)
-                SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, NO_POSITION)
-                self._free.append(slot)
+                self._write(slot, NO_POSITION, NO_EPOCH)
+                self._resting.append(slot)
             for partition in sorted(wanted - self._slots.keys()):
                 if not self._free:
                     return
                 slot = self._free.pop()
-                SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, self._early.pop(partition, NO_POSITION))
+                self._write(slot, *self._early.pop(partition, (NO_POSITION, NO_EPOCH)))
                 self._slots[partition] = slot
 
-    def position(self, partition: TopicPartition, offset: int) -> None:
+    def position(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
+        """Where the application stands, with the leader epoch of the record before it if that is known."""
         slot = self._slots.get(partition)
         if slot is None:
             with self._giving:
                 slot = self._slots.get(partition)
                 if slot is None:
-                    self._early[partition] = offset
+                    self._early[partition] = offset, epoch
                     return
+        if epoch == self._epochs[slot]:
+            SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, offset)
+        else:
+            self._write(slot, offset, epoch)
+
+    def _write(self, slot: int, offset: int, epoch: int) -> None:
+        """In an order in which a kill between two writes leaves an offset with its own epoch or with none."""
+        self._epochs[slot] = IN_DOUBT
+        EPOCH.pack_into(self._memory, EPOCHS_AT + 4 * slot, NO_EPOCH)
         SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, offset)
+        EPOCH.pack_into(self._memory, EPOCHS_AT + 4 * slot, epoch)
+        self._epochs[slot] = epoch
 
     def gave_up(self, partitions: Iterable[TopicPartition]) -> None:
         """What was noted ahead of owning these no longer counts: whoever reads them next gets further."""
@@ -144,14 +183,25 @@ class Watchdog:
             for partition in partitions:
                 self._early.pop(partition, None)
 
-    def positions(self, offsets: Mapping[TopicPartition, int]) -> None:
-        for partition, offset in offsets.items():
-            self.position(partition, offset)
+    def positions(self, entries: Mapping[TopicPartition, OffsetEntry]) -> None:
+        """The same for several; one without an offset is taken back."""
+        for partition, entry in entries.items():
+            if entry.offset >= 0:
+                self.position(partition, entry.offset, entry.leader_epoch)
+            else:
+                self.position(partition, NO_POSITION)
 
-    def token(self, text: str) -> None:
-        """The login it would use from now on. From any thread."""
-        data = text.encode()
-        self._say(TOKEN + LENGTH.pack(len(data)) + data)
+    def token(self, text: str, extensions: Mapping[str, str]) -> None:
+        """The token it would log in by from now on. From any thread."""
+        self._log_in_by({"token": text, "extensions": dict(extensions)})
+
+    def login(self, user: str, password: str) -> None:
+        """The same for a user and a password."""
+        self._log_in_by({"user": user, "password": password})
+
+    def _log_in_by(self, login: Mapping[str, Any]) -> None:
+        data = json.dumps(login).encode()
+        self._say(LOGIN + LENGTH.pack(len(data)) + data)
 
     def _say(self, words: bytes) -> None:
         with self._pipe, contextlib.suppress(OSError, ValueError):  # it may be gone already
@@ -161,15 +211,39 @@ class Watchdog:
 
     # -- the end
 
-    def dismiss(self) -> None:
-        """A clean close: it does nothing and ends."""
-        self._say(GOODBYE)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
+    def dismiss(self, *, clean: bool = True) -> None:
+        """The end. After a clean close it does nothing; after one that could not leave, it speaks for the member now.
+
+        A forked copy of the member only lets go of its end of the pipe: the watchdog is its parent's.
+        """
+        if os.getpid() != self._pid:
+            self._hang_up()
+            self._process.poll()  # not a child of this process: as good as ended
+        elif clean:
+            self._say(GOODBYE)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+            self._hang_up()
+        else:
+            self._hang_up()  # the end of the pipe without a goodbye
+            threading.Thread(target=self._process.wait, name="holdfast-farewell", daemon=True).start()
+
+    def _hang_up(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def watched(config: ConsumerConfig) -> Watchdog:
+    """A watchdog that logs in as the consumer does, also when that changes."""
+    client = client_config(config.raw)
+    watchdog = Watchdog(client.security, client.family)
+    if config.tokens is not None:
+        config.tokens.tell(watchdog.token)
+    if config.login is not None:
+        config.login.tell(watchdog.login)
+    return watchdog
 
 
 def _tls(security: Security) -> dict[str, Any] | None:
@@ -180,7 +254,7 @@ def _tls(security: Security) -> dict[str, Any] | None:
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in values.items()}
 
 
-def _sasl(security: Security) -> dict[str, str] | None:
+def _sasl(security: Security) -> dict[str, Any] | None:
     sasl = security.sasl
     if sasl is None:
         return None
@@ -189,4 +263,5 @@ def _sasl(security: Security) -> dict[str, str] | None:
         "user": sasl.user,
         "password": sasl.password.reveal(),
         "token": "",  # the newest one is told as soon as there is one
+        "extensions": {},
     }

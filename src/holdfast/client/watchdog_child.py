@@ -30,16 +30,23 @@ COMMIT_VERSION, LEAVE_VERSION = 7, 3
 
 SLOTS_AT = 65_536
 MAX_SLOTS = 8_192
+EPOCHS_AT = SLOTS_AT + 8 * MAX_SLOTS
+MEMORY_SIZE = EPOCHS_AT + 4 * MAX_SLOTS
+"""The note, then an offset for each slot, then an epoch for each slot. A word is written whole, a kill falls between
+two: before an offset of another epoch is written the epoch is NO_EPOCH, which is true of any offset."""
+
 NO_POSITION = -1
+NO_EPOCH = -1
 TIMEOUT_S = 20.0
 """For each step of the farewell: much later the session timeout would have done it as well."""
 
-GOODBYE, TOKEN = b"x", b"t"
+GOODBYE, LOGIN = b"x", b"t"
 """What comes through the pipe after the start: a clean close, or a login that replaces the one before."""
 
 SEQUENCE = struct.Struct("=Q")
 LENGTH = struct.Struct("=I")
 SLOT = struct.Struct("=q")
+EPOCH = struct.Struct("=i")
 
 
 def text(value: str | None) -> bytes:
@@ -49,17 +56,17 @@ def text(value: str | None) -> bytes:
     return struct.pack(">h", len(data)) + data
 
 
-def commit_body(who: dict[str, Any], positions: dict[tuple[str, int], int]) -> bytes:
+def commit_body(who: dict[str, Any], positions: dict[tuple[str, int], tuple[int, int]]) -> bytes:
     """OffsetCommit v7."""
-    topics: dict[str, list[tuple[int, int]]] = {}
-    for (topic, partition), offset in sorted(positions.items()):
-        topics.setdefault(topic, []).append((partition, offset))
+    topics: dict[str, list[tuple[int, int, int]]] = {}
+    for (topic, partition), (offset, epoch) in sorted(positions.items()):
+        topics.setdefault(topic, []).append((partition, offset, epoch))
     body = text(who["group"]) + struct.pack(">i", who["generation"]) + text(who["member"]) + text(who["instance"])
     body += struct.pack(">i", len(topics))
     for topic, entries in sorted(topics.items()):
         body += text(topic) + struct.pack(">i", len(entries))
-        for partition, offset in entries:
-            body += struct.pack(">iqi", partition, offset, -1) + text("")
+        for partition, offset, epoch in entries:
+            body += struct.pack(">iqi", partition, offset, epoch) + text("")
     return body
 
 
@@ -103,17 +110,18 @@ def read_note(memory: mmap.mmap) -> dict[str, Any] | None:
     return None
 
 
-def read_positions(memory: mmap.mmap, slots: list[tuple[int, str, int]]) -> dict[tuple[str, int], int]:
+def read_positions(memory: mmap.mmap, slots: list[tuple[int, str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Offsets, each with the leader epoch of the record before it."""
     positions = {}
     for slot, topic, partition in slots:
         offset = SLOT.unpack_from(memory, SLOTS_AT + 8 * slot)[0]
         if offset != NO_POSITION:
-            positions[topic, partition] = offset
+            positions[topic, partition] = offset, EPOCH.unpack_from(memory, EPOCHS_AT + 4 * slot)[0]
     return positions
 
 
 def connect(start: dict[str, Any], who: dict[str, Any]) -> socket.socket:
-    link: socket.socket = socket.create_connection((who["host"], who["port"]), TIMEOUT_S)
+    link = reach(who["host"], who["port"], start["family"])
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if start["tls"] is not None:
         sys.path.insert(0, start["package"])
@@ -128,6 +136,21 @@ def connect(start: dict[str, Any], who: dict[str, Any]) -> socket.socket:
         secured = link
         log_in(start["sasl"], lambda api, version, body: ask(secured, api, version, body))
     return link
+
+
+def reach(host: str, port: int, family: int) -> socket.socket:
+    """A connection by an address of the family that the member uses, whichever answers."""
+    failed: OSError = OSError(f"{host} has no address")
+    for found, kind, number, _, address in socket.getaddrinfo(host, port, family, socket.SOCK_STREAM):
+        link = socket.socket(found, kind, number)
+        link.settimeout(TIMEOUT_S)
+        try:
+            link.connect(address)
+            return link
+        except OSError as error:
+            link.close()
+            failed = error
+    raise failed
 
 
 def ask(link: socket.socket, api: int, version: int, body: bytes) -> bytes:
@@ -149,12 +172,15 @@ def farewell(start: dict[str, Any], memory: mmap.mmap) -> None:
     link.sendall(b"".join(asked))
     for _ in asked:
         receive(link)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as voice:
-        for host, port in who["peers"]:
-            try:
-                voice.sendto(who["token"].encode(), (host, port))
-            except OSError:
-                continue
+    poke(who["peers"], who["token"].encode())
+
+
+def poke(peers: list[tuple[str, int]], token: bytes) -> None:
+    """Addresses, never names. Who can't be reached hears from the coordinator, on its next heartbeat."""
+    for host, port in peers:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as voice:
+            voice.sendto(token, (host, port))
 
 
 def watch(start: dict[str, Any]) -> bool:
@@ -179,14 +205,15 @@ def watch(start: dict[str, Any]) -> bool:
 
 
 def listen(start: dict[str, Any]) -> bytes | None:
-    """One message: a goodbye, b"" for the end of the pipe, or None for a token, which is kept."""
+    """One message: a goodbye, b"" for the end of the pipe, or None for a login, which is kept."""
     said = os.read(0, 1)
-    if said != TOKEN:
+    if said != LOGIN:
         return said
     size = from_pipe(LENGTH.size)
-    token = from_pipe(LENGTH.unpack(size)[0]) if len(size) == LENGTH.size else b""
-    if token and start["sasl"] is not None:
-        start["sasl"]["token"] = token.decode()
+    length = LENGTH.unpack(size)[0] if len(size) == LENGTH.size else 0
+    login = from_pipe(length)
+    if login and len(login) == length and start["sasl"] is not None:
+        start["sasl"].update(json.loads(login))
     return None
 
 
@@ -204,13 +231,14 @@ def from_pipe(count: int) -> bytes:
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # sent to the whole process group, and meant for the member
-    size = LENGTH.unpack(os.read(0, LENGTH.size))[0]
-    data = b""
-    while len(data) < size:
-        data += os.read(0, size - len(data))
+    head = from_pipe(LENGTH.size)
+    data = from_pipe(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
+    if len(head) < LENGTH.size or len(data) < LENGTH.unpack(head)[0]:
+        os._exit(1)  # the member died while it started us: there is nobody to speak for yet
     start = json.loads(data)
-    memory = mmap.mmap(start["memory"], SLOTS_AT + 8 * MAX_SLOTS)
-    os.write(1, b"ready\n")
+    memory = mmap.mmap(start["memory"], MEMORY_SIZE)
+    with contextlib.suppress(OSError):  # the member may be gone already, and is to be spoken for all the same
+        os.write(1, b"ready\n")
     if watch(start):
         socket.setdefaulttimeout(TIMEOUT_S)
         try:

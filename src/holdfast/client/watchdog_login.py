@@ -24,7 +24,7 @@ def wrapped(link: socket.socket, fields: Mapping[str, Any], host: str) -> ssl.SS
     return Tls(**{**fields, **secret}).context().wrap_socket(link, server_hostname=host)
 
 
-def log_in(sasl: Mapping[str, str], ask: Ask) -> None:
+def log_in(sasl: Mapping[str, Any], ask: Ask) -> None:
     mechanism = sasl["mechanism"]
     name = mechanism.encode()
     if struct.unpack(">h", ask(*HANDSHAKE, struct.pack(">h", len(name)) + name)[:2])[0] != 0:
@@ -32,7 +32,7 @@ def log_in(sasl: Mapping[str, str], ask: Ask) -> None:
     if mechanism == "PLAIN":
         _authenticate(ask, plain_message(PlainLogin(sasl["user"], sasl["password"])))
     elif mechanism == "OAUTHBEARER":
-        _authenticate(ask, oauth_message(OauthLogin(sasl["token"])))
+        _authenticate(ask, oauth_message(OauthLogin(sasl["token"], sasl["extensions"])))
     else:
         client = ScramClient(mechanism, sasl["user"], sasl["password"], secrets.token_urlsafe(24))
         challenge = _authenticate(ask, client.first())

@@ -15,12 +15,13 @@ import os
 import threading
 import time
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from holdfast.client import config as cfg
 from holdfast.client.control import ControlPlane, now_ms
 from holdfast.client.tracing import open_trace
-from holdfast.client.watchdog import Watchdog
+from holdfast.client.watchdog import watched
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition, by_topic
@@ -49,6 +50,18 @@ QUIET_S = 1.0
 
 BETWEEN = frozenset({"REBALANCE_IN_PROGRESS", "NOT_OWNED"})
 """Commits that are refused for now: the group is between two generations, or the round is about to end here."""
+REFUSED = frozenset(
+    {
+        "GROUP_AUTHORIZATION_FAILED",
+        "GROUP_MAX_SIZE_REACHED",
+        "INCONSISTENT_GROUP_PROTOCOL",
+        "INVALID_GROUP_ID",
+        "INVALID_SESSION_TIMEOUT",
+        "UNSUPPORTED_VERSION",
+    }
+)
+"""What a person has to mend: the query fails with it, where a consumer tells it and goes on trying."""
+
 DENIED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
 
@@ -58,7 +71,9 @@ class QueryMember:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._manual = bool(options.assigned)
-        self._config = cfg.parse({**options.kafka, "enable.auto.commit": False})
+        # A batch that runs can't be given up for every round: a query joins cooperatively, or as its options say.
+        parsed = cfg.parse({**options.kafka, "enable.auto.commit": False})
+        self._config = replace(parsed, eager_assignors=())
         self._asked_at = now_ms()
         self._work = Work()
         self._failure: HoldfastError | None = None
@@ -73,9 +88,8 @@ class QueryMember:
         self._left = threading.Lock()
         self._ended = False
         self._background: set[asyncio.Task[None]] = set()
-        security = client_config(self._config.raw).security
-        self._watchdog = Watchdog(security) if self._config.inventions.watchdog and not self._manual else None
-        self._trace = open_trace(self._config, self._asked_at)
+        self._watchdog = watched(self._config) if self._config.inventions.watchdog and not self._manual else None
+        self._trace = open_trace(self._config)
         self._plane = ControlPlane(
             self._config,
             trace=self._trace.write,
@@ -138,9 +152,6 @@ class QueryMember:
             if end is not None:
                 latest.setdefault(partition.topic, {})[str(partition.partition)] = end
                 lag += max(0, end - position) if position is not None else 0
-        metrics = self._trace.metrics.snapshot(
-            now_ms(), assigned=len(positions), heard_at=state.last_heard_at, lag_max=None
-        )
         return {
             "latest": latest,
             "lag": lag,
@@ -148,7 +159,7 @@ class QueryMember:
             "group": self._options.group,
             "member": state.membership.member_id,
             "generation": state.membership.generation,
-            "rebalances": int(metrics["rebalance-total"]),
+            "rebalances": self._trace.metrics.rebalances,
             "drained": self._drained(),
             "reader": os.getpid(),
         }
@@ -211,6 +222,10 @@ class QueryMember:
 
     def _check(self) -> None:
         failure = self._failure or self._plane.failure
+        while failure is None and self._plane.told:
+            told = self._plane.told.popleft().error
+            if told.code in REFUSED:
+                failure = told
         if failure is not None:
             raise failure
 
@@ -232,7 +247,9 @@ class QueryMember:
                         self._supply.look_again()
                         self._work.assign(pending.offsets, pending.handed)
                 if pending.last:
-                    plane.driver.feed(mb.Notified(pending.serial, final))
+                    if not pending.answered:
+                        handed = {p: OffsetEntry(offset) for p, offset in final.items()}
+                        plane.driver.feed(mb.Notified(pending.serial, handed))
                     final = {}
                     if self._work.owed():
                         self._spawn(self._settle())

@@ -19,19 +19,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.broker import broker as embedded
 from holdfast.broker.clock import ManualClock
-from holdfast.broker.faults import Faults
+from holdfast.broker.faults import Fault, Faults
 from holdfast.broker.limits import Limits
 from holdfast.broker.security.users import Users
 from holdfast.broker.settings import BrokerSettings, Security
-from holdfast.broker.state import State
+from holdfast.broker.state import Node, State
 from holdfast.broker.topics import create
 from holdfast.group.coordinator.requests import GroupView
 from holdfast.group.coordinator.settings import CoordinatorSettings
-from holdfast.model import HoldfastError, TopicPartition
+from holdfast.group.messages import Leaver, LeaveRequest
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.wire.api import Api
 
 T = TypeVar("T")
 
@@ -39,6 +41,16 @@ START_SECONDS = 30.0
 """It takes milliseconds; a data folder with much to repair takes longer."""
 CALL_SECONDS = 30.0
 STOP_SECONDS = 10.0
+
+COORDINATED = (
+    Api.JOIN_GROUP,
+    Api.SYNC_GROUP,
+    Api.HEARTBEAT,
+    Api.LEAVE_GROUP,
+    Api.OFFSET_COMMIT,
+    Api.OFFSET_FETCH,
+)
+"""What only a group's coordinator answers."""
 
 
 class Broker:
@@ -81,6 +93,7 @@ class Broker:
         self._clock = ManualClock() if manual_clock else None
         self.faults = Faults()
         """What is to go wrong; survives a restart."""
+        self._moved: list[Fault] = []
         self.topics = Topics(self)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -171,6 +184,17 @@ class Broker:
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(CALL_SECONDS)
 
+    def change(self, what: Callable[[State], T]) -> T:
+        """The same for what changes topics: it returns once that is on disk."""
+        broker = self._running
+        assert self._loop is not None
+
+        async def run() -> T:
+            changed: T = await broker.state.changes.make(lambda: what(broker.state))
+            return changed
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(CALL_SECONDS)
+
     def advance(self, ms: float) -> None:
         """Move the manual clock: what becomes due on the way happens."""
         clock = self._clock
@@ -181,6 +205,28 @@ class Broker:
     def group(self, name: str) -> GroupView:
         """A group as the coordinator sees it; "Dead" if there is none."""
         return self.call(lambda state: state.groups.describe(name))
+
+    def move_coordinator(self, node_id: int) -> None:
+        """Let another of the advertised brokers look after every group from now on, as when the old one goes down.
+
+        Groups and offsets go with it. For brokers with `racks`, which advertise one broker each.
+        """
+        node = self.call(lambda state: state.nodes[node_id])
+        for fault in self._moved:
+            fault.clear()
+        self._moved = [
+            self.faults.error(api, ErrorCode.NOT_COORDINATOR, when=lambda exchange: exchange.client.node_id != node_id)
+            for api in COORDINATED
+        ]
+        self._moved.append(self.faults.change(Api.FIND_COORDINATOR, lambda body: _pointing_to(node, body)))
+
+    def expel(self, group: str, member_id: str) -> None:
+        """Forget a member, as a coordinator does whose session with it is over. A fault's function may call it too."""
+        request = LeaveRequest(group=group, members=(Leaver(member_id=member_id),))
+        if threading.current_thread() is self._thread:
+            self._running.state.groups.ask(request, lambda answer: None)
+        else:
+            self.call(lambda state: state.groups.ask(request, lambda answer: None))
 
     def connections(self) -> int:
         broker = self._running
@@ -203,7 +249,7 @@ class Topics:
         configs: Mapping[str, str] | None = None,
     ) -> None:
         """Create a topic. `assignments` lists each partition's brokers, its leader first."""
-        self._broker.call(
+        self._broker.change(
             lambda state: create(
                 state,
                 name,
@@ -233,6 +279,14 @@ class Topics:
     def count(self, name: str) -> int:
         """Records in all partitions."""
         return sum(end - start for start, end in self.offsets(name).values())
+
+
+def _pointing_to(node: Node, body: Any) -> dict[str, Any]:
+    """A FindCoordinator answer of any version that names this broker wherever it named one."""
+    named = {"node_id": node.node_id, "host": node.host, "port": node.port}
+    if "coordinators" in body:
+        return {**body, "coordinators": [{**each, **named} for each in body["coordinators"]]}
+    return {**body, **named}
 
 
 def _users(users: Mapping[str, tuple[str, Iterable[str]]] | None) -> Users | None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 START_LIMIT_S = 90.0
 """3–4 s on an idle machine, several times that beside other work; beyond this Kafka is not coming."""
 
-METADATA_LIMIT_S = 30.0
-"""How long a topic or a broker may take to show in the metadata."""
+METADATA_LIMIT_S = 90.0
+"""How long a topic or a broker may take to show in the metadata: a second or two, far more beside other work."""
 
 SINGLE_REPLICA = {
     "offsets.topic.replication.factor": "1",

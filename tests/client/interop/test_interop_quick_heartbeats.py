@@ -23,10 +23,10 @@ from holdfast.net.config import client_config
 from holdfast.net.driver import Hooks, MemberDriver
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
 MEMBERS = 200
 GROUP = "crowd"
-SETTLE_LIMIT_S = 60.0
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def foreign_leader(bootstrap: str, topic: str) -> Iterator[None]:
     thread = threading.Thread(target=poll)
     thread.start()
     try:
-        assert leads.wait(SETTLE_LIMIT_S)
+        assert leads.wait(PATIENCE_S)
         yield
     finally:
         done.set()
@@ -96,7 +96,7 @@ class Crowd:
         )
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(SETTLE_LIMIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not holds():
                 self._moved.clear()
                 await self._moved.wait()

@@ -17,9 +17,9 @@ from holdfast.spark.files.layout import data_folder_of
 from holdfast.spark.files.ledger import Content, FileRef, Ledger
 from holdfast.spark.files.store import Store
 from holdfast.spark.files.upkeep import clean, compact
+from patience import PATIENCE_S
 
 ORDERS = TopicPartition("orders", 0)
-STEP_LIMIT_S = 20.0
 
 
 class Crashed(BaseException):
@@ -67,9 +67,9 @@ class Turn:
             raise self.error
 
     def _await(self) -> None:
-        assert self._arrived.acquire(timeout=STEP_LIMIT_S), f"{self.name} hangs"
+        assert self._arrived.acquire(timeout=PATIENCE_S), f"{self.name} hangs"
         if self.done:
-            self._thread.join(STEP_LIMIT_S)
+            self._thread.join(PATIENCE_S)
 
     def _run(self, action: Callable[[Store], None]) -> None:
         try:

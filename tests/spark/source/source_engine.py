@@ -20,9 +20,7 @@ from holdfast.spark.options import parse
 from holdfast.spark.planning import tasks
 from holdfast.spark.reading import read_pieces
 from holdfast.testing import Broker
-
-LIMIT_S = 60.0
-"""For anything that a test waits for: far more than it takes, also on a machine that is busy with something else."""
+from patience import PATIENCE_S
 
 Row = tuple[int, int]
 """(partition, offset)"""
@@ -114,7 +112,7 @@ class Engine:
 
     def run_until(self, holds: Callable[[], bool], *others: Engine) -> None:
         """Trigger after trigger, this query and others in turn, until it holds."""
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not holds():
             assert time.monotonic() < deadline, [(len(e.seen), e.member.report()) for e in (self, *others)]
             moved = sum(engine.step() for engine in (self, *others))
@@ -134,7 +132,7 @@ class Engine:
 
 
 def wait_until(holds: Callable[[], bool], what: str = "") -> None:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, what or holds
         time.sleep(0.005)

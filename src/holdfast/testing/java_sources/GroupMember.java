@@ -31,7 +31,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  *
  * One JVM hosts as many members as there are --log options, each in a thread with a consumer of its own: a JVM costs a
  * second to start, so a test that does not need to kill members one by one saves that. Commands on standard input:
- * "join", "hang SECONDS [INDEX]", "close [INDEX]"; without an index they are for all. SIGTERM, or the end of standard
+ * "join", "hang SECONDS [INDEX]", "metrics [INDEX]", "close [INDEX]"; without an index they are for all. SIGTERM, or the end of standard
  * input, closes all members cleanly.
  */
 public final class GroupMember implements Runnable, ConsumerRebalanceListener {
@@ -51,6 +51,7 @@ public final class GroupMember implements Runnable, ConsumerRebalanceListener {
     private final AtomicLong hangMs = new AtomicLong();
     private final Map<TopicPartition, OffsetAndMetadata> uncommitted = new HashMap<>();
     private volatile boolean stopping;
+    private volatile boolean metricsWanted;
     private KafkaConsumer<byte[], byte[]> consumer;
 
     private GroupMember(String topic, long commitEveryMs, Properties settings, String log) throws IOException {
@@ -107,6 +108,7 @@ public final class GroupMember implements Runnable, ConsumerRebalanceListener {
                         long ms = (long) (Double.parseDouble(words[1]) * 1000);
                         chosen(members, words, 2).forEach(member -> member.hangMs.set(ms));
                     }
+                    case "metrics" -> chosen(members, words, 1).forEach(member -> member.metricsWanted = true);
                     case "close" -> chosen(members, words, 1).forEach(member -> member.stopping = true);
                     default -> System.err.println("unknown command: " + line);
                 }
@@ -149,12 +151,30 @@ public final class GroupMember implements Runnable, ConsumerRebalanceListener {
                 Thread.sleep(hang);
                 event("awake", "");
             }
+            if (metricsWanted) {
+                metricsWanted = false;
+                event("metrics", metrics());
+            }
             process(consumer.poll(POLL));
             if (commitEveryMs > 0 && System.nanoTime() >= nextCommit) {
                 nextCommit = System.nanoTime() + commitEveryMs * 1_000_000;
                 commitInPassing();
             }
         }
+    }
+
+    /** The coordinator's and the fetch manager's metrics of this client as a JSON object; Python's reader takes NaN. */
+    private String metrics() {
+        List<String> pairs = new ArrayList<>();
+        consumer.metrics().forEach((name, metric) -> {
+            boolean ours = name.group().equals("consumer-coordinator-metrics")
+                || name.group().equals("consumer-fetch-manager-metrics");
+            if (ours && name.tags().keySet().equals(java.util.Set.of("client-id"))
+                && metric.metricValue() instanceof Number value) {
+                pairs.add("\"" + name.name() + "\": " + value.doubleValue());
+            }
+        });
+        return "{" + String.join(", ", pairs) + "}";
     }
 
     private void process(ConsumerRecords<byte[], byte[]> records) {

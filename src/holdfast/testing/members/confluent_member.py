@@ -5,6 +5,7 @@ Run as a module; the options are in `options.py`. librdkafka has no eager sticky
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from importlib import import_module
@@ -33,6 +34,8 @@ class ConfluentMember:
             if hang_s:
                 time.sleep(hang_s)
                 session.log.event("awake")
+            if session.metrics_wanted():
+                session.log.event("metrics", json.dumps(consumer.metrics()))
             first = consumer.poll(POLL_S)
             if first is not None:
                 # The next call says that what was returned before is done, so it is done first. consume() alone would

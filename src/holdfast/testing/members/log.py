@@ -16,6 +16,7 @@ One line per event, time second, partitions as a comma list or `-` for none:
     #dropped TIME PARTITION OFFSET  the client handed over a record of a partition it had just revoked
     #held TIME MS                   the process was frozen with a batch in its hands: the records of this very time
     #hang TIME MS, #awake TIME      the poll loop stood still, as told
+    #metrics TIME JSON              the client's metrics, as told
     #closing TIME, #closed TIME     a clean end
     #error TIME TEXT                the program gave up
 

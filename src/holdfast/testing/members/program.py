@@ -44,6 +44,7 @@ class Session:
         self._join = threading.Event()
         self._hang_s = 0.0
         self._drain = threading.Event()
+        self._metrics = threading.Event()
         self._next_commit = time.monotonic() + self.options.commit_every_ms / 1000
         signal.signal(signal.SIGTERM, lambda *_: self._end())
         threading.Thread(target=self._obey, name="commands", daemon=True).start()
@@ -64,6 +65,12 @@ class Session:
     @property
     def draining(self) -> bool:
         return self._drain.is_set()
+
+    def metrics_wanted(self) -> bool:
+        """Whether the member's metrics are to be written down now."""
+        wanted = self._metrics.is_set()
+        self._metrics.clear()
+        return wanted
 
     def take_hang_s(self) -> float:
         """Seconds the poll loop is to stand still now, mostly 0."""
@@ -145,6 +152,8 @@ class Session:
                     self._hang_s = float(seconds)
                 case ["drain", *_]:
                     self._drain.set()
+                case ["metrics", *_]:
+                    self._metrics.set()
                 case ["close", *_]:
                     self._end()
                 case _:

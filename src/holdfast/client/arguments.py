@@ -1,0 +1,59 @@
+"""What applications pass to the consumer, checked as confluent-kafka checks it: the same mistakes raise the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import confluent_kafka as ck
+
+from holdfast.client.errors import refused_subscription
+from holdfast.client.patterns import check, is_pattern
+
+
+def topics_of(topics: Iterable[Any]) -> list[str]:
+    """Names to subscribe to; one that starts with ^ is a pattern. Whatever is in the list counts as text; each name
+    once, and none empty."""
+    if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
+        raise TypeError("expected list of topic unicode strings")
+    names = [str(topic) for topic in topics]
+    if not names:
+        raise refused_subscription("the list of topics is empty: to want nothing, unsubscribe()")
+    if not all(names):
+        raise refused_subscription("a topic's name is empty")
+    twice = sorted(name for name in set(names) if names.count(name) > 1)
+    if twice:
+        raise refused_subscription(f"named twice: {', '.join(twice)}")
+    for pattern in filter(is_pattern, names):
+        try:
+            check(pattern)
+        except ValueError as error:
+            raise refused_subscription(str(error)) from None
+    return names
+
+
+def partitions_of(partitions: Iterable[Any]) -> list[ck.TopicPartition]:
+    """A list of partitions; a tuple will do."""
+    if not isinstance(partitions, list | tuple):
+        raise TypeError("requires list of TopicPartition")
+    for partition in partitions:
+        if not isinstance(partition, ck.TopicPartition):
+            raise TypeError("expected cimpl.TopicPartition")
+    return list(partitions)
+
+
+def message_of(message: Any, offsets: Any) -> ck.Message | None:
+    """The record that an offset is taken from, if it is not one of a list."""
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    if message is not None and not isinstance(message, ck.Message):
+        raise TypeError("expected confluent_kafka.cimpl.Message")
+    return message
+
+
+def unawaited(asynchronous: bool, more: dict[str, Any]) -> bool:
+    """Whether a commit is not waited for. `async` is confluent-kafka's old name of it, a word of Python's own today."""
+    old = more.pop("async", None)
+    if more:
+        raise TypeError(f"{next(iter(more))!r} is an invalid keyword argument for this function")
+    return asynchronous if old is None else bool(old)

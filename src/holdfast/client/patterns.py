@@ -1,0 +1,54 @@
+"""Topic patterns as librdkafka reads them: a name that starts with ^ is a POSIX extended regular expression.
+
+Python's are a different language. What both have means the same, and POSIX's bracket classes are translated. A consumer
+refuses what only Python has, so that a pattern means the same whichever client reads it; Spark's source, whose patterns
+are Java's, does not ask.
+"""
+
+from __future__ import annotations
+
+import re
+
+CLASSES = {
+    "alpha": "a-zA-Z",
+    "digit": "0-9",
+    "alnum": "a-zA-Z0-9",
+    "upper": "A-Z",
+    "lower": "a-z",
+    "punct": "!-/:-@\\[-`{-~",
+    "space": " \\t\\n\\r\\f\\v",
+    "blank": " \\t",
+    "xdigit": "0-9A-Fa-f",
+    "cntrl": "\\x00-\\x1f\\x7f",
+    "graph": "!-~",
+    "print": " -~",
+}
+_CLASS = re.compile(r"\[:(\w+):\]")
+
+
+def is_pattern(topic: str) -> bool:
+    return topic.startswith("^")
+
+
+def check(pattern: str) -> None:
+    """Raises ValueError for what is no pattern to librdkafka."""
+    if "(?" in pattern:
+        raise ValueError(f"{pattern}: (? is no part of a POSIX regular expression")
+    if re.search(r"(^\^|\(|(?<!\\)\|)[*+?]", pattern):
+        raise ValueError(f"{pattern}: there is nothing to repeat")
+    compiled(pattern)
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Raises ValueError for what is no pattern."""
+    try:
+        return re.compile(_CLASS.sub(_translated, pattern))
+    except re.error as error:
+        raise ValueError(f"{pattern}: {error}") from None
+
+
+def _translated(found: re.Match[str]) -> str:
+    name = found.group(1)
+    if name not in CLASSES:
+        raise ValueError(f"there is no character class [:{name}:]")
+    return CLASSES[name]

@@ -1,0 +1,160 @@
+"""What a member wants to read, and what the cluster has of it: patterns, and topics that come, grow, go or are denied.
+
+Runs on the control plane's loop. The machine is told of what changed; the application of every topic that it asked for
+by name and can't have, once each time that becomes so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from holdfast.client.patterns import compiled, is_pattern
+from holdfast.group import member as mb
+from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
+from holdfast.model import ErrorCode, HoldfastError
+from holdfast.net.cluster import Cluster
+from holdfast.net.driver import MemberDriver
+from holdfast.net.errors import NetError
+
+LOOK_S = 30.0
+"""How often the cluster is looked at, at the latest: a topic that grew is served half a minute later at worst.
+topic.metadata.refresh.interval.ms makes it more often."""
+
+SOON_S = 1.0
+"""How often while a topic is missing, for as long as somebody may just be creating it, or it may come back."""
+
+AT_ONCE_S = 0.25
+LOOKS = 3
+"""A topic that can't be had is told when so many looks in a row have said so, the first of them quickly: a broker that
+just started says it of every topic."""
+
+Tell = Callable[[HoldfastError, str | None], None]
+Running = Callable[[], Awaitable[str | None]]
+Wish = tuple[tuple[str, ...], frozenset[str]]
+"""Patterns and names."""
+
+
+class Topics:
+    """The wishes of one member, and the look-out for what becomes of them."""
+
+    def __init__(self, cluster: Cluster, driver: MemberDriver, tell: Tell, running: Running) -> None:
+        """`running` says which assignor the group runs, if that matters."""
+        self._running = running
+        self._cluster = cluster
+        self._driver = driver
+        self._tell = tell
+        self._patterns: tuple[str, ...] = ()
+        self._names: frozenset[str] = frozenset()
+        self._told: dict[str, ErrorCode] = {}
+        """What the application was told of each topic it asked for."""
+        self._misses: dict[str, int] = {}
+        """How many looks in a row could not show each of them."""
+        self._missing_since: float | None = None
+        self._look_now = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def forget(self) -> None:
+        """Nothing is wanted any more. A look that is under way must not subscribe again."""
+        self._patterns, self._names = (), frozenset()
+
+    def want(self, topics: list[str]) -> Wish:
+        """At once, so that an unsubscribe right behind it finds what it takes back."""
+        self._patterns = tuple(topic for topic in topics if is_pattern(topic))
+        self._names = frozenset(topic for topic in topics if not is_pattern(topic))
+        self._told, self._misses = {}, {}
+        self._missing_since = None
+        return self._patterns, self._names
+
+    async def subscribe(self, wanted: Wish) -> None:
+        """Join with what the patterns match. Who can't learn that now goes on asking: nobody else would ask for him.
+
+        `wanted` is what want() said, not what is wanted when this comes to run: an unsubscribe may have come between.
+        """
+        while wanted == (self._patterns, self._names):
+            try:
+                found = await self._resolve()
+                runs = await self._running()
+            except NetError as error:  # each try takes as long as default.api.timeout.ms says
+                if not error.retriable:
+                    self._tell(error, None)
+                    await asyncio.sleep(SOON_S)
+                continue
+            if self._driver.closed.is_set():
+                return
+            if wanted == (self._patterns, self._names):  # and not subscribed anew meanwhile
+                self._driver.feed(mb.Subscribe(found, runs))
+                self._look_now.set()
+                if self._watch is None:
+                    self._watch = asyncio.create_task(self._keep_watching())
+            return
+
+    async def _resolve(self) -> frozenset[str]:
+        if not self._patterns:
+            return self._names
+        await self._cluster.refresh(None)
+        patterns = [compiled(pattern) for pattern in self._patterns]
+        return self._names | {topic for topic in self._cluster.believed() if any(p.search(topic) for p in patterns)}
+
+    async def _keep_watching(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._pause_s()):
+                    await self._look_now.wait()
+            except TimeoutError:
+                pass
+            self._look_now.clear()
+            if self._patterns or self._names:  # else unsubscribed
+                await self._look()
+
+    def _pause_s(self) -> float:
+        age_s = self._cluster.config.metadata_max_age_s
+        usual = min(age_s, LOOK_S) if age_s > 0 else LOOK_S
+        since = self._missing_since
+        soon = since is not None and time.monotonic() - since <= self._cluster.config.topic_patience_s + SOON_S
+        if any(count < LOOKS for count in self._misses.values()):
+            return min(usual, AT_ONCE_S)
+        return min(usual, SOON_S) if soon else usual
+
+    async def _look(self) -> None:
+        """Look at the cluster, and say what changed."""
+        patterns = self._patterns
+        try:
+            topics = await self._resolve()
+            # A leader answers for every topic it planned, also those that only others subscribe to.
+            view = await self._cluster.view(topics | set(self._driver.state.planned_counts or ()))
+        except HoldfastError:  # unreachable just now: the next look will tell
+            return
+        if self._patterns != patterns:
+            return  # subscribed anew meanwhile
+        if patterns and topics != self._driver.state.topics:
+            self._driver.feed(mb.Subscribe(topics))
+        self._driver.feed(mb.MetadataChanged(view))
+        self._tell_of_missing(frozenset(view.topics))
+
+    def _tell_of_missing(self, there: frozenset[str]) -> None:
+        """What was asked for and can't be had. Somebody who asks by pattern asks for what there is."""
+        errors = {name: self._cluster.topic_error(name) for name in sorted(self._names)}
+        if not any(code is not ErrorCode.NONE for code in errors.values()):
+            self._missing_since = None
+        elif self._missing_since is None:
+            self._missing_since = time.monotonic()
+        for name, code in errors.items():
+            if name in there or verdict(Ask.METADATA, code) is not Verdict.TELL:
+                self._told.pop(name, None)  # it is there, or was just now
+                self._misses.pop(name, None)
+                continue
+            self._misses[name] = self._misses.get(name, 0) + 1
+            if self._misses[name] >= LOOKS and self._told.get(name) != code:
+                self._told[name] = code
+                self._tell(_unavailable(name, code), name)
+
+
+def _unavailable(topic: str, code: ErrorCode) -> HoldfastError:
+    error = refusal(Ask.METADATA, code)
+    return HoldfastError(error.code, error.what.replace(": ", f": {topic}: ", 1), error.do)

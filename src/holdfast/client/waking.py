@@ -1,0 +1,52 @@
+"""One knock for many: how the engine's thread wakes consumers that wait on an application's loop.
+
+`call_soon_threadsafe` writes to a socket, and lets go of the interpreter for it. When a round ends, hundreds of
+consumers of one loop have to be woken within milliseconds: they are noted, and the loop is woken once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+
+class Waker:
+    """For one loop. `wake` from any thread; what it is given is called on the loop, in order."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._knocked = False
+        self._lock = threading.Lock()
+
+    def wake(self, loop: asyncio.AbstractEventLoop, look: Callable[[], None]) -> None:
+        """Raises RuntimeError when the loop is closed."""
+        with self._lock:
+            self._waiting.append(look)
+            if self._knocked:
+                return
+            self._knocked = True
+        try:
+            loop.call_soon_threadsafe(self._open)
+        except RuntimeError:
+            with self._lock:
+                self._knocked = False
+                self._waiting.clear()
+            raise
+
+    def _open(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, deque()
+            self._knocked = False
+        for look in waiting:
+            look()
+
+
+_wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, Waker] = WeakKeyDictionary()
+
+
+def waker_of(loop: asyncio.AbstractEventLoop) -> Waker:
+    """The one of this loop. Call it on the loop."""
+    return _wakers.setdefault(loop, Waker())

@@ -1,0 +1,69 @@
+"""Figures over the last minute, as Kafka's clients keep them: averages, maxima and rates of what happened lately.
+
+A window has two samples of 30 s, Java's defaults (metrics.num.samples, metrics.sample.window.ms). What happened goes
+into the newer one; a sample whose time is over is begun anew. So a figure is over the last 30 to 60 seconds, and says
+nothing (NaN) when nothing happened in them, except for a rate, which is 0 then.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+SAMPLE_MS = 30_000.0
+SAMPLES = 2
+HOUR_MS = 3_600_000.0
+
+
+@dataclass(slots=True)
+class _Sample:
+    began_at: float
+    count: int = 0
+    total: float = 0.0
+    highest: float = -math.inf
+
+
+@dataclass(slots=True)
+class Window:
+    """One figure's last minute, and its sum and count since the beginning."""
+
+    count: int = 0
+    total: float = 0.0
+    _samples: list[_Sample] = field(default_factory=list)
+
+    def add(self, value: float, now: float) -> None:
+        self.count += 1
+        self.total += value
+        self._forget(now)
+        if not self._samples or now - self._samples[-1].began_at >= SAMPLE_MS:
+            self._samples.append(_Sample(now))
+        sample = self._samples[-1]
+        sample.count += 1
+        sample.total += value
+        sample.highest = max(sample.highest, value)
+
+    def average(self, now: float) -> float:
+        self._forget(now)
+        count = sum(sample.count for sample in self._samples)
+        return sum(sample.total for sample in self._samples) / count if count else math.nan
+
+    def highest(self, now: float) -> float:
+        self._forget(now)
+        return max((sample.highest for sample in self._samples), default=math.nan)
+
+    def per_hour(self, now: float) -> float:
+        """How often it happened, by the hour, as lately as the window reaches.
+
+        A window that has just begun counts as if a whole sample had gone before: one event in the first second is no
+        reason to say 3,600 an hour.
+        """
+        self._forget(now)
+        if not self._samples:
+            return 0.0
+        elapsed = now - self._samples[0].began_at
+        if elapsed < SAMPLE_MS * (SAMPLES - 1):
+            elapsed += SAMPLE_MS * (SAMPLES - 1)
+        return sum(sample.count for sample in self._samples) * HOUR_MS / elapsed
+
+    def _forget(self, now: float) -> None:
+        self._samples = [s for s in self._samples if now - s.began_at < SAMPLE_MS * SAMPLES][-SAMPLES:]

@@ -1,0 +1,191 @@
+"""Places and partitions that are none, asked of both asyncio consumers: the same answers, and nobody waits for them.
+
+librdkafka has rules of its own for numbers that are no offset, and for partitions that do not exist. AsyncConsumer has
+no librdkafka: it ignored some of these without a word, took what can't be meant, and waited for what never comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from asyncio_kinds import BOTH, Make, settings
+from polling import COUNTER
+
+from holdfast import Consumer
+from holdfast.testing import Broker
+from patience import PATIENCE_S
+
+LONG_AGO_MS = 1_600_000_000_000
+
+
+@pytest.fixture(params=BOTH)
+def make(request: pytest.FixtureRequest) -> Make:
+    """Makes a consumer of either class."""
+    return request.param  # type: ignore[no-any-return]  # a fixture's parameter is Any
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    """One partition, ten records, the fifth of which has the latest time."""
+    name = f"places-{next(COUNTER)}"
+    broker.topics.create(name, partitions=1)
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for number in range(10):
+        producer.produce(name, b"x", partition=0, timestamp=LONG_AGO_MS + (1_000 if number == 4 else number))
+    assert producer.flush(PATIENCE_S) == 0
+    return name
+
+
+def play(scene: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(2 * PATIENCE_S):
+            await scene()
+
+    asyncio.run(limited())
+
+
+async def polled(consumer: Any, enough: Callable[[list[int], list[int]], bool]) -> tuple[list[int], list[int]]:
+    """The offsets that came and the codes of what was told, until there is enough of them."""
+    offsets: list[int] = []
+    codes: list[int] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not enough(offsets, codes):
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {offsets}, {codes}"
+        message = await consumer.poll(0.1)
+        if message is not None:
+            error = message.error()
+            if error is None:
+                offsets.append(message.offset())
+            else:
+                codes.append(error.code())
+    return offsets, codes
+
+
+async def refusal(call: Callable[[], Awaitable[Any]]) -> int:
+    """The code that a call is refused with, before it is awaited or then."""
+    with pytest.raises(ck.KafkaException) as refused:
+        await call()
+    code: int = refused.value.args[0].code()
+    return code
+
+
+@pytest.mark.parametrize(
+    ("place", "first"), [(ck.OFFSET_INVALID, 0), (-7, 0), (-1_500, 0), (-3, 4), (-2_003, 7), (ck.OFFSET_BEGINNING, 0)]
+)
+def test_a_seek_to_a_place_goes_there_and_one_to_no_place_where_the_reset_says(
+    make: Make, broker: Broker, topic: str, place: int, first: int
+) -> None:
+    """AsyncConsumer ignored a seek to -1001, -5 or -3 without a word and read on; AIOConsumer goes by
+    auto.offset.reset for a number that stands for nothing, and to the record with the latest time for -3."""
+
+    async def scene() -> None:
+        consumer = make(settings(broker))
+        await consumer.assign([ck.TopicPartition(topic, 0, 0)])
+        await polled(consumer, lambda offsets, _: len(offsets) == 10)
+        await consumer.seek(ck.TopicPartition(topic, 0, place))
+        offsets, _ = await polled(consumer, lambda offsets, _: bool(offsets))
+        assert offsets == [first]
+        await consumer.close()
+
+    play(scene)
+
+
+def test_a_seek_to_no_place_is_told_where_no_reset_is_allowed(make: Make, broker: Broker, topic: str) -> None:
+    """With auto.offset.reset=error nothing may be chosen: AsyncConsumer read on as if nothing had been said."""
+
+    async def scene() -> None:
+        consumer = make(settings(broker, **{"auto.offset.reset": "error"}))
+        await consumer.assign([ck.TopicPartition(topic, 0, 0)])
+        await polled(consumer, lambda offsets, _: len(offsets) == 10)
+        await consumer.seek(ck.TopicPartition(topic, 0, ck.OFFSET_INVALID))
+        _, codes = await polled(consumer, lambda _, codes: bool(codes))
+        assert codes == [ck.KafkaError._AUTO_OFFSET_RESET]
+        await consumer.close()
+
+    play(scene)
+
+
+def test_a_nonsense_number_is_told_and_read_from_where_the_reset_says(broker: Broker, topic: str) -> None:
+    """librdkafka asks the broker for it, and mostly tells its UNSUPPORTED_VERSION. Ours always tells it, also where
+    the sync class reads by Arrow batches, as an exception."""
+    consumer = Consumer(settings(broker))
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+    consumer.consume_arrow(100, PATIENCE_S)
+    consumer.seek(ck.TopicPartition(topic, 0, -7))
+    with pytest.raises(ck.KafkaException) as told:
+        consumer.consume_arrow(100, PATIENCE_S)
+    assert told.value.args[0].code() == ck.KafkaError.UNSUPPORTED_VERSION
+    assert "-7" in told.value.args[0].str()
+    assert consumer.consume_arrow(100, PATIENCE_S)["offset"][0].as_py() == 0
+    consumer.close()
+
+
+def test_what_can_not_be_sought_or_assigned_is_refused_by_librdkafkas_codes(
+    make: Make, broker: Broker, topic: str
+) -> None:
+    """AsyncConsumer took OFFSET_STORED for a seek, the same partition twice in incremental_assign, and numbers that
+    stand for nothing as a start: the partition was then never read, and nobody heard why."""
+
+    def at(offset: int, *, name: str = topic, number: int = 0) -> ck.TopicPartition:
+        return ck.TopicPartition(name, number, offset)
+
+    async def scene() -> None:
+        consumer = make(settings(broker))
+        await consumer.assign([at(0)])
+        await polled(consumer, lambda offsets, _: len(offsets) == 10)
+        refused = {
+            "seek stored": await refusal(lambda: consumer.seek(at(ck.OFFSET_STORED))),
+            "seek another topic": await refusal(lambda: consumer.seek(at(1, name="never-heard-of"))),
+            "more -8": await refusal(lambda: consumer.incremental_assign([at(-8, number=1)])),
+            "more twice": await refusal(lambda: consumer.incremental_assign([at(1, name="z"), at(1, name="z")])),
+            "assigned already": await refusal(lambda: consumer.incremental_assign([at(0)])),
+        }
+        assert [(p.topic, p.partition) for p in await consumer.assignment()] == [(topic, 0)]
+        refused |= {
+            "assign -8": await refusal(lambda: consumer.assign([at(-8)])),
+            "assign twice": await refusal(lambda: consumer.assign([at(0), at(0)])),
+        }
+        await consumer.close()
+        assert refused == {
+            "seek stored": ck.KafkaError._INVALID_ARG,
+            "seek another topic": ck.KafkaError._UNKNOWN_PARTITION,
+            "assign -8": ck.KafkaError._INVALID_ARG,
+            "assign twice": ck.KafkaError._INVALID_ARG,
+            "more -8": ck.KafkaError._INVALID_ARG,
+            "more twice": ck.KafkaError._INVALID_ARG,
+            "assigned already": ck.KafkaError._CONFLICT,
+        }
+
+    play(scene)
+
+
+def test_questions_about_what_is_not_there_are_answered_at_once(make: Make, broker: Broker, topic: str) -> None:
+    """AsyncConsumer asked for the leader of a partition that does not exist until the time was up, a minute without a
+    timeout, and said _TIMED_OUT; one such partition cost the answers about all the others."""
+
+    async def scene() -> None:
+        consumer = make(settings(broker))
+        await consumer.list_topics(topic)  # librdkafka learns what there is
+        nothing, beyond = ck.TopicPartition("nope", 0, 4), ck.TopicPartition(topic, 9, 5)
+        for partition in nothing, beyond:
+            assert await refusal(lambda one=partition: consumer.get_watermark_offsets(one)) == UNKNOWN
+        assert await refusal(lambda: consumer.offsets_for_times([nothing, beyond])) == UNKNOWN
+        assert await refusal(lambda: consumer.offsets_for_times([])) == ck.KafkaError._INVALID_ARG
+        found = await consumer.offsets_for_times([nothing, ck.TopicPartition(topic, 0, 0), beyond])
+        shown = [(p.topic, p.partition, p.offset, None if p.error is None else p.error.code()) for p in found]
+        assert shown == [
+            ("nope", 0, 4, ck.KafkaError.UNKNOWN_TOPIC_OR_PART),
+            (topic, 0, 0, None),
+            (topic, 9, 5, UNKNOWN),
+        ]
+        await consumer.close()
+
+    play(scene)
+
+
+UNKNOWN = ck.KafkaError._UNKNOWN_PARTITION

@@ -1,0 +1,495 @@
+"""Commits: tried again until they are settled, of whatever is read, and nothing that is not new."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from polling import COUNTER, take, until
+
+import holdfast
+from holdfast.model import ErrorCode, TopicPartition
+from holdfast.testing import Broker
+from holdfast.wire.api import Api
+from patience import PATIENCE_S
+
+LONG_MS = 600_000
+"""An interval that no test lives to see: what is committed then is committed for another reason."""
+
+
+@pytest.fixture(autouse=True)
+def healed(broker: Broker) -> Iterator[None]:
+    yield
+    broker.faults.clear()
+
+
+def offsets(broker: Broker, group: str, topic: str) -> dict[int, tuple[int, str, int]]:
+    """What the coordinator keeps: offset, metadata and epoch by partition. Asked of it, not through a client."""
+
+    def look(state: Any) -> dict[int, tuple[int, str, int]]:
+        found = state.groups._coordinator.group(group)
+        kept = {} if found is None else found.roster.offsets
+        return {p.partition: (at.offset, at.metadata, at.leader_epoch) for p, at in kept.items() if p.topic == topic}
+
+    return broker.call(look)
+
+
+def reached(broker: Broker, group: str, topic: str) -> dict[int, int]:
+    return {partition: at[0] for partition, at in offsets(broker, group, topic).items()}
+
+
+def by_hand(topic: str, *partitions: int) -> list[ck.TopicPartition]:
+    return [ck.TopicPartition(topic, partition) for partition in partitions]
+
+
+def code_of(caught: pytest.ExceptionInfo[ck.KafkaException]) -> int:
+    return int(caught.value.args[0].code())
+
+
+def group() -> str:
+    return f"commits-{next(COUNTER)}"
+
+
+# -- by hand
+
+
+def test_what_is_assigned_by_hand_is_committed_while_it_runs(
+    make: Callable[..., Any], broker: Broker, topic: str
+) -> None:
+    """Symptom: a consumer with assign() and auto-commit read for days and committed nothing. Cause: auto-commit was
+    part of the membership. Rule: what a consumer reads it commits, whoever assigned it."""
+    name = group()
+    consumer = make(group_id=name, auto_commit_interval_ms=100)
+    consumer.assign(by_hand(topic, 0, 1))
+    take(consumer, 10)
+    until(consumer, lambda: reached(broker, name, topic) == {0: 5, 1: 5})
+
+
+@pytest.mark.parametrize("way", ["close", "unassign", "incremental_unassign", "assign"])
+def test_what_is_assigned_by_hand_is_committed_when_it_ends(
+    make: Callable[..., Any], broker: Broker, topic: str, way: str
+) -> None:
+    name = group()
+    consumer = make(group_id=name, auto_commit_interval_ms=LONG_MS)
+    consumer.assign(by_hand(topic, 0))
+    take(consumer, 5)
+    if way == "close":
+        consumer.close()
+    elif way == "assign":
+        consumer.assign(by_hand(topic, 1))
+    elif way == "unassign":
+        consumer.unassign()
+    else:
+        consumer.incremental_unassign(by_hand(topic, 0))
+    deadline = time.monotonic() + PATIENCE_S
+    while reached(broker, name, topic).get(0) != 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_assign_does_not_wait_for_a_broker_that_is_not_there(broker: Broker) -> None:
+    """Symptom: assign() took 30 s while the broker was down. Cause: it asked the group where to start, and waited."""
+    consumer = holdfast.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": group(), "log_level": 0})
+    began = time.monotonic()
+    consumer.assign(by_hand("orders", 0))
+    assert time.monotonic() - began < 5
+    assert [p.partition for p in consumer.assignment()] == [0]
+    consumer.close()
+
+
+def test_assign_goes_on_where_the_group_stands(make: Callable[..., Any], topic: str) -> None:
+    name = group()
+    consumer = make(group_id=name)
+    consumer.commit(offsets=[ck.TopicPartition(topic, 0, 3)], asynchronous=False)
+    consumer.assign(by_hand(topic, 0))
+    assert [message.offset() for message in take(consumer, 2)] == [3, 4]
+
+
+def test_a_reader_by_hand_finds_its_coordinator_again(broker: Broker, topic: str) -> None:
+    """Symptom: after its coordinator moved, a consumer with assign() never committed again. Cause: only the member's
+    machine forgot where the coordinator was. Rule: whoever is told that it moved looks for it."""
+    name = group()
+    consumer = holdfast.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": name, "auto.offset.reset": "earliest"}
+    )
+    consumer.assign(by_hand(topic, 0))
+    take(consumer, 5)
+    asked = broker.faults.call(Api.FIND_COORDINATOR, lambda _exchange: None)
+    consumer.commit(offsets=[ck.TopicPartition(topic, 0, 1)], asynchronous=False)
+    looked = asked.hits
+    for api in (Api.OFFSET_COMMIT, Api.OFFSET_FETCH):
+        moved = broker.faults.error(api, ErrorCode.NOT_COORDINATOR, times=1)
+        if api is Api.OFFSET_COMMIT:
+            consumer.commit(offsets=[ck.TopicPartition(topic, 0, 2)], asynchronous=False)
+        else:
+            assert [p.offset for p in consumer.committed(by_hand(topic, 0), timeout=30)] == [2]
+        assert moved.hits == 1
+        assert asked.hits > looked
+        looked = asked.hits
+    consumer.close()
+
+
+# -- tried again
+
+PASSING = ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "cut"]
+
+
+def fail_commits(broker: Broker, kind: str, times: int) -> Any:
+    if kind == "cut":
+        return broker.faults.disconnect(Api.OFFSET_COMMIT, times=times)
+    return broker.faults.error(Api.OFFSET_COMMIT, ErrorCode[kind], times=times)
+
+
+@pytest.mark.parametrize("kind", PASSING)
+@pytest.mark.parametrize("subscribed", [True, False])
+def test_a_commit_is_tried_again_until_it_is_through(broker: Broker, topic: str, kind: str, subscribed: bool) -> None:
+    """Symptom: one COORDINATOR_LOAD_IN_PROGRESS and the commit was lost. Cause: no commit was ever sent twice."""
+    name = group()
+    consumer = holdfast.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": name, "auto.offset.reset": "earliest"}
+    )
+    if subscribed:
+        consumer.subscribe([topic])
+    else:
+        consumer.assign(by_hand(topic, 0, 1, 2))
+    take(consumer, 15)
+    failing = fail_commits(broker, kind, 2)
+    assert consumer.commit(asynchronous=False) is not None
+    assert failing.hits == 2
+    assert reached(broker, name, topic) == {0: 5, 1: 5, 2: 5}
+    consumer.close()
+
+
+@pytest.mark.parametrize("kind", PASSING)
+@pytest.mark.parametrize("subscribed", [True, False])
+def test_what_was_done_is_committed_at_close_although_the_coordinator_stumbles(
+    make: Callable[..., Any], broker: Broker, topic: str, kind: str, subscribed: bool
+) -> None:
+    name = group()
+    told: list[Any] = []
+    consumer = make(
+        group_id=name,
+        auto_commit_interval_ms=LONG_MS,
+        on_commit=lambda error, partitions: told.append((error, [p.offset for p in partitions])),
+    )
+    if subscribed:
+        consumer.subscribe([topic])
+    else:
+        consumer.assign(by_hand(topic, 0, 1, 2))
+    take(consumer, 15)
+    failing = fail_commits(broker, kind, 1)
+    consumer.close()
+    assert failing.hits == 1
+    assert reached(broker, name, topic) == {0: 5, 1: 5, 2: 5}
+    assert told == [(None, [5, 5, 5])], "on_commit hears of the last commit too"
+    assert broker.group(name).members == ()
+
+
+def test_an_auto_commit_that_was_refused_is_made_again_without_a_new_record(
+    make: Callable[..., Any], broker: Broker, topic: str
+) -> None:
+    """Symptom: a refused auto-commit was forgotten until the next record. Cause: "something is new" was cleared when
+    the commit was sent, not when it was accepted."""
+    name = group()
+    refused = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.UNKNOWN_SERVER_ERROR, times=3)
+    consumer = make(group_id=name, auto_commit_interval_ms=100)
+    consumer.subscribe([topic])
+    take(consumer, 15)
+    until(consumer, lambda: reached(broker, name, topic) == {0: 5, 1: 5, 2: 5})
+    assert refused.hits == 3
+
+
+def test_an_auto_commit_on_its_way_is_not_sent_a_second_time(broker: Broker, topic: str) -> None:
+    """Symptom: on_commit heard of an error that had passed. Cause: the next interval came while the commit before it
+    waited for its second try, and took its place."""
+    told: list[Any] = []
+    loading = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=2)
+    consumer = holdfast.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group(),
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 10,
+            "on_commit": lambda error, _partitions: told.append(error),
+        }
+    )
+    consumer.assign(by_hand(topic, 0))
+    first = take(consumer, 1)
+    until(consumer, lambda: bool(told))
+    assert first and loading.hits == 2
+    assert set(told) == {None}
+    consumer.close()
+
+
+def test_an_auto_commit_waits_while_the_group_is_between_two_generations(broker: Broker, topic: str) -> None:
+    """Symptom: on_commit heard REBALANCE_IN_PROGRESS when somebody joined, where confluent's hears of nothing. Cause:
+    the interval ended between the join's answer and the sync's, when nothing can be committed. Rule: what nobody asked
+    for waits for the round."""
+    told: list[Any] = []
+    name = group()
+    consumer = holdfast.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": name,
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 10,
+            "heartbeat.interval.ms": 100,
+            "on_commit": lambda error, _partitions: told.append(error),
+        }
+    )
+    consumer.subscribe([topic])
+    take(consumer, 15)
+    until(consumer, lambda: reached(broker, name, topic) == {0: 5, 1: 5, 2: 5})
+    slow = broker.faults.delay(Api.SYNC_GROUP, ms=1_500, times=1)
+    broker.faults.error(Api.HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS, times=1)
+    until(consumer, lambda: slow.hits == 1)
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"0:5", partition=0)
+    assert producer.flush(30) == 0
+    until(consumer, lambda: reached(broker, name, topic) == {0: 6, 1: 5, 2: 5})
+    assert set(told) == {None}
+    consumer.close()
+
+
+def test_a_commit_that_is_tried_again_does_not_undo_a_later_one(broker: Broker, topic: str) -> None:
+    """The first one is sent back, the second one goes through, and the first one is due again: it stays out."""
+    name = group()
+    told: list[Any] = []
+    consumer = holdfast.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": name,
+            "enable.auto.commit": False,
+            "on_commit": lambda error, partitions: told.append((error, [p.offset for p in partitions])),
+        }
+    )
+    loading = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=1)
+    consumer.commit(offsets=[ck.TopicPartition(topic, 0, 1), ck.TopicPartition(topic, 1, 1)])
+    deadline = time.monotonic() + PATIENCE_S
+    while not loading.hits:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    consumer.commit(offsets=[ck.TopicPartition(topic, 0, 4)], asynchronous=False)
+    until(consumer, lambda: bool(told))
+    assert reached(broker, name, topic) == {0: 4, 1: 1}
+    consumer.close()
+
+
+def test_a_partition_that_does_not_exist_is_no_reason_to_wait(make: Callable[..., Any], topic: str) -> None:
+    consumer = make(enable_auto_commit=False)
+    began = time.monotonic()
+    for wanted in ([ck.TopicPartition(topic, 9, 1)], [ck.TopicPartition(topic, 0, 1), ck.TopicPartition(topic, 9, 1)]):
+        with pytest.raises(ck.KafkaException) as caught:
+            consumer.commit(offsets=wanted, asynchronous=False)
+        assert code_of(caught) == ck.KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert time.monotonic() - began < 9, "below the ten seconds that a coordinator is given"
+
+
+# -- of what
+
+
+def test_a_partition_of_ones_own_beside_the_groups_is_committed_with_them(
+    make: Callable[..., Any], broker: Broker, topic: str
+) -> None:
+    """Symptom: one partition that was not the group's failed the whole auto-commit. Cause: "not owned" was said to all
+    of it. Rule: only what the group has taken from us is refused."""
+    name = group()
+    extra = f"extra-{topic}"
+    broker.topics.create(extra, partitions=1)
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(extra, b"mine", partition=0)
+    assert producer.flush(30) == 0
+    consumer = make(group_id=name, auto_commit_interval_ms=100)
+    consumer.subscribe([topic])
+    take(consumer, 15)
+    consumer.incremental_assign([ck.TopicPartition(extra, 0, 0)])
+    take(consumer, 1)
+    until(
+        consumer, lambda: reached(broker, name, topic) == {0: 5, 1: 5, 2: 5} and reached(broker, name, extra) == {0: 1}
+    )
+
+
+def test_offsets_of_what_was_never_ours_can_be_committed(make: Callable[..., Any], broker: Broker, topic: str) -> None:
+    """Symptom: commit(offsets=…) of a partition that is not assigned was refused; librdkafka commits it."""
+    name = group()
+    other = f"other-{topic}"
+    broker.topics.create(other, partitions=1)
+    consumer = make(group_id=name)
+    consumer.commit(offsets=[ck.TopicPartition(other, 0, 1)], asynchronous=False)  # not a member yet
+    consumer.subscribe([topic])
+    take(consumer, 15)
+    consumer.commit(offsets=[ck.TopicPartition(other, 0, 7, "by hand")], asynchronous=False)
+    assert reached(broker, name, other) == {0: 7}
+
+
+def test_what_the_group_took_can_not_be_committed_any_more(broker: Broker, topic: str) -> None:
+    """librdkafka 3340: a commit that comes after the revoke rewinds whoever has the partition now. A wanted
+    difference: confluent-kafka commits it."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": group(),
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "enable.auto.commit": False,
+    }
+    first, second = holdfast.Consumer(settings), holdfast.Consumer(settings)
+    revoked: list[ck.TopicPartition] = []
+    first.subscribe([topic], on_revoke=lambda _consumer, partitions: revoked.extend(partitions))
+    take(first, 15)
+    second.subscribe([topic])
+    deadline = time.monotonic() + PATIENCE_S
+    while not second.assignment():
+        assert time.monotonic() < deadline
+        first.poll(0.01)
+        second.poll(0.01)
+    gone = ck.TopicPartition(topic, revoked[0].partition, 1)
+    with pytest.raises(ck.KafkaException) as caught:
+        first.commit(offsets=[gone], asynchronous=False)
+    assert code_of(caught) == ck.KafkaError._STATE
+    kept = ck.TopicPartition(topic, first.assignment()[0].partition, 2)
+    answers = first.commit(offsets=[gone, kept], asynchronous=False)
+    assert answers is not None, "what is still ours is committed all the same"
+    verdicts = {p.partition: p.error and p.error.code() for p in answers}
+    assert verdicts == {gone.partition: ck.KafkaError._STATE, kept.partition: None}
+    assert [p.offset for p in first.committed([kept], timeout=30)] == [2]
+    first.close()
+    second.close()
+
+
+def test_a_commit_with_nothing_new_says_so(make: Callable[..., Any], topic: str) -> None:
+    """Symptom: commit() a second time committed the same again, and commit() after seeking back rewound the group.
+    Rule, as librdkafka's: an offset-less commit commits what is beyond the last one."""
+    told: list[Any] = []
+    consumer = make(
+        enable_auto_commit=False, on_commit=lambda error, partitions: told.append((error.code(), len(partitions)))
+    )
+    consumer.assign(by_hand(topic, 0, 1))
+    take(consumer, 10)
+    assert [p.offset for p in consumer.commit(asynchronous=False)] == [5, 5]
+    for _ in range(2):
+        with pytest.raises(ck.KafkaException) as caught:
+            consumer.commit(asynchronous=False)
+        assert code_of(caught) == ck.KafkaError._NO_OFFSET
+        consumer.seek(ck.TopicPartition(topic, 0, 1))
+        take(consumer, 1)
+    assert [p.offset for p in consumer.committed(by_hand(topic, 0), timeout=30)] == [5]
+    consumer.commit()
+    until(consumer, lambda: told == [(ck.KafkaError._NO_OFFSET, 2)])
+
+
+def test_what_was_done_before_a_seek_counts_until_something_new_came(
+    make: Callable[..., Any], broker: Broker, topic: str
+) -> None:
+    name = group()
+    consumer = make(group_id=name, auto_commit_interval_ms=LONG_MS)
+    consumer.assign(by_hand(topic, 0))
+    take(consumer, 5)
+    consumer.seek(ck.TopicPartition(topic, 0, 1))
+    consumer.close()
+    assert reached(broker, name, topic) == {0: 5}
+
+
+def test_epoch_and_metadata_are_committed_and_read_back(make: Callable[..., Any], broker: Broker, topic: str) -> None:
+    """Symptom: commits wiped the leader epoch, the result of a commit had no metadata, and committed() gave '' for
+    none. Rule: what the application gave, or its record came with, is what the group keeps."""
+    name = group()
+    consumer = make(group_id=name, enable_auto_commit=False)
+    consumer.assign(by_hand(topic, 0, 1, 2))
+    messages = take(consumer, 15)
+    (done, *_others) = consumer.commit(asynchronous=False)
+    assert (done.offset, done.metadata, done.leader_epoch) == (5, None, 0)
+    one = consumer.commit(offsets=[ck.TopicPartition(topic, 1, 2, "note", leader_epoch=7)], asynchronous=False)[0]
+    assert (one.offset, one.metadata, one.leader_epoch) == (2, "note", 7)
+    last = next(message for message in reversed(messages) if message.partition() == 2)
+    consumer.commit(message=last, asynchronous=False)
+    assert {number: at[2] for number, at in offsets(broker, name, topic).items()} == {0: 0, 1: 7, 2: 0}
+    found = consumer.committed(by_hand(topic, 0, 2), timeout=-1)
+    assert [(p.offset, p.metadata, p.leader_epoch) for p in found] == [(5, None, 0), (5, None, 0)]
+
+
+def test_a_handover_keeps_the_metadata_of_the_last_commit(broker: Broker, topic: str) -> None:
+    """Symptom: after a handover the metadata that the old owner had committed was gone. Cause: the new owner committed
+    the offset it was handed, and nothing else. Rule: an offset that the group knows is not committed again."""
+    name = group()
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": name,
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "enable.auto.commit": False,
+    }
+    first, second = holdfast.Consumer(settings), holdfast.Consumer(settings)
+
+    def revoke(consumer: Any, partitions: list[ck.TopicPartition]) -> None:
+        consumer.commit(
+            offsets=[ck.TopicPartition(p.topic, p.partition, 5, f"note {p.partition}") for p in partitions],
+            asynchronous=False,
+        )
+
+    first.subscribe([topic], on_revoke=revoke)
+    take(first, 15)
+    fetched = broker.faults.call(Api.OFFSET_FETCH, lambda _exchange: None)
+    second.subscribe([topic])
+    deadline = time.monotonic() + PATIENCE_S
+    while not (second.assignment() and fetched.hits):
+        assert time.monotonic() < deadline
+        first.poll(0.01)
+        second.poll(0.01)
+    moved = second.assignment()[0].partition
+    for _ in range(20):
+        first.poll(0.01)
+        second.poll(0.01)
+    assert offsets(broker, name, topic)[moved] == (5, f"note {moved}", -1)
+    second.close()
+    first.close()
+
+
+# -- stored
+
+
+def test_storing_refuses_only_what_is_not_ours(make: Callable[..., Any], topic: str) -> None:
+    consumer = make(enable_auto_commit=False, enable_auto_offset_store=False)
+    consumer.assign(by_hand(topic, 0, 1))
+    take(consumer, 10)
+    for wrong in ({}, {"message": object(), "offsets": []}):
+        with pytest.raises(ValueError):
+            consumer.store_offsets(**wrong)
+    with pytest.raises(ck.KafkaException) as caught:
+        consumer.store_offsets(offsets=[ck.TopicPartition(topic, 2, 1)])
+    assert code_of(caught) == ck.KafkaError._STATE
+    consumer.store_offsets(offsets=[ck.TopicPartition(topic, 0, 3), ck.TopicPartition(topic, 2, 1)])
+    assert {p.partition: p.offset for p in consumer.commit(asynchronous=False) if p.offset >= 0} == {0: 3}
+    consumer.store_offsets(offsets=[ck.TopicPartition(topic, 0, 4)])
+    consumer.store_offsets(offsets=[ck.TopicPartition(topic, 0)])  # takes it back
+    with pytest.raises(ck.KafkaException) as caught:
+        consumer.commit(asynchronous=False)
+    assert code_of(caught) == ck.KafkaError._NO_OFFSET
+
+
+def test_what_is_assigned_already_is_not_assigned_again(make: Callable[..., Any], topic: str) -> None:
+    consumer = make()
+    consumer.assign(by_hand(topic, 0, 1))
+    for call, code in (
+        (lambda: consumer.incremental_assign(by_hand(topic, 0, 2)), ck.KafkaError._CONFLICT),
+        (lambda: consumer.incremental_unassign(by_hand(topic, 2)), ck.KafkaError._INVALID_ARG),
+    ):
+        with pytest.raises(ck.KafkaException) as caught:
+            call()
+        assert code_of(caught) == code
+        assert [p.partition for p in consumer.assignment()] == [0, 1]
+
+
+def test_an_assignment_with_a_partition_twice_changes_nothing(topic: str, broker: Broker) -> None:
+    consumer = holdfast.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": group(), "auto.offset.reset": "earliest"}
+    )
+    consumer.assign(by_hand(topic, 0))
+    with pytest.raises(ck.KafkaException) as caught:
+        consumer.assign([ck.TopicPartition(topic, 1, 0), ck.TopicPartition(topic, 1, 2)])
+    assert code_of(caught) == ck.KafkaError._INVALID_ARG
+    assert len(take(consumer, 5)) == 5
+    assert consumer._holdfast._data.assigned == {TopicPartition(topic, 0)}
+    consumer.close()

@@ -1,0 +1,110 @@
+"""A consumer that is dropped without close(): Python frees it, and its membership must end with it.
+
+It used to live on: the control thread and librdkafka's kept it, with its watchdog, and its member held partitions that
+nobody read until the process ended. confluent-kafka's leaves its group when it is freed.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import confluent_kafka as ck
+from polling import COUNTER, take, until
+
+import holdfast
+from holdfast.testing import Broker
+from patience import PATIENCE_S
+
+
+def ours() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast-dropped")}
+
+
+def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"it did not come to pass within {limit_s} s"
+        time.sleep(0.02)
+
+
+def made(broker: Broker, group: str, **more: Any) -> holdfast.Consumer:
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    return holdfast.Consumer({**settings, **more})
+
+
+class Application:
+    """As most are written: it owns the consumer, and its methods are the callbacks."""
+
+    def __init__(self, broker: Broker, topic: str, group: str) -> None:
+        self.called: list[str] = []
+        self.consumer = made(broker, group, on_commit=self.on_commit, error_cb=self.on_error)
+        self.consumer.subscribe([topic], on_assign=self.on_assign, on_revoke=self.on_revoke)
+
+    def on_commit(self, _error: Any, _partitions: Any) -> None:
+        self.called.append("commit")
+
+    def on_error(self, _error: Any) -> None:
+        self.called.append("error")
+
+    def on_assign(self, _consumer: Any, _partitions: Any) -> None:
+        self.called.append("assign")
+
+    def on_revoke(self, _consumer: Any, _partitions: Any) -> None:
+        self.called.append("revoke")
+
+
+def test_a_dropped_consumer_leaves_its_group_and_nothing_behind(broker: Broker, topic: str) -> None:
+    """What it processed is committed, and whoever comes next gets its partitions without waiting for the session."""
+    group = f"dropped-{next(COUNTER)}"
+    application = Application(broker, topic, group)
+    take(application.consumer, 15)
+    application.consumer.poll(0)  # now the last record counts as processed
+    called = application.called
+    watchdog = application.consumer._holdfast._noting.watchdog
+    assert watchdog is not None
+    freed = weakref.ref(application.consumer)
+    assert ours()
+    del application
+    gc.collect()
+    assert freed() is None
+    wait_for(lambda: not ours())
+    wait_for(lambda: watchdog._process.poll() is not None)
+    assert called == ["assign"], "nobody is called any more"
+    other = made(broker, group)
+    other.subscribe([topic])
+    until(other, lambda: len(other.assignment()) == 3)
+    assert [p.offset for p in other.committed([ck.TopicPartition(topic, p) for p in range(3)], 10)] == [5] * 3
+    other.close()
+
+
+def test_a_closed_consumer_is_freed_without_a_word(broker: Broker, topic: str) -> None:
+    consumer = made(broker, f"dropped-{next(COUNTER)}")
+    consumer.subscribe([topic])
+    take(consumer, 1)
+    consumer.close()
+    before = threading.active_count()
+    del consumer
+    gc.collect()
+    assert threading.active_count() <= before
+
+
+def test_a_consumer_whose_constructor_was_not_called_says_that_it_is_closed() -> None:
+    """As confluent-kafka's; ours raised an AttributeError about a name of our own."""
+
+    class Unmade(holdfast.Consumer):
+        def __init__(self) -> None:
+            pass
+
+    for call in ("poll", "assignment", "unassign", "consumer_group_metadata", "memberid"):
+        try:
+            getattr(Unmade(), call)()
+        except RuntimeError as error:
+            assert str(error) == "Consumer closed"
+        else:
+            raise AssertionError(f"{call}() did not say so")
+    Unmade().close()

@@ -1,0 +1,144 @@
+"""A consumer that polls without waiting, as a program does that has other things to do in its loop.
+
+Every poll(0) of an idle consumer looked around as one that waits does, and took eleven times as long as
+confluent-kafka's. Within CALM_MS of a look around it asks librdkafka alone. What the application must notice all the
+same: records, callbacks, what another call changes, and that it is still the owner.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from polling import COUNTER
+
+import holdfast
+from holdfast.client.core import CALM_MS
+from holdfast.testing import Broker
+from patience import PATIENCE_S
+
+
+@pytest.fixture
+def idle(broker: Broker) -> Iterator[Callable[..., Any]]:
+    """Makes a member that has three empty partitions and nothing to do."""
+    made: list[Any] = []
+
+    def make(**more: Any) -> Any:
+        topic = f"idle-{next(COUNTER)}"
+        broker.topics.create(topic, partitions=3)
+        consumer = holdfast.Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": topic,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+                **more,
+            }
+        )
+        made.append(consumer)
+        consumer.subscribe([topic])
+        spin(consumer, lambda: len(consumer.assignment()) == 3)
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
+def spin(consumer: Any, done: Callable[[], bool]) -> list[ck.Message]:
+    """poll(0) and nothing else, until it is done; what came."""
+    came = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < deadline
+        for _ in range(100):
+            if (message := consumer.poll(0)) is not None:
+                came.append(message)
+    return came
+
+
+def produce(broker: Broker, topic: str, count: int) -> None:
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for number in range(count):
+        producer.produce(topic, b"x", partition=number % 3)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def test_an_idle_poll_that_may_not_wait_looks_around_once_in_a_while(
+    idle: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = idle()
+    core, looks = consumer._holdfast, []
+    served = core._serve
+    monkeypatch.setattr(core, "_serve", lambda: (looks.append(1), served())[1])
+    began = time.monotonic()
+    for _ in range(20_000):
+        consumer.poll(0)
+    took_ms = (time.monotonic() - began) * 1_000.0
+    # Two looks in a poll that looks at all, once in CALM_MS; and as many again for what the group has stirred.
+    assert len(looks) <= 4 * (took_ms / CALM_MS + 10)
+    assert len(looks) < 20_000
+
+
+def test_what_comes_while_it_spins_is_returned_and_committed(idle: Callable[..., Any], broker: Broker) -> None:
+    consumer = idle(**{"auto.commit.interval.ms": 100})
+    (topic,) = {p.topic for p in consumer.assignment()}
+    where = [ck.TopicPartition(topic, number) for number in range(3)]
+    produce(broker, topic, 30)
+    came: list[ck.Message] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(came) < 30:
+        assert time.monotonic() < deadline
+        if (message := consumer.poll(0)) is not None:
+            assert message.error() is None
+            came.append(message)
+            (at,) = consumer.position([ck.TopicPartition(topic, message.partition())])
+            assert at.offset == message.offset() + 1
+    assert {(m.partition(), m.offset()) for m in came} == {(p, n) for p in range(3) for n in range(10)}
+    looker = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic, "log_level": 0})
+    spin(consumer, lambda: [p.offset for p in looker.committed(where, PATIENCE_S)] == [10, 10, 10])
+    looker.close()
+
+
+def test_a_paused_partition_stays_quiet_and_a_sought_one_is_read_again(
+    idle: Callable[..., Any], broker: Broker
+) -> None:
+    """What another call changes is heeded by the very next poll, calm or not."""
+    consumer = idle()
+    (topic,) = {p.topic for p in consumer.assignment()}
+    where = [ck.TopicPartition(topic, number) for number in range(3)]
+    produce(broker, topic, 3)
+    counted: list[ck.Message] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(counted) < 3:
+        assert time.monotonic() < deadline
+        counted += [message for message in [consumer.poll(0)] if message is not None]
+    for _ in range(1_000):
+        assert consumer.poll(0) is None
+    consumer.pause(where)
+    produce(broker, topic, 3)
+    for _ in range(1_000):
+        assert consumer.poll(0) is None
+    consumer.resume(where)
+    consumer.seek(ck.TopicPartition(topic, 0, 0))
+    again: list[tuple[int | None, int | None]] = []
+    while len(again) < 4:
+        assert time.monotonic() < deadline
+        again += [(one.partition(), one.offset()) for one in [consumer.poll(0)] if one is not None]
+    assert sorted(again) == [(0, 0), (0, 1), (1, 1), (2, 1)]
+
+
+def test_what_a_callback_of_librdkafka_raises_comes_out_of_a_poll_that_does_not_wait() -> None:
+    def stats_cb(_text: str) -> None:
+        raise ZeroDivisionError
+
+    consumer = holdfast.Consumer(
+        {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "statistics.interval.ms": 50, "stats_cb": stats_cb}
+        | {"log_level": 0}
+    )
+    with pytest.raises(ZeroDivisionError):
+        spin(consumer, lambda: False)
+    consumer.close()

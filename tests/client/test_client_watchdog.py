@@ -1,0 +1,239 @@
+"""The watchdog's notes and its life: it speaks for one member, truthfully, and for nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from polling import COUNTER, take
+from test_client_commits import LONG_MS, reached
+
+import holdfast
+from holdfast.assign import by_name
+from holdfast.client.watchdog import CHILD, Watchdog
+from holdfast.client.watchdog_child import SLOT, poke, read_note, read_positions
+from holdfast.group import member as mb
+from holdfast.model import Membership, RebalanceProtocol, TopicPartition
+from holdfast.net.security import Security
+from holdfast.testing import Broker
+from patience import PATIENCE_S
+
+SESSION_MS = 300_000
+"""So long that nobody but the watchdog can have left."""
+
+
+def settings(broker: Broker, group: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": SESSION_MS,
+        "auto.commit.interval.ms": LONG_MS,
+    }
+
+
+def epochs(broker: Broker, group: str, topic: str) -> dict[int, int | None]:
+    """The leader epochs that the group's offsets were committed with."""
+    looker = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 0})
+    try:
+        found = looker.committed([ck.TopicPartition(topic, number) for number in range(3)], PATIENCE_S)
+        return {one.partition: one.leader_epoch for one in found}
+    finally:
+        looker.close()
+
+
+def wait_until_empty(broker: Broker, group: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while broker.group(group).members:
+        assert time.monotonic() < deadline, "nobody left in the member's name"
+        time.sleep(0.05)
+
+
+def test_a_slot_is_not_used_again_before_the_note_is_written() -> None:
+    """Symptom: a member killed in the middle of a round committed one partition at another's offset. Cause: the slot of
+    what it had given up went to what it got, and the note of before still named the old one for it."""
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    config = mb.MemberConfig(
+        group="g", assignors=(by_name("cooperative-sticky"),), protocol=RebalanceProtocol.COOPERATIVE
+    )
+    state = mb.MemberState(config=config, membership=Membership("m-1", 1))
+    watchdog = Watchdog(Security())
+
+    def would_commit() -> dict[tuple[str, int], int]:
+        note = read_note(watchdog._memory)
+        assert note is not None
+        found = read_positions(watchdog._memory, note["slots"])
+        return {where: offset for where, (offset, _) in found.items()}
+
+    try:
+        watchdog.own([first])
+        watchdog.position(first, 7)
+        watchdog.note(state, ("127.0.0.1", 1), commits=True)
+        assert would_commit() == {("orders", 0): 7}
+
+        watchdog.own([second])
+        watchdog.position(second, 99)
+        assert would_commit() == {}, "killed here, it must not commit orders-0 at 99"
+
+        watchdog.note(state, ("127.0.0.1", 1), commits=True)
+        assert would_commit() == {("orders", 1): 99}
+        watchdog.own([first, second])
+        watchdog.note(state, ("127.0.0.1", 1), commits=True)
+        assert len(watchdog._free) + len(watchdog._slots) == len({*watchdog._free, *watchdog._slots.values()})
+    finally:
+        watchdog.dismiss()
+
+
+def test_an_offset_never_has_another_ones_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit with the epoch of an older leader makes the next reader believe that records were lost, and go back.
+    Offset and epoch are two words, and a kill falls between them: then the offset must have its own epoch, or none."""
+    where = TopicPartition("orders", 0)
+    watchdog = Watchdog(Security())
+
+    class Killed:
+        """Writes, and is killed then."""
+
+        @staticmethod
+        def pack_into(memory: Any, at: int, offset: int) -> None:
+            SLOT.pack_into(memory, at, offset)
+            raise KeyboardInterrupt
+
+    def would_commit() -> tuple[int, int]:
+        (found,) = read_positions(watchdog._memory, [(watchdog._slots[where], "orders", 0)]).values()
+        return found
+
+    try:
+        watchdog.own([where])
+        watchdog.position(where, 7, 1)
+        watchdog.position(where, 8, 1)
+        assert would_commit() == (8, 1)
+        with monkeypatch.context() as killing, pytest.raises(KeyboardInterrupt):
+            killing.setattr("holdfast.client.watchdog.SLOT", Killed)
+            watchdog.position(where, 9, 2)
+        assert would_commit() == (9, -1)
+        watchdog.position(where, 10, 2)
+        assert would_commit() == (10, 2)
+        watchdog.position(where, 3)  # by an offset that came without one
+        assert would_commit() == (3, -1)
+    finally:
+        watchdog.dismiss()
+
+
+@pytest.mark.parametrize("heard", [b"", struct.pack("=I", 100)[:2], struct.pack("=I", 100) + b'{"pid": 1'])
+def test_a_watchdog_whose_member_dies_while_it_starts_it_ends(heard: bytes) -> None:
+    """Symptom: a watchdog took a whole core for ever. Cause: its member had died while it sent the first message, and
+    the end of the pipe read as nothing, again and again."""
+    child = subprocess.Popen([sys.executable, "-I", "-S", str(CHILD)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert child.stdin is not None
+    try:
+        child.stdin.write(heard)
+        child.stdin.close()
+        assert child.wait(60) != 0
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_whoever_only_asks_has_no_watchdog(broker: Broker, topic: str) -> None:
+    consumer = holdfast.Consumer(settings(broker, f"asks-{next(COUNTER)}"))
+    consumer.committed([ck.TopicPartition(topic, 0)], timeout=30)
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+    take(consumer, 5)
+    consumer.commit(asynchronous=False)
+    assert consumer._holdfast._noting.watchdog is None
+    consumer.subscribe([topic])
+    assert consumer._holdfast._noting.watchdog is not None
+    consumer.close()
+
+
+FORKS = """
+import os, signal, sys, holdfast
+consumer = holdfast.Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "session.timeout.ms": 300000})
+consumer.subscribe([sys.argv[3]])
+while not consumer.assignment():
+    consumer.poll(0.1)
+consumer.poll(0.5)
+copy = os.fork()
+if copy == 0:
+    consumer.close()
+    os._exit(0)
+assert os.waitpid(copy, 0)[1] == 0
+assert consumer._holdfast._noting.watchdog._process.poll() is None, "the watchdog is gone"
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_closing_a_forked_copy_leaves_the_watchdog_to_its_member(broker: Broker, topic: str) -> None:
+    """Symptom: after a fork whose child closed its copy of the consumer, a kill of the parent was noticed only when its
+    session ended. Cause: the copy said goodbye to the parent's watchdog, and waited ten seconds for a thread that a
+    fork does not copy. Rule: a copy is closed by forgetting it."""
+    group = f"forked-{next(COUNTER)}"
+    done = subprocess.run([sys.executable, "-c", FORKS, broker.bootstrap, group, topic], timeout=120, check=False)
+    assert done.returncode == -9
+    wait_until_empty(broker, group)
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["ready", "still-starting"])
+def test_a_close_that_is_interrupted_is_finished_by_the_watchdog(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, slow: bool
+) -> None:
+    """Symptom: Ctrl-C during close() left the member in its group until the session ended, and its work uncommitted.
+    Cause: the watchdog was told that the close was clean; and one that was still starting, on a busy machine, died of
+    telling a member that was gone that it is ready. Rule: whoever could not leave is spoken for."""
+    group = f"interrupted-{next(COUNTER)}"
+    if slow:
+        start = subprocess.Popen
+
+        def stopped(*args: Any, **options: Any) -> Any:
+            process = start(*args, **options)
+            os.kill(process.pid, signal.SIGSTOP)
+            return process
+
+        monkeypatch.setattr("holdfast.client.watchdog.subprocess.Popen", stopped)
+    consumer = holdfast.Consumer(settings(broker, group))
+    consumer.subscribe([topic])
+    take(consumer, 15)
+    core = consumer._holdfast
+    deadline = time.monotonic() + PATIENCE_S
+    while core._control is None or len(core._control.state.owned) < 3:
+        assert time.monotonic() < deadline
+        consumer.poll(0.01)
+    consumer.poll(0)  # what was returned counts as done
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(core, "_serve_until", interrupt)
+    watchdog = core._noting.watchdog
+    assert watchdog is not None and os.getpid() == core._pid
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+    if slow:
+        os.kill(watchdog.pid, signal.SIGCONT)
+    wait_until_empty(broker, group)
+    assert reached(broker, group, topic) == {0: 5, 1: 5, 2: 5}
+    assert epochs(broker, group, topic) == {0: 0, 1: 0, 2: 0}, "each with the leader epoch of its last record"
+    consumer.close()
+
+
+def test_the_others_are_poked_by_whichever_kind_of_address_they_have() -> None:
+    """The farewell had one IPv4 socket: who listens on IPv6 heard of the death on its next heartbeat only. One that
+    can't be reached keeps no other from being told."""
+    ears = []
+    for family, host in ((socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")):
+        ear = socket.socket(family, socket.SOCK_DGRAM)
+        ear.bind((host, 0))
+        ear.settimeout(PATIENCE_S)
+        ears.append(ear)
+    poke([("no address", 1), *(ear.getsockname()[:2] for ear in ears)], b"word")
+    for ear in ears:
+        assert ear.recv(64) == b"word"
+        ear.close()

@@ -1,0 +1,9 @@
+"""How long any test waits for what must come to pass. One number, because it must never decide a test.
+
+It is spent only when a test fails: who waits for a condition goes on as soon as it holds. So it is far more than
+anything takes on a busy machine (ten times as slow as a quiet one has been seen), more than the 45 s after which a
+broker throws out a member that vanished, and less than the 300 s after which pytest ends a test without saying what it
+waited for.
+"""
+
+PATIENCE_S = 120.0
