@@ -14,17 +14,24 @@ from holdfast.cli.main import build
 
 Figures = dict[str, tuple[float, float]]
 
+WAITING = ("confluent, idle", "holdfast, idle")
+
 GOOD: Figures = {
     "consume_arrow": (3_000_000, 210),
     "confluent, default": (200_000, 120),
     "holdfast, default": (198_000, 130),
     "confluent, tuned": (700_000, 600),
     "holdfast, tuned": (710_000, 610),
+    "confluent, poll": (130_000, 120),
+    "holdfast, poll": (200_000, 120),
 }
 
 
-def result_of(figures: Figures) -> dict[str, object]:
-    runs = {name: [{"records_s": speed, "cpu_us": 1.5, "peak_mb": peak}] for name, (speed, peak) in figures.items()}
+def result_of(figures: Figures, idle: tuple[float, float] = (0.08, 0.4)) -> dict[str, object]:
+    runs: dict[str, list[dict[str, float]]] = {
+        name: [{"records_s": speed, "cpu_us": 1.5, "peak_mb": peak}] for name, (speed, peak) in figures.items()
+    }
+    runs |= {name: [{"core_percent": percent}] for name, percent in zip(WAITING, idle, strict=True)}
     return {
         "cores": 2,
         "load": [0.5, 1.5],
@@ -50,6 +57,7 @@ def test_the_table_tells_ratio_goal_and_whether_it_was_reached(capsys: pytest.Ca
         ("consume_arrow", 999_999, 210, ["consume_arrow, default queues", "consume_arrow, tuned queues"]),
         ("holdfast, default", 190_000, 130, ["consume, default queues"]),
         ("holdfast, tuned", 710_000, 721, ["memory of consume, tuned queues"]),
+        ("holdfast, poll", 129_000, 120, ["poll, one by one"]),
     ],
 )
 def test_a_goal_that_is_missed_is_named(reader: str, speed: float, peak: float, missed: list[str]) -> None:
@@ -57,6 +65,17 @@ def test_a_goal_that_is_missed_is_named(reader: str, speed: float, peak: float, 
     goals = result["goals"]
     assert isinstance(goals, list)
     assert [row["title"] for row in goals if not row["reached"]] == missed
+
+
+def test_an_idle_consumer_has_a_limit_of_its_own_whatever_the_peer_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    result = result_of(GOOD, idle=(0.0, 0.51))
+    bench.show(result)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "idle" in line]
+    assert "idle, % of a core: 0.51 beside 0.00" in line
+    assert line.split()[-1] == "MISSED"
+    goals = result_of(GOOD, idle=(0.01, 0.5))["goals"]
+    assert isinstance(goals, list)
+    assert all(row["reached"] for row in goals)
 
 
 def test_the_memory_of_whoever_starts_a_reader_is_not_the_readers() -> None:

@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 
 from holdfast.cli.main import main
+from patience import PATIENCE_S
 
 PROGRAM = (
     "import faulthandler, signal; faulthandler.register(signal.SIGUSR1); from holdfast.cli.main import main; main()"
 )
 """Where a process stands that says nothing any more can be asked of it (`spoken`)."""
-LIMIT_S = 60.0
 COUNTER = itertools.count()
 TRACES: dict[int, Path] = {}
 """Where the processes that were started write what they do in their group."""
@@ -64,7 +64,7 @@ class Commands:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for process in self._started:
             process.kill()
-            process.communicate(timeout=LIMIT_S)
+            process.communicate(timeout=PATIENCE_S)
             shutil.rmtree(TRACES.pop(process.pid).parent, ignore_errors=True)
 
     def run(self, *args: str, stdin: bytes = b"") -> Ended:
@@ -109,13 +109,13 @@ def spoken(process: subprocess.Popen[bytes], count: int = 1) -> list[str]:
 
     reading = threading.Thread(target=read, daemon=True)
     reading.start()
-    reading.join(LIMIT_S)
+    reading.join(PATIENCE_S)
     if len(lines) < count:
         ended = process.poll()
         process.send_signal(signal.SIGUSR1)
         time.sleep(1.0)
         process.kill()
-        reading.join(LIMIT_S)
+        reading.join(PATIENCE_S)
         assert process.stderr is not None
         said = process.stderr.read().decode()
         trace = TRACES[process.pid]
@@ -125,12 +125,12 @@ def spoken(process: subprocess.Popen[bytes], count: int = 1) -> list[str]:
 
 
 def end(process: subprocess.Popen[bytes]) -> Ended:
-    out, err = process.communicate(timeout=LIMIT_S)
+    out, err = process.communicate(timeout=PATIENCE_S)
     return Ended(process.returncode, out or b"", err.decode())
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < deadline, f"{what} did not come to pass within {LIMIT_S:.0f} s"
+        assert time.monotonic() < deadline, f"{what} did not come to pass within {PATIENCE_S:.0f} s"
         time.sleep(0.02)

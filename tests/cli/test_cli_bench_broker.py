@@ -9,6 +9,7 @@ import pytest
 from cli_world import Commands
 
 from holdfast.bench import broker as bench
+from holdfast.bench import broker_hostile
 
 FIGURES = {
     "start_s": (3.0, 0.5),
@@ -52,6 +53,11 @@ def test_every_goal_is_judged_in_its_own_direction() -> None:
         assert [each for each, row in judged.items() if not row["reached"]] == [name]
 
 
+def test_what_was_too_little_to_measure_has_no_ratio() -> None:
+    """Symptom: the bench ended in a division by zero. Cause: a short fetch took less CPU than the clock counts."""
+    assert rows(fetch_1024_cpu_s_gb=(18.3, 0.0))["fetch_1024_cpu_s_gb"]["ratio"] is None
+
+
 def test_a_missed_goal_ends_with_1_and_is_named(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     judged = list(rows(join_100_s=(0.3, 0.6)).values())
     result = {"full_size": True, "load": {"kafka": [0.1, 1.0], "holdfast": [1.0, 1.1]}, "cores": 2, "rows": judged}
@@ -76,3 +82,60 @@ def test_both_brokers_are_measured_with_the_same_client(commands: Commands, monk
     assert [row["metric"] for row in result["rows"]] == [metric.name for metric in bench.METRICS]
     assert all(row["kafka"] > 0 and row["holdfast"] > 0 for row in result["rows"] if "cpu" not in row["metric"])
     assert set(result["load"]) == {"kafka", "holdfast"}
+
+
+def _hostile_row(**changed: Any) -> dict[str, Any]:
+    waited = {"produce": [1.0, 249.0], "heartbeat": [1.0, 2.0]}
+    done = {"done": 80, "least": 1, "cut": 0} | changed.pop("done", {})
+    waited |= changed.pop("waited", {})
+    size = changed.pop("most", 511_000_000)
+    return broker_hostile._row("large_frames", waited, done, 40_000_000, size, changed.pop("log", 1_000))
+
+
+def test_a_hostile_run_is_judged_by_the_longest_wait_by_memory_by_the_log_and_by_fair_turns() -> None:
+    assert _hostile_row()["reached"]
+    for changed in (
+        {"waited": {"produce": [1.0, 251.0]}},
+        {"waited": {"heartbeat": [251.0, 1.0]}},
+        {"most": 513_000_000},
+        {"log": 1_100_000},
+        {"done": {"least": 0}},
+        {"done": {"cut": 1}},
+    ):
+        assert not _hostile_row(**changed)["reached"], changed
+
+
+def test_a_missed_goal_of_a_hostile_run_ends_with_1(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [_hostile_row(), _hostile_row(most=600_000_000)]
+    result = {"seconds": 1.0, "goals": {}, "load": [0.1, 0.2], "cores": 2, "rows": rows}
+    monkeypatch.setattr(broker_hostile, "run", lambda **_: result)
+
+    shown = commands.run("bench", "broker", "--hostile")
+    assert shown.code == 1
+    assert len([line for line in shown.lines() if "MISSED" in line]) == 1
+    assert commands.run("bench", "broker", "--hostile", "--attack", "nonsense").code == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ["large_frames", "repeated_groups", "scram_garbage"])
+def test_an_attack_is_made_and_measured(commands: Commands, attack: str) -> None:
+    """On a busy machine the figures mean nothing, so none is judged here; the bench itself judges them."""
+    result = commands.fine("bench", "broker", "--hostile", "--quick", "--attack", attack, "-o", "json").json()
+
+    (row,) = result["rows"]
+    assert row["attack"] == attack
+    assert row["done"] > 0
+    assert row["produces"] > 0 and row["heartbeats"] > 0
+    assert row["resident_mb"] > 10
+
+
+def test_an_attack_without_hostile_is_not_passed_over(commands: Commands) -> None:
+    """`--attack X` alone started the comparison with Kafka."""
+    refused = commands.run("bench", "broker", "--attack", "scram_garbage")
+
+    assert refused.code == 2 and "--attack needs --hostile" in refused.err
+
+
+def test_the_help_of_a_bench_says_what_it_needs(commands: Commands) -> None:
+    for name in ("broker", "groups", "handover", "assign"):
+        assert "make kafka-jars" in " ".join(commands.fine("bench", name, "--help").out.decode().split())

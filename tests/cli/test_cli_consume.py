@@ -235,6 +235,23 @@ def test_one_file_for_kafkas_java_tools_serves_every_command(commands: Commands,
             assert printed.lines() == ["hello"]
 
 
+def test_a_group_that_may_not_be_read_is_told_once(commands: Commands, tmp_path: Path) -> None:
+    """The log's line and the error that ended the command said the same, one below the other."""
+    login = tmp_path / "client.properties"
+    login.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=billing\nsasl.password=x\n"
+    )
+    with Broker(users={"billing": ("x", ["read:topic:orders"])}) as guarded:
+        guarded.topics.create("orders", partitions=1)
+        refused = commands.start(
+            "consume", "orders", "--group", "g", "--bootstrap-server", guarded.bootstrap, "--command-config", str(login)
+        )
+        ended = end(refused)
+
+    assert ended.code == 1
+    assert ended.err.count("may not read the group") == 1 and "GROUP_AUTHORIZATION_FAILED" in ended.err
+
+
 def test_commands_stay_light_until_they_are_called() -> None:
     import subprocess
     import sys

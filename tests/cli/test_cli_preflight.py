@@ -53,6 +53,7 @@ def test_after_the_first_bounce_the_second_is_safe_and_so_is_the_way_back(comman
     assert up["stage"] == down["stage"] == "after-first"
     assert "partition.assignment.strategy=cooperative-sticky and" in up["do"]
     assert "partition.assignment.strategy=range and" in down["do"]
+    assert "become cooperative by themselves" in up["do"] and "by themselves" not in down["do"]
 
 
 def test_of_librdkafka_members_the_coordinator_is_asked_and_nobody_notices(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cli_world import Commands, end, fresh, until
 
+from holdfast.cli import produce
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
@@ -139,6 +140,39 @@ def test_nobody_there_is_told_with_the_reason(commands: Commands, tmp_path: Path
 
     assert lost.code == 1
     assert "MSG_TIMED_OUT" in lost.err and "0 acknowledged, 1 failed" in lost.err
+
+
+def test_a_server_that_is_not_there_is_told_while_it_tries(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For thirty seconds it said nothing, though the reason was known at once."""
+    monkeypatch.setattr(produce, "SILENCE_S", 0.2)
+    quick = tmp_path / "client.properties"
+    quick.write_text("message.timeout.ms=1500\n")
+
+    lost = commands.run(
+        "produce", "t", "--bootstrap-server", "127.0.0.1:1", "--command-config", str(quick), stdin=b"1\n"
+    )
+
+    assert "Connection refused" in lost.err.splitlines()[0] and "Trying on, 1.5 s in all." in lost.err
+
+
+def test_a_login_that_is_refused_ends_the_run_at_once(commands: Commands, tmp_path: Path) -> None:
+    """A wrong password was known after 60 ms and told after 30 s, when the records had timed out. No time-out decides
+    here: the records may take ten minutes, and the run ends all the same."""
+    login = tmp_path / "client.properties"
+    login.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=alice\nsasl.password=wrong\n"
+        "message.timeout.ms=600000\n"
+    )
+    with Broker(users={"alice": ("open sesame", ["all"])}) as guarded:
+        refused = commands.run(
+            "produce", "t", "--bootstrap-server", guarded.bootstrap, "--command-config", str(login), stdin=b"1\n2\n"
+        )
+
+    assert refused.code == 1
+    assert "AUTHENTICATION: Nothing was sent: the login failed. sasl_plaintext://127.0.0.1:" in refused.err
+    assert "0 acknowledged, 2 failed" in refused.err
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])

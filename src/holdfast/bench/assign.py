@@ -129,7 +129,7 @@ def assign(
     java: bool = typer.Option(True, help="Compare with Java; without it there are no ratios."),
     repeats: int = typer.Option(3, min=1, max=100, help="How many warm runs of each case at least."),
 ) -> None:
-    """Planning at scale, beside Java's CooperativeStickyAssignor."""
+    """Planning at scale, beside Java's CooperativeStickyAssignor, which needs Java and `make kafka-jars`."""
     if output not in ("table", "json"):
         raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
     result = run(quick=quick, java=java, repeats=repeats)

@@ -31,6 +31,9 @@ LIMIT_S = 900.0
 """For one process of the client: its repetitions are bounded themselves; this is for one that hangs."""
 
 PARTITIONS = 6
+HOSTILE_S, HOSTILE_QUICK_S = 8.0, 1.0
+"""How long each attack goes on."""
+
 MEMBER_PARTITIONS = 200
 """Two for each of a hundred members."""
 
@@ -60,8 +63,10 @@ class Metric:
     more_is_better: bool
     goal: float | None
 
-    def ratio(self, kafka: float, ours: float) -> float:
-        return ours / kafka if self.more_is_better else kafka / ours
+    def ratio(self, kafka: float, ours: float) -> float | None:
+        """None if what it would be divided by was too little to measure: CPU is counted in hundredths of a second."""
+        over, under = (ours, kafka) if self.more_is_better else (kafka, ours)
+        return over / under if under else None
 
 
 METRICS = (
@@ -163,15 +168,42 @@ def broker(
     output: Annotated[str, typer.Option("-o", "--output", help="table or json.")] = "table",
     quick: Annotated[bool, typer.Option("--quick", help="Little data: shows that it works, proves nothing.")] = False,
     kafka: Annotated[bool, typer.Option(help="Compare with Kafka; without it there are no ratios.")] = True,
+    hostile: Annotated[bool, typer.Option("--hostile", help="Attack it instead, one way after the other.")] = False,
+    attack: Annotated[str | None, typer.Option(help="With --hostile: only this one.")] = None,
 ) -> None:
-    """The embedded broker beside a real Kafka: start-up, throughput, groups, memory. Exit code 1: a goal is missed."""
+    """The embedded broker beside a real Kafka: start-up, throughput, groups, memory. Exit code 1: a goal is missed.
+
+    The real Kafka needs Java and `make kafka-jars`; with --no-kafka or --hostile neither is needed.
+    """
     if output not in ("table", "json"):
         raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    if attack is not None and not hostile:
+        raise typer.BadParameter("--attack needs --hostile.", param_hint="--attack")
+    if hostile:
+        _hostile(output, quick=quick, attack=attack)
+        return
     result = run(quick=quick, kafka=kafka, say=lambda text: typer.echo(text, err=True))
     if output == "json":
         print(json.dumps(result))
     else:
         _show(result)
+    if not quick and not all(row["reached"] for row in result["rows"]):
+        raise typer.Exit(1)
+
+
+def _hostile(output: str, *, quick: bool, attack: str | None) -> None:
+    from holdfast.bench import broker_hostile
+    from holdfast.bench.broker_attacks import ATTACKS
+
+    if attack is not None and attack not in ATTACKS:
+        names = ", ".join(ATTACKS)
+        raise typer.BadParameter(f"{attack!r} is none of {names}.", param_hint="--attack")
+    seconds = HOSTILE_QUICK_S if quick else HOSTILE_S
+    result = broker_hostile.run(seconds=seconds, only=attack, say=lambda text: typer.echo(text, err=True))
+    if output == "json":
+        print(json.dumps(result))
+    else:
+        broker_hostile.show(result)
     if not quick and not all(row["reached"] for row in result["rows"]):
         raise typer.Exit(1)
 

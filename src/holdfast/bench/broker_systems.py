@@ -56,8 +56,9 @@ class KafkaSystem:
 
     name = "kafka"
 
-    def __init__(self) -> None:
-        self._kafka = RealKafka(benchmark=True, initial_rebalance_delay_ms=0)
+    def __init__(self, *, initial_rebalance_delay_ms: int | None = 0) -> None:
+        """None leaves Kafka's own default."""
+        self._kafka = RealKafka(benchmark=True, initial_rebalance_delay_ms=initial_rebalance_delay_ms)
 
     @property
     def bootstrap(self) -> str:
@@ -77,7 +78,7 @@ class KafkaSystem:
         return self._kafka.resident_bytes()
 
     def cpu_seconds(self) -> float:
-        return _cpu_seconds(self._kafka.nodes[0].pid)
+        return cpu_seconds(self._kafka.nodes[0].pid)
 
     def close(self) -> None:
         self._kafka.close()
@@ -88,8 +89,12 @@ class EmbeddedSystem:
 
     name = "holdfast"
 
-    def __init__(self) -> None:
+    def __init__(self, *arguments: str, rebalance_delay_ms: int | None = 0) -> None:
+        """`arguments` go to the command line; `{folder}` in them is the broker's own folder. A delay of None is the
+        command's own default, which is Kafka's."""
+        self._delay = [] if rebalance_delay_ms is None else ["--rebalance-delay-ms", str(rebalance_delay_ms)]
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
+        self._arguments = [argument.format(folder=self._folder.name) for argument in arguments]
         self._port = free_port()
         self._log = Path(self._folder.name) / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -98,10 +103,18 @@ class EmbeddedSystem:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self._port}"
 
+    @property
+    def folder(self) -> Path:
+        return Path(self._folder.name)
+
+    def log_bytes(self) -> int:
+        """What it has written for people."""
+        return self._log.stat().st_size
+
     def start(self) -> float:
         command = [sys.executable, "-c", "from holdfast.cli.main import main; main()", "broker"]
         command += ["--data", str(Path(self._folder.name) / "data"), "--listen", self.bootstrap]
-        command += ["--rebalance-delay-ms", "0"]
+        command += [*self._delay, *self._arguments]
         with self._log.open("ab") as log:
             began = time.monotonic()
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -130,7 +143,7 @@ class EmbeddedSystem:
 
     def cpu_seconds(self) -> float:
         assert self._process is not None, "the broker is not running"
-        return _cpu_seconds(self._process.pid)
+        return cpu_seconds(self._process.pid)
 
     def close(self) -> None:
         self.stop()
@@ -150,7 +163,7 @@ class Running:
         self._system.close()
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """User and system time, from the fields behind the program's name, which may hold anything."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

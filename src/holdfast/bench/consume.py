@@ -1,10 +1,10 @@
 """`holdfast bench consume`: records a second and memory, beside confluent-kafka's consumer on the same broker.
 
-One real Kafka, one topic of 100-byte records in lz4. Five readers, each in a process of its own, take turns reading it
+One real Kafka, one topic of 100-byte records in lz4. Seven readers, each in a process of its own, take turns reading it
 from its beginning: `consume_arrow()`; `consume(10000)` of ours and of confluent-kafka's, with default queue settings
-and with tuned ones. Every figure is the median of its repetitions, and a ratio compares medians of the same run. The
-load of the machine is told with the figures: above the number of cores they say little, but for the CPU time that a
-record takes.
+and with tuned ones; `poll()` of both, one record at a time. Two more wait on a topic without records.
+Every figure is the median of its repetitions, and a ratio compares medians of the same run. The load of the machine is
+told with the figures: above the number of cores they say little, but for the CPU time that a record takes.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Reader:
     kind: str
     tuned: bool
     part: float = 1.0
+    how: str = "consume"
 
 
 READERS = (
@@ -49,12 +50,23 @@ READERS = (
     Reader("holdfast, default", "holdfast", False, 0.5),
     Reader("confluent, tuned", "confluent", True),
     Reader("holdfast, tuned", "holdfast", True),
+    Reader("confluent, poll", "confluent", False, 0.3, "poll"),
+    Reader("holdfast, poll", "holdfast", False, 0.3, "poll"),
 )
+
+IDLE = (
+    Reader("confluent, idle", "confluent", False, how="idle"),
+    Reader("holdfast, idle", "holdfast", False, how="idle"),
+)
+"""Those that wait for records that don't come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What of ours is compared with what of theirs, and how many times better (or at most how much larger) it is."""
+    """What of ours is compared with what of theirs, and how many times better (or at most how much larger) it is.
+
+    An absolute goal is for the figure itself: theirs is only shown beside it.
+    """
 
     title: str
     ours: str
@@ -62,6 +74,7 @@ class Goal:
     figure: str = "records_s"
     at_least: float | None = None
     at_most: float | None = None
+    absolute: bool = False
 
     def reached(self, ratio: float) -> bool:
         return (self.at_least is None or ratio >= self.at_least) and (self.at_most is None or ratio <= self.at_most)
@@ -90,6 +103,15 @@ GOALS = (
         figure="peak_mb",
         at_most=1.2,
     ),
+    Goal(title="poll, one by one", ours="holdfast, poll", theirs="confluent, poll", at_least=1.0),
+    Goal(
+        title="idle, % of a core",
+        ours="holdfast, idle",
+        theirs="confluent, idle",
+        figure="core_percent",
+        at_most=0.5,
+        absolute=True,
+    ),
 )
 
 
@@ -100,6 +122,7 @@ def run(*, records: int, repetitions: int, say: Say = lambda _text: None) -> dic
     load = [os.getloadavg()[0]]
     with RealKafka(benchmark=True) as kafka:
         kafka.create_topic("records", partitions=PARTITIONS)
+        kafka.create_topic("quiet", partitions=PARTITIONS)
         say(f"{records:,} records of {RECORD_BYTES} bytes")
         produce(kafka, records)
         runs = measure(kafka.bootstrap, records, repetitions, say)
@@ -161,13 +184,18 @@ def orders(count: int) -> list[bytes]:
 
 def measure(bootstrap: str, records: int, repetitions: int, say: Say) -> dict[str, list[Run]]:
     """Everybody once, then everybody again: what disturbs the machine disturbs all."""
-    runs: dict[str, list[Run]] = {reader.name: [] for reader in READERS}
+    everybody = READERS + IDLE
+    runs: dict[str, list[Run]] = {reader.name: [] for reader in everybody}
     for number in range(1, repetitions + 1):
-        for reader in READERS if number % 2 else READERS[::-1]:  # whoever follows whom must not matter
+        for reader in everybody if number % 2 else everybody[::-1]:  # whoever follows whom must not matter
             given = {"kind": reader.kind, "tuned": reader.tuned, "records": int(records * reader.part)}
-            found = _client({**given, "bootstrap": bootstrap, "topic": "records"})
+            topic = "quiet" if reader.how == "idle" else "records"
+            found = _client({**given, "how": reader.how, "bootstrap": bootstrap, "topic": topic})
             runs[reader.name].append(found)
-            say(f"{number}: {reader.name} {found['records_s']:,.0f} records/s, {found['peak_mb']:.0f} MB")
+            if reader.how == "idle":
+                say(f"{number}: {reader.name} {found['core_percent']:.2f} % of a core")
+            else:
+                say(f"{number}: {reader.name} {found['records_s']:,.0f} records/s, {found['peak_mb']:.0f} MB")
     return runs
 
 
@@ -196,8 +224,11 @@ def _reader_row(reader: Reader, runs: list[Run]) -> dict[str, Any]:
 
 
 def _goal_row(goal: Goal, runs: dict[str, list[Run]]) -> dict[str, Any]:
-    ratio = _median(runs[goal.ours], goal.figure) / _median(runs[goal.theirs], goal.figure)
-    return {"title": goal.title, "ratio": ratio, "goal": goal.text, "reached": goal.reached(ratio)}
+    ours, theirs = (_median(runs[name], goal.figure) for name in (goal.ours, goal.theirs))
+    row = {"title": goal.title, "goal": goal.text, "ratio": ours / theirs if theirs else None}
+    if goal.absolute:
+        return {**row, "ours": ours, "theirs": theirs, "reached": goal.reached(ours)}
+    return {**row, "reached": goal.reached(ours / theirs)}
 
 
 def consume(
@@ -205,7 +236,10 @@ def consume(
     repetitions: Annotated[int, typer.Option(help="How often everybody reads it.", min=1)] = 5,
     output: Annotated[str, typer.Option("-o", "--output", help="table or json.")] = "table",
 ) -> None:
-    """Reading beside confluent-kafka: records a second and memory. Exit code 1: a goal is missed."""
+    """Reading beside confluent-kafka: records a second and memory. Exit code 1: a goal is missed.
+
+    Needs Java and `make kafka-jars`.
+    """
     if output not in ("table", "json"):
         raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
     result = run(records=records, repetitions=repetitions, say=lambda text: typer.echo(text, err=True))
@@ -235,7 +269,10 @@ def show(result: dict[str, Any]) -> None:
     for title in ("BESIDE CONFLUENT-KAFKA", "RATIO", "GOAL", ""):
         goals.add_column(title, justify="right" if title in ("RATIO", "GOAL") else "left")
     for row in result["goals"]:
-        goals.add_row(row["title"], f"{row['ratio']:.2f}×", row["goal"], "reached" if row["reached"] else "MISSED")
+        title, found = row["title"], "" if row["ratio"] is None else f"{row['ratio']:.2f}×"
+        if "ours" in row:
+            title += f": {row['ours']:.2f} beside {row['theirs']:.2f}"
+        goals.add_row(title, found, row["goal"], "reached" if row["reached"] else "MISSED")
     console.print(goals)
     begin, end = result["load"]
     console.print(f"Load of the machine on {result['cores']} cores: {begin:.1f} to {end:.1f}.")

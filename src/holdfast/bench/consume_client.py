@@ -6,6 +6,8 @@ writes one JSON line: records a second, CPU time of each, how many came, and the
 is the one member of a group of its own and reads a topic from its beginning to the same end. The clock runs from the
 first part of the records on, so that starting and joining are not measured.
 
+An idle reader polls a topic without records instead, and tells how much of a core that takes.
+
 It knows nothing of goals.
 """
 
@@ -37,6 +39,13 @@ TUNED = {
 }
 """Queue settings with which confluent-kafka reads far ahead: it never stops fetching for want of room."""
 
+POLLS = 100
+"""How many records are polled between two looks at the clock."""
+
+SETTLE_S = 3.0
+IDLE_S = 10.0
+"""An idle reader's time to join and come to rest, and the time that is measured then."""
+
 GROUPS = {"enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 2}
 
 
@@ -62,7 +71,25 @@ def arrow(given: Mapping[str, Any]) -> Callable[[], int]:
 
 def _messages(consumer: Any, given: Mapping[str, Any]) -> Callable[[], int]:
     consumer.subscribe([given["topic"]])
+    if given.get("how") in ("poll", "idle"):
+        polls, poll = POLLS if given["how"] == "poll" else 1, consumer.poll
+        return lambda: sum(poll(1.0) is not None for _ in range(polls))
     return lambda: len(consumer.consume(BATCH, 1.0))
+
+
+def measure_idle(read: Callable[[], int]) -> dict[str, float]:
+    """How much of a core it takes to wait for records that don't come."""
+    _read_for(read, SETTLE_S)
+    began, cpu = time.monotonic(), _cpu_seconds()
+    _read_for(read, IDLE_S)
+    return {"core_percent": 100.0 * (_cpu_seconds() - cpu) / (time.monotonic() - began)}
+
+
+def _read_for(read: Callable[[], int], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if read():
+            raise ValueError("a record came where none should be")
 
 
 def _config(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +131,8 @@ READERS = {"confluent": confluent, "holdfast": holdfast, "arrow": arrow}
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    print(json.dumps(measure(READERS[given["kind"]](given), given["records"])), flush=True)
+    read = READERS[given["kind"]](given)
+    print(json.dumps(measure_idle(read) if given.get("how") == "idle" else measure(read, given["records"])), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,22 +4,29 @@ One real Kafka at its default settings, one topic of 12 partitions with steady t
 and one that comes and goes; all groups in the same run, each with two rounds first that do not count. What is measured
 is what the members themselves wrote down: the longest time without a record of each partition, moved and unmoved, from
 the event until the group has settled, and before the event for comparison. Records lost and doubled are counted over
-the whole run.
+the whole run. A second table tells where the milliseconds of holdfast's handovers go (`handover_stages`).
+
+With `--against` the same groups run with the holdfast of another interpreter as well, in turns, so that two versions
+meet the same machine and the same broker.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from holdfast.bench.handover_group import Result, Variant, run_variant
+from holdfast.bench.handover_group import OTHER, Result, Variant, run_variant
+from holdfast.bench.handover_stages import STAGES, shares
 from holdfast.testing.kafka import RealKafka
 
 VARIANTS = (
@@ -36,12 +43,12 @@ GROUPS = [variant.name for variant in VARIANTS]
 HEARTBEAT_MS = 3_000.0
 
 GOALS_MS: dict[tuple[str, str], tuple[float, float | None]] = {
-    ("holdfast", "join"): (50.0, 150.0),
-    ("holdfast", "drain"): (50.0, 150.0),
+    ("holdfast", "join"): (30.0, 100.0),
+    ("holdfast", "drain"): (30.0, 100.0),
     ("holdfast", "kill"): (100.0, None),
     ("holdfast-no-poke", "kill"): (HEARTBEAT_MS + 50.0, None),
-    ("holdfast-under-java", "drain"): (120.0, None),
-    ("holdfast-under-confluent", "drain"): (120.0, None),
+    ("holdfast-under-java", "drain"): (120.0, 120.0),
+    ("holdfast-under-confluent", "drain"): (120.0, 120.0),
 }
 """Median and worst of all moved partitions' longest silences. The other events are shown for what they are."""
 
@@ -49,8 +56,15 @@ UNMOVED_ABOVE_STEADY_MS = 30.0
 TIMES_BETTER = {"join": 50.0, "kill": 400.0}
 """Than the best peer, in a group of our own."""
 
+WORSE_BY = 1.1
+WORSE_BY_MS = 2.0
+"""Than another version, before it counts: medians of two runs of one version differ by as much."""
+
+EVENTS = ("join", "drain", "leave", "kill")
+
 WIDTH = 130
-"""Of the table, in a pipe too."""
+STAGES_WIDTH = 165
+"""Of the tables, in a pipe too."""
 
 
 def summary(result: Result) -> list[dict[str, Any]]:
@@ -76,20 +90,36 @@ def summary(result: Result) -> list[dict[str, Any]]:
                 "doubled": result.doubled,
                 "doubled_after_kills": result.after_kills,
                 "ours": result.variant.ours,
+                "stages": shares(way for s in samples for way in s.stages_ms),
+                "handover_median_ms": _median(sum(way.values()) for s in samples for way in s.stages_ms),
             }
         )
     return rows
 
 
+def _median(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return round(statistics.median(found), 1) if found else None
+
+
 def handover(
-    repetitions: int = typer.Option(20, help="Repetitions of each event for holdfast."),
-    peer_repetitions: int = typer.Option(3, help="Repetitions for the peers; a kill of theirs, 45 s each, comes once."),
+    repetitions: int = typer.Option(20, min=1, help="Repetitions of each event for holdfast."),
+    peer_repetitions: int = typer.Option(
+        3, min=1, help="Repetitions for the peers; a kill of theirs, 45 s each, comes once."
+    ),
     groups: str = typer.Option(",".join(GROUPS), help="Which groups, in order."),
+    events: str = typer.Option(",".join(EVENTS), help="Which events, where a group has them."),
+    against: str = typer.Option("", help="The Python of another checkout's .venv: its holdfast runs beside, in turns."),
     output: str = typer.Option("table", "--output", "-o", help="table or json."),
 ) -> None:
-    """Handovers beside Java's and librdkafka's consumers: the longest silence of moved and unmoved partitions."""
-    wanted = _chosen(groups)
-    results: list[Result] = []
+    """Handovers beside Java's and librdkafka's consumers: the longest silence of moved and unmoved partitions.
+
+    Needs Java and `make kafka-jars`. Exit code 1: a goal is missed.
+    """
+    wanted = _chosen(groups, events)
+    if against and not os.access(against, os.X_OK):
+        raise typer.BadParameter(f"{against} is no program: give OTHER/.venv/bin/python.", param_hint="--against")
+    results: dict[str, Result] = {}
     # The producer runs in this process. With 700,000 log lines in memory a collection stops it for a tenth of a second
     # or more, and every partition with it: that would be our own silence, not the group's.
     gc.disable()
@@ -97,40 +127,73 @@ def handover(
         tempfile.TemporaryDirectory(prefix="holdfast-handover-") as folder,
         RealKafka(benchmark=True, initial_rebalance_delay_ms=None) as kafka,
     ):
-        for variant in wanted:
-            times = {
-                event: repetitions if variant.ours else (1 if event == "kill" else peer_repetitions)
-                for event in ("join", "drain", "leave", "kill")
-            }
-            results.append(run_variant(kafka, variant, times, Path(folder), _say))
-    rows = judged([row for result in results for row in summary(result)])
+        for turn, (variant, share) in enumerate(turns(wanted, against), start=1):
+            told = results.setdefault(variant.name, Result(variant))
+            told.add(
+                run_variant(
+                    kafka, variant, _times(variant, repetitions, peer_repetitions, share), Path(folder), _say, turn
+                )
+            )
+    rows = judged([row for result in results.values() for row in summary(result)])
     if output == "json":
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
     else:
         _print(rows)
+        _print_stages(rows)
     if any(row["missed"] for row in rows):
         raise typer.Exit(1)
 
 
-def _chosen(groups: str) -> list[Variant]:
+def turns(wanted: list[Variant], against: str) -> list[tuple[Variant, int]]:
+    """Who runs, in order, and into how many turns its repetitions are cut.
+
+    Two versions take turns as ours, theirs, theirs, ours: a machine that slows down, or a broker that warms up, then
+    does both the same.
+    """
+    order: list[tuple[Variant, int]] = []
+    for variant in wanted:
+        if against and variant.holdfast:
+            other = variant.of(against)
+            order += [(variant, 2), (other, 2), (other, 2), (variant, 2)]
+        else:
+            order.append((variant, 1))
+    return order
+
+
+def _times(variant: Variant, repetitions: int, peer_repetitions: int, cut: int) -> dict[str, int]:
+    if variant.holdfast:
+        return dict.fromkeys(EVENTS, -(-repetitions // cut))
+    return {event: 1 if event == "kill" else peer_repetitions for event in EVENTS}
+
+
+def _chosen(groups: str, events: str = ",".join(EVENTS)) -> list[Variant]:
     known = {variant.name: variant for variant in VARIANTS}
     names = [name for name in groups.split(",") if name]
     unknown = sorted(set(names) - set(known))
     if unknown or not names:
         raise typer.BadParameter(f"{', '.join(unknown) or 'none'}: choose from {', '.join(known)}")
-    return [known[name] for name in names]
+    asked = [event for event in events.split(",") if event]
+    strange = sorted(set(asked) - set(EVENTS))
+    if strange or not set(asked) - {"join"}:
+        ways_out = ", ".join(event for event in EVENTS if event != "join")
+        told = f"{strange[0]!r} is no event" if strange else "a join alone does not empty the group again"
+        raise typer.BadParameter(f"{told}: choose some of {ways_out}, with or without join.", param_hint="--events")
+    chosen = [replace(known[name], events=tuple(e for e in known[name].events if e in asked)) for name in names]
+    return [variant for variant in chosen if set(variant.events) - {"join"}]
 
 
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows with what each missed of its goals, and how many times better than the best peer it is."""
     best: dict[str, float] = {}
+    medians = {(row["group"], row["event"]): row["moved_median_ms"] for row in rows}
     for row in rows:
-        if not row["ours"] and row["moved_median_ms"] is not None:
+        if not row["ours"] and not row["group"].endswith(OTHER) and row["moved_median_ms"] is not None:
             best[row["event"]] = min(best.get(row["event"], float("inf")), row["moved_median_ms"])
     for row in rows:
         peer = best.get(row["event"])
         moved = row["moved_median_ms"]
         row["times_better"] = round(peer / moved, 1) if row["ours"] and peer and moved else None
+        row["other_median_ms"] = medians.get((row["group"] + OTHER, row["event"]))
         row["missed"] = _missed(row) if row["ours"] else []
     return rows
 
@@ -149,9 +212,18 @@ def _missed(row: dict[str, Any]) -> list[str]:
     wanted = TIMES_BETTER.get(row["event"]) if row["group"] == "holdfast" else None
     if wanted is not None and row["times_better"] is not None and row["times_better"] < wanted:
         missed.append(f"under {wanted:.0f} times better")
+    other = row["other_median_ms"]
+    if other is not None and moved_ms(row) > other * WORSE_BY + WORSE_BY_MS:
+        missed.append(f"slower than the other's {other:.1f}")
     if row["lost"] or row["doubled"]:
         missed.append("lost or doubled")
     return missed
+
+
+def moved_ms(row: dict[str, Any]) -> float:
+    """A row's median; where nothing moved it is as bad as can be."""
+    median = row["moved_median_ms"]
+    return float("inf") if median is None else float(median)
 
 
 def _say(text: str) -> None:
@@ -184,3 +256,27 @@ def _print(rows: list[dict[str, Any]]) -> None:
             ("; ".join(row["missed"]) or "reached") if row["ours"] else "",
         )
     Console(width=max(WIDTH, Console().width)).print(table)
+
+
+def _print_stages(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title="Where a handover's milliseconds go: medians of stages with their share of the time, and of the whole"
+    )
+    for heading in ("group", "event", *STAGES, "whole"):
+        table.add_column(heading, justify="left" if heading in ("group", "event") else "right")
+    for row in rows:
+        if row["stages"]:
+            cells = [_stage_text(row["stages"].get(stage)) for stage in STAGES]
+            table.add_row(row["group"], row["event"], *cells, str(row["handover_median_ms"]))
+    if table.row_count:
+        console = Console(width=max(STAGES_WIDTH, Console().width))
+        console.print(table)
+        for stage, meaning in STAGES.items():
+            console.print(f"  {stage}: {meaning}")
+
+
+def _stage_text(stage: dict[str, float] | None) -> str:
+    return "" if stage is None else f"{stage['median_ms']:.1f} ({stage['share']:.0%})"

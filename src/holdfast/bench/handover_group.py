@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdfast.bench.handover_stages import Witness, dated, stages
+from holdfast.model import TraceRecord
 from holdfast.testing import groupcheck
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.members import MemberOptions, MemberProcess
 from holdfast.testing.producer import SteadyProducer
+from holdfast.trace import read_trace_file
 
 PARTITIONS = 12
 PER_PARTITION_S = 100
@@ -39,10 +42,24 @@ class Variant:
     guest: str
     events: tuple[str, ...]
     config: tuple[tuple[str, str], ...] = ()
+    python: str | None = None
+    """Another interpreter, whose holdfast is run in the place of ours."""
+
+    @property
+    def holdfast(self) -> bool:
+        return self.guest == "holdfast"
 
     @property
     def ours(self) -> bool:
-        return self.guest == "holdfast"
+        """Whether its figures are this checkout's to answer for."""
+        return self.holdfast and self.python is None
+
+    def of(self, python: str) -> Variant:
+        """The same group with another checkout's members."""
+        return replace(self, name=f"{self.name}{OTHER}", python=python)
+
+
+OTHER = "-other"
 
 
 @dataclass(slots=True)
@@ -52,6 +69,8 @@ class Sample:
     moved_ms: list[float]
     unmoved_ms: list[float]
     steady_ms: list[float]
+    stages_ms: list[dict[str, float]] = field(default_factory=list)
+    """Of each moved partition whose new owner writes a trace."""
 
 
 @dataclass(slots=True)
@@ -65,13 +84,22 @@ class Result:
     after_kills: int = 0
     """Of the doubled: processed by a member that was killed before it could commit."""
 
+    def add(self, more: Result) -> None:
+        """Another turn of the same group."""
+        for event, samples in more.samples.items():
+            self.samples.setdefault(event, []).extend(samples)
+        self.lost += more.lost
+        self.doubled += more.doubled
+        self.after_kills += more.after_kills
+
 
 class Group:
     """The members on one topic, and what they wrote down."""
 
-    def __init__(self, kafka: RealKafka, variant: Variant, folder: Path) -> None:
+    def __init__(self, kafka: RealKafka, variant: Variant, folder: Path, turn: int) -> None:
         self.variant = variant
-        self.topic = f"handover-{variant.name}"
+        self._name = f"{variant.name}-{turn}"
+        self.topic = f"handover-{self._name}"
         self._kafka = kafka
         self._folder = folder
         self._number = 0
@@ -82,17 +110,19 @@ class Group:
     def prepare(self, kind: str) -> MemberProcess:
         """A member that is loaded and waits for the word, so that start-up is not measured."""
         self._number += 1
+        name = f"{self._name}-{self._number}"
+        # Ours commits by itself, as most applications do; the watchdog then commits for a member that was killed.
+        own = {"enable.auto.commit": "true", "holdfast.trace.file": str(self._trace_file(name))}
         options = MemberOptions(
             bootstrap=self._kafka.bootstrap,
-            group=f"group-{self.variant.name}",
+            group=f"group-{self._name}",
             topic=self.topic,
             assignors=("cooperative-sticky",),
             join_on_command=True,
-            # Ours commits by itself, as most applications do; the watchdog then commits for a member that was killed.
-            config=dict(self.variant.config) | {"enable.auto.commit": "true"} if kind == "holdfast" else {},
+            config=dict(self.variant.config) | own if kind == "holdfast" else {},
         )
-        name = f"{self.variant.name}-{self._number}"
-        member = MemberProcess(kind, options, name=name, folder=self._folder, jvm_args=())
+        python = self.variant.python if kind == "holdfast" else None
+        member = MemberProcess(kind, options, name=name, folder=self._folder, jvm_args=(), python=python)
         member.wait_ready()
         return member
 
@@ -110,6 +140,19 @@ class Group:
 
     def logs(self) -> list[Any]:
         return [member.log() for member in [*self.gone, *self.members]]
+
+    def witnesses(self, names: Collection[str]) -> dict[str, Witness]:
+        """Log and trace of these members, and of everybody in the group now."""
+        skew_ms = (time.time() - time.monotonic()) * 1_000
+        asked = [member for member in self.gone if member.name in names] + self.members
+        return {member.name: Witness(member.log(), dated(self._trace(member.name), skew_ms)) for member in asked}
+
+    def _trace(self, name: str) -> Iterable[TraceRecord]:
+        path = self._trace_file(name)
+        return read_trace_file(path, on_bad=lambda _bad: None) if path.exists() else ()  # a kill leaves half a line
+
+    def _trace_file(self, name: str) -> Path:
+        return self._folder / f"{name}.trace"
 
     def foreigners(self) -> set[str]:
         """Members of another kind than the guest. What they do with partitions of their own is not ours to answer for:
@@ -149,19 +192,33 @@ def measure(group: Group, event: Callable[[], None], *, members: int, limit_s: f
     gaps = groupcheck.longest_gaps(logs, range(PARTITIONS), begin, end)
     steady = groupcheck.longest_gaps(logs, range(PARTITIONS), steady_from, begin)
     kept = [p for p in unmoved if after.get(p) not in group.foreigners()]
+    seen = group.witnesses({*before.values(), *after.values()})
+    ways = [
+        stages(
+            p,
+            old=seen.get(before.get(p, "")),
+            new=seen[after[p]],
+            everybody=list(seen.values()),
+            begin_ms=begin,
+            end_ms=end,
+        )
+        for p in moved
+        if p in after
+    ]
     return Sample(
         moved_ms=[gaps[p].length_ms for p in moved],
         unmoved_ms=[gaps[p].length_ms for p in kept],
         steady_ms=[steady[p].length_ms for p in range(PARTITIONS)],
+        stages_ms=[way for way in ways if way],
     )
 
 
 def run_variant(
-    kafka: RealKafka, variant: Variant, times: dict[str, int], folder: Path, say: Callable[[str], None]
+    kafka: RealKafka, variant: Variant, times: dict[str, int], folder: Path, say: Callable[[str], None], turn: int = 1
 ) -> Result:
-    """Every event so many times: somebody joins, and goes again in each of the ways."""
+    """Every event so many times: somebody joins, and goes again in each of the ways. Each turn is a new group."""
     result = Result(variant)
-    group = Group(kafka, variant, folder)
+    group = Group(kafka, variant, folder, turn)
     rate = PER_PARTITION_S * PARTITIONS
     with SteadyProducer(kafka.bootstrap, group.topic, partitions=PARTITIONS, rate=rate) as producer:
         for number, kind in enumerate(variant.starters, start=1):

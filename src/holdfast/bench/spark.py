@@ -204,7 +204,10 @@ def spark(
     batches: Annotated[int, typer.Option(help="Small batches of each size.")] = 50,
     quick: Annotated[bool, typer.Option("--quick", help="Little data: shows that it works, proves nothing.")] = False,
 ) -> None:
-    """The Spark source beside Spark's own, as it comes and tuned. Exit code 1: a goal is missed."""
+    """The Spark source beside Spark's own, as it comes and tuned. Exit code 1: a goal is missed.
+
+    Needs Java, `make kafka-jars` and `make spark-jars`.
+    """
     if output not in ("table", "json"):
         raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
     if quick:

@@ -7,27 +7,33 @@ stop it in order.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
 import typer
 
 from holdfast.broker.broker import Broker
-from holdfast.broker.limits import Limits
+from holdfast.broker.limits import MAX_CONNECTIONS, Limits
 from holdfast.broker.security.rules import parse_rules
 from holdfast.broker.security.scram import DEFAULT_ITERATIONS
-from holdfast.broker.security.users import load_users, save_users
+from holdfast.broker.security.tls import check_given
+from holdfast.broker.security.users import Users, load_users, save_users
 from holdfast.broker.settings import BrokerSettings, Security
 from holdfast.group.coordinator.settings import CoordinatorSettings
 from holdfast.model import HoldfastError
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
+SWITCH_SECONDS = 0.001
+"""How long the event loop may wait for a thread that calculates; Python's own 5 ms add up over a request's calls."""
 
 
 class Output(StrEnum):
@@ -59,9 +65,11 @@ def broker(
     flush: Flush = typer.Option(Flush.OS, help="When records are forced to disk: see the docs on durability."),
     rebalance_delay_ms: int = typer.Option(3_000, min=0, help="How long a group's first round waits for members."),
     min_session_timeout_ms: int = typer.Option(6_000, min=1, help="The shortest session timeout a member may ask for."),
-    max_connections: int = typer.Option(256, min=1, max=10_000, help="Connections at a time; a client keeps 2 or 3."),
+    max_connections: int = typer.Option(
+        MAX_CONNECTIONS, min=1, max=100_000, help="Connections at a time; a client keeps 2 to 4."
+    ),
     tls_cert: Path | None = typer.Option(None, help="PEM file with the certificate chain: turns TLS on."),
-    tls_key: Path | None = typer.Option(None, help="PEM file with the private key."),
+    tls_key: Path | None = typer.Option(None, help="PEM file with the private key, if --tls-cert has it not."),
     tls_client_ca: Path | None = typer.Option(None, help="Clients must show a certificate that one of these signed."),
     users: Path | None = typer.Option(None, help="The users file; see `holdfast broker user`."),
     insecure: bool = typer.Option(False, "--insecure", help="Allow what is refused because it is not protected."),
@@ -71,8 +79,15 @@ def broker(
     """Run a Kafka-compatible broker in this process."""
     if context.invoked_subcommand is not None:
         return
-    if memory == (data is not None):
+    if memory and data is not None:
+        _wrong_use("DATA_OR_MEMORY", "--data keeps the records in a folder, --memory does not.", "Give one of the two.")
+    if not memory and data is None:
         _wrong_use("DATA_OR_MEMORY", "A broker keeps its records in a folder or in memory.", "Give --data or --memory.")
+    security = Security(certificate=tls_cert, key=tls_key, client_ca=tls_client_ca, users=users, insecure=insecure)
+    try:
+        check_given(security)
+    except HoldfastError as error:
+        _wrong_use(error.code, error.what, error.do)
     host, port = _address(listen)
     settings = BrokerSettings(
         host=host,
@@ -89,11 +104,33 @@ def broker(
             group_min_session_timeout_ms=min_session_timeout_ms,
         ),
         limits=Limits(max_connections=max_connections),
-        security=Security(certificate=tls_cert, key=tls_key, client_ca=tls_client_ca, users=users, insecure=insecure),
+        security=security,
         trace=trace,
     )
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="holdfast broker: %(message)s")
+    _log_to_stderr()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    _take_all_files()
     asyncio.run(_serve(settings, output))
+
+
+class _Dated(logging.Formatter):
+    """The time in front of every line, in UTC: who reads a log in the morning asks when."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Dated("%(asctime)s holdfast broker: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def _take_all_files() -> None:
+    """As many open files as the system lets us have: a shell's usual 1,024 would end a large group's connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(settings: BrokerSettings, output: Output) -> None:
@@ -149,13 +186,20 @@ def add(
         password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
     else:
         password = sys.stdin.readline().rstrip("\n")
-    save_users(users, load_users(users).with_user(name, password, allow=allow, iterations=iterations))
+    before = load_users(users)
+    save_users(users, before.with_user(name, password, allow=allow, iterations=iterations))
+    done = "has a new password and new rules" if name in before.by_name else "was added"
+    if allow:
+        typer.echo(f"{name} {done}, and may: {' '.join(allow)}", err=True)
+    else:
+        typer.echo(f"{name} {done}, and may do nothing yet: add the user again with --allow.", err=True)
 
 
 @user.command()
 def remove(name: str = typer.Argument(help="The user's name."), users: Path = USERS) -> None:
     """Remove a user."""
-    save_users(users, load_users(users).without_user(name))
+    save_users(users, _there(users).without_user(name))
+    typer.echo(f"{name} was removed.", err=True)
 
 
 @user.command(name="list")
@@ -164,12 +208,19 @@ def list_users(
     output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the list."),
 ) -> None:
     """List the users and what they may do."""
-    found = {name: list(entry.allow) for name, entry in sorted(load_users(users).by_name.items())}
+    found = {name: list(entry.allow) for name, entry in sorted(_there(users).by_name.items())}
     if output is Output.JSON:
         print(json.dumps(found, sort_keys=True))
         return
     for name, allow in found.items():
         print(f"{name}  {' '.join(allow) or '(nothing)'}")
+
+
+def _there(path: Path) -> Users:
+    """The users of a file that must be there: a misspelt name is no file without users."""
+    if not path.exists():
+        raise HoldfastError("NO_USERS", f"There is no file {path}.", "Mend the name, or add a user to make it.")
+    return load_users(path)
 
 
 def _read_password(path: Path) -> str:

@@ -32,6 +32,10 @@ ANSWER_MS = 10_000
 """How long a command waits for a cluster that does not answer. Kafka's minute is for services; here somebody waits."""
 
 
+SILENCE_S = 2.0
+"""How long a command that can't reach anybody says nothing: brokers that just restart are back by then."""
+
+
 class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
@@ -73,10 +77,21 @@ def client_settings(bootstrap: str | None, command_config: Path | None) -> dict[
         wrong_use(
             "BOOTSTRAP_MISSING", "No broker was named.", f"Give --bootstrap-server HOST:PORT or set {ENVIRONMENT}."
         )
+    check_servers(str(servers))
     found["bootstrap.servers"] = servers
     found.setdefault("client.id", "holdfast-cli")
     found.setdefault("default.api.timeout.ms", ANSWER_MS)
     return found
+
+
+def check_servers(servers: str) -> None:
+    """What is no list of addresses was not meant: wrong use, whichever command it is."""
+    from holdfast.net.config import parse_bootstrap
+
+    try:
+        parse_bootstrap(servers)
+    except HoldfastError as error:
+        wrong_use(error.code, error.what, error.do)
 
 
 def ask(settings: Mapping[str, Any], work: Callable[[Cluster], Awaitable[T]]) -> T:
@@ -88,9 +103,35 @@ def ask(settings: Mapping[str, Any], work: Callable[[Cluster], Awaitable[T]]) ->
 
     async def run() -> T:
         async with Cluster(config) as cluster:
-            return await work(cluster)
+            patience = Patience(settings["bootstrap.servers"], config.lookup_timeout_s)
+            cluster.watchers.append(lambda _, error: patience.heard(None if error is None else error.what))
+            timer = asyncio.get_running_loop().call_later(SILENCE_S, patience.tell)
+            try:
+                return await work(cluster)
+            finally:
+                timer.cancel()
 
     return asyncio.run(run())
+
+
+class Patience:
+    """One line for whoever waits: a command that tries on for seconds says what it tries, and why it has to."""
+
+    def __init__(self, servers: str, limit_s: float) -> None:
+        self._servers = servers
+        self._limit_s = limit_s
+        self._reached = False
+        self._why: str | None = None
+
+    def heard(self, why: str | None) -> None:
+        """How a try to connect went; None when it worked."""
+        self._reached = self._reached or why is None
+        self._why = why or self._why
+
+    def tell(self) -> None:
+        if not self._reached:
+            why = self._why or f"No answer from {self._servers} yet."
+            typer.echo(f"holdfast: {why} Trying on, {self._limit_s:g} s in all.", err=True)
 
 
 # -- librdkafka
@@ -156,7 +197,9 @@ def librdkafka_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def kafka_error(error: Any, what: str, do: str) -> HoldfastError:
     """A `KafkaError` of librdkafka's as one of ours: its name is the code, its words are kept."""
     said = str(error.str()).strip().rstrip(".")
-    return HoldfastError(str(error.name()).lstrip("_"), f"{what} {said[:1].upper()}{said[1:]}.", do)
+    if said.partition(" ")[0].isalpha():  # a word, and no address
+        said = f"{said[:1].upper()}{said[1:]}"
+    return HoldfastError(str(error.name()).lstrip("_"), f"{what} {said}.", do)
 
 
 # -- the end of a run

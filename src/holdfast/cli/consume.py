@@ -9,11 +9,13 @@ Lines are Kafka's console consumer's: what --print names comes first, separated 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -86,7 +88,7 @@ def consume(
     line = _json_line if output is Output.JSON else _plain_line(fields)
     named = topics if group is None else [topic for topic in topics if not topic.startswith("^")]
     starts = ask(settings, lambda cluster: _starts(cluster, named, from_beginning=from_beginning))
-    with Interrupt() as interrupt:
+    with Interrupt() as interrupt, _once():
         if group is None:
             source: Source = _reader(settings, starts)
         else:
@@ -101,6 +103,21 @@ def consume(
         finally:
             source.close()
     typer.echo(f"{count:,} record{'' if count == 1 else 's'}", err=True)
+
+
+@contextlib.contextmanager
+def _once() -> Iterator[None]:
+    """Keeps out of the log what poll tells too: that ends the command, in the same words."""
+
+    def unheard(record: logging.LogRecord) -> bool:
+        return getattr(record, "holdfast_step", "") != "told"
+
+    log = logging.getLogger("holdfast")
+    log.addFilter(unheard)
+    try:
+        yield
+    finally:
+        log.removeFilter(unheard)
 
 
 def _print(

@@ -44,6 +44,7 @@ BENCHMARKS: Mapping[str, Lazy] = {
         "holdfast.bench.broker", "The embedded broker beside a real Kafka: speed, start-up, memory, groups."
     ),
     "deploy": Lazy("holdfast.bench.deploy", "Redeploys of PySpark applications, beside Spark's own Kafka source."),
+    "groups": Lazy("holdfast.bench.groups", "Groups of hundreds of members, beside librdkafka's."),
     "handover": Lazy("holdfast.bench.handover", "Silences when members come and go, beside Java and librdkafka."),
     "spark": Lazy("holdfast.bench.spark", "The Spark source beside Spark's own Kafka connector."),
     "assign": Lazy("holdfast.bench.assign", "Planning at scale, beside Java's CooperativeStickyAssignor."),
@@ -76,7 +77,7 @@ def _group(help_text: str, commands: Mapping[str, Lazy], called: list[str]) -> t
             if isinstance(getattr(module, "app", None), typer.Typer):
                 app.add_typer(module.app, name=name, help=entry.help)
             else:
-                app.command(name=name, help=entry.help)(getattr(module, name))
+                app.command(name=name)(getattr(module, name))  # with its own, longer help
         else:
             app.command(name=name, help=entry.help)(_not_called)
     return app

@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.common import (
+    SILENCE_S,
     BootstrapServer,
     CommandConfig,
     Interrupt,
     Output,
     OutputForm,
+    Patience,
     client_settings,
     kafka_error,
     librdkafka_settings,
@@ -100,10 +102,10 @@ def produce(
         sender = Sender(topic, settings, compression.value, interrupt)
         try:
             if rate is None:
-                _send_lines(sender, interrupt, None if key_separator is None else key_separator.encode())
+                _send_lines(sender, None if key_separator is None else key_separator.encode())
             else:
                 orders = Orders(keys=keys, seed=seed)
-                _send_orders(sender, interrupt, orders, rate=rate, duration_s=duration, count=count)
+                _send_orders(sender, orders, rate=rate, duration_s=duration, count=count)
         except HoldfastError as error:
             problem = error  # what was sent before it is still on its way
         sender.finish()
@@ -126,6 +128,8 @@ class Sender:
         self.reasons: dict[str, HoldfastError] = {}
         self.began = time.monotonic()
         self._last_heard: Any = None
+        self._login_refused = False
+        self._silent = True
         self._refusal = KafkaException
         config = {"message.timeout.ms": MESSAGE_TIMEOUT_MS, "partitioner": "murmur2_random", "linger.ms": 5} | settings
         config |= {"acks": "all", "compression.type": compression, "log_level": 2, "error_cb": self._heard}
@@ -133,20 +137,23 @@ class Sender:
             self._producer: Producer = Producer(config)
         except KafkaException as error:
             raise kafka_error(error.args[0], "The producer can't be made.", "Check the settings.") from None
+        # librdkafka has taken the settings, so this is a number.
+        limit_s = int(str(config["message.timeout.ms"])) / 1000
+        self._patience = Patience(str(config.get("bootstrap.servers")), limit_s)
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
     def send(self, value: bytes, key: bytes | None) -> None:
-        """Returns when librdkafka has the record. While its queue is full it waits, unless Ctrl-C comes."""
-        while True:
+        """Returns when librdkafka has the record. While its queue is full it waits, unless the run is over."""
+        while not self._login_refused:
             try:
                 self._producer.produce(self.topic, value, key, on_delivery=self._delivered)
             except BufferError:
                 if self._interrupt.asked():
                     return
-                self._producer.poll(0.1)
+                self.listen(0.1)
             except self._refusal as error:
                 self.sent += 1
                 self._fail(error.args[0])
@@ -155,17 +162,30 @@ class Sender:
                 self.sent += 1
                 return
 
+    def over(self) -> bool:
+        """Whether no more need be sent: Ctrl-C came, or the brokers refuse the login, which waiting does not mend."""
+        return self._interrupt.asked() or self._login_refused
+
     def listen(self, seconds: float = 0.0) -> None:
         """Take acknowledgements, and wait for them so long."""
         self._producer.poll(seconds)
+        self._break_silence()
 
     def finish(self) -> None:
         """Until every record's fate is known. A second Ctrl-C gives up."""
         deadline = time.monotonic() + FLUSH_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self._login_refused:
             if not self._producer.flush(0.2):
                 return
+            self._break_silence()
         self.failed = self.sent - self.acknowledged
+
+    def _break_silence(self) -> None:
+        if self._silent and self.seconds >= SILENCE_S:
+            self._silent = False
+            if not self.acknowledged and self._last_heard is not None:
+                self._patience.heard(f"{self._last_heard.str()}.")
+                self._patience.tell()
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
@@ -175,21 +195,26 @@ class Sender:
 
     def _fail(self, error: Any) -> None:
         self.failed += 1
-        if len(self.reasons) < MAX_REASONS:
+        if not self._login_refused and len(self.reasons) < MAX_REASONS:
             cause = "" if self._last_heard is None else f" {self._last_heard.str()}."
             do = f"Check the topic, the brokers and your rights.{cause}"
             self.reasons.setdefault(error.name(), kafka_error(error, "Records were not acknowledged.", do))
 
     def _heard(self, error: Any) -> None:
         """Why brokers can't be reached: that explains a record's timeout better than the timeout does."""
-        self._last_heard = error
+        if error.name() != "_ALL_BROKERS_DOWN" or self._last_heard is None:
+            self._last_heard = error
+        if error.name() == "_AUTHENTICATION" and not self.acknowledged:
+            self._login_refused = True
+            do = "Check sasl.mechanism, user and password, and that the broker knows them."
+            self.reasons = {error.name(): kafka_error(error, "Nothing was sent: the login failed.", do)}
 
 
 # -- lines
 
 
-def _send_lines(sender: Sender, interrupt: Interrupt, separator: bytes | None) -> None:
-    for number, line in enumerate(_lines(sender, interrupt), start=1):
+def _send_lines(sender: Sender, separator: bytes | None) -> None:
+    for number, line in enumerate(_lines(sender), start=1):
         if separator is None:
             sender.send(line, None)
         else:
@@ -203,14 +228,14 @@ def _send_lines(sender: Sender, interrupt: Interrupt, separator: bytes | None) -
             sender.send(value, key)
 
 
-def _lines(sender: Sender, interrupt: Interrupt) -> Iterator[bytes]:
+def _lines(sender: Sender) -> Iterator[bytes]:
     """Standard input line by line. While none comes, acknowledgements are heard and Ctrl-C is obeyed."""
     source = sys.stdin.fileno()
     rest = b""
-    while not interrupt.asked():
+    while not sender.over():
         sender.listen()
         ready = select.select([source], [], [], TICK_S)[0]
-        if not ready or interrupt.asked():
+        if not ready or sender.over():
             continue
         chunk = os.read(source, 1 << 16)
         *lines, rest = (rest + chunk).split(b"\n")
@@ -249,14 +274,12 @@ class Orders:
         return key.encode(), json.dumps(order).encode()
 
 
-def _send_orders(
-    sender: Sender, interrupt: Interrupt, orders: Orders, *, rate: float, duration_s: float | None, count: int | None
-) -> None:
+def _send_orders(sender: Sender, orders: Orders, *, rate: float, duration_s: float | None, count: int | None) -> None:
     """As many as are due, again and again. What a slow broker holds up is sent later, so the rate asked for is kept."""
     progress = Progress(sender)
     limit_s = float("inf") if duration_s is None else duration_s
     most = sys.maxsize if count is None else count
-    while not interrupt.asked():
+    while not sender.over():
         elapsed_s = min(sender.seconds, limit_s)
         over = elapsed_s >= limit_s
         if rate > 0:
@@ -266,7 +289,7 @@ def _send_orders(
         for _ in range(sender.sent, min(due, most)):
             key, value = orders.next()
             sender.send(value, key)
-            if interrupt.asked():
+            if sender.over():
                 break
         progress.show()
         if over or sender.sent >= most:

@@ -22,10 +22,13 @@ ASSIGNORS = {"cooperative": "cooperative-sticky", "eager": "sticky"}
 """What each protocol is played with. Eager with the assignor that moves least, so that the protocol alone differs."""
 
 EVENT_HELP = (
-    "What happens: kind[:who][=n]@time[+duration], separated by commas. Kinds: join, leave, drain, crash, restart, "
-    "bounce, hang, freeze, twin, cut, mute, deafen, subscribe, unsubscribe, enforce, slow, grow, create, delete, "
-    "broker-crash."
+    "What happens: kind[:who][=n]@time[+duration], separated by commas. Kinds: join, leave, drain, crash, "
+    "machine-crash, restart, bounce, hang, freeze, twin, cut, mute, deafen, subscribe, unsubscribe, enforce, slow, "
+    "grow, create, delete, broker-crash."
 )
+
+COMPARED = "join@10s,leave:c0@25s,join@40s"
+"""What `--compare` plays when nothing is asked for: a group that nobody touches pauses in no protocol."""
 
 MAX_MEMBERS, MAX_PARTITIONS = 50, 1_000
 """More would not fit a screen, and virtual time would not feel quick any more."""
@@ -39,16 +42,32 @@ def sim(
     event: Annotated[str, typer.Option(help=EVENT_HELP, metavar="EVENTS")] = "",
     duration: Annotated[str, typer.Option(help="How long to play, in virtual time.")] = "60s",
     static: Annotated[bool, typer.Option("--static", help="Members have a group.instance.id.")] = False,
-    heartbeat: Annotated[str, typer.Option(help="heartbeat.interval.ms of every member.")] = "3s",
-    session: Annotated[str, typer.Option(help="session.timeout.ms of every member.")] = "10s",
-    max_poll: Annotated[str, typer.Option(help="max.poll.interval.ms of every member.")] = "10s",
+    heartbeat: Annotated[
+        str | None,
+        typer.Option(help="heartbeat.interval.ms of every member: 3s, or a third of the session.", show_default=False),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(help="session.timeout.ms of every member: 45s, or --max-poll if less.", show_default=False),
+    ] = None,
+    max_poll: Annotated[str, typer.Option(help="max.poll.interval.ms of every member.")] = "5m",
     batch: Annotated[str, typer.Option(help="How long the application works on what one poll gives it.")] = "200ms",
     listener: Annotated[str, typer.Option(help="How long the listener takes to give up or take up partitions.")] = (
         "100ms"
     ),
-    poke: Annotated[bool, typer.Option("--poke", help="Members poke each other when the group moves.")] = False,
+    without: Annotated[
+        str,
+        typer.Option(
+            help="What the members do without, separated by commas: watchdog, poke, instant-rejoin, offset-handover, "
+            "hot-heartbeats, or all. With watchdog,poke a crash is noticed as by any other client.",
+            metavar="WORDS",
+        ),
+    ] = "",
     compare: Annotated[
-        bool, typer.Option("--compare", help="Play eager and cooperative, and print the ratio.")
+        bool,
+        typer.Option(
+            "--compare", help=f"Play eager and cooperative, and print the ratio; without --event: {COMPARED}."
+        ),
     ] = False,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Print every step, not only the telling ones.")
@@ -87,7 +106,7 @@ def sim(
                 "max_poll": max_poll,
                 "batch": batch,
                 "listener": listener,
-                "poke": poke,
+                "without": without.split(","),
             },
         )
     except HoldfastError as error:  # nothing but wrong use raises here: what a world does ends up in its result
@@ -130,6 +149,7 @@ def _choose(
         return scene_config(members=members, partitions=partitions, assignor=ASSIGNORS[name], **scene)
 
     if compare:
+        scene["events"] = scene["events"] or COMPARED
         return _compare(config_for("eager"), config_for("cooperative"), output, everything=everything)
     return _play(config_for(protocol), output, f"the {protocol} protocol", everything=everything)
 

@@ -61,7 +61,10 @@ def create(
     async def work(cluster: Cluster) -> tuple[bool, int]:
         refused = (await Admin(cluster).create_topics([topic]))[name]
         existed = refused is not None and refused.error is ErrorCode.TOPIC_ALREADY_EXISTS
-        if refused is not None and not (existed and if_not_exists):
+        if existed and not if_not_exists:
+            do = "Use it, choose another name, or give --if-not-exists."
+            raise HoldfastError(ErrorCode.TOPIC_ALREADY_EXISTS.name, f"The topic {name} exists already.", do)
+        if refused is not None and not existed:
             raise refused
         return not existed, await _led(cluster, name)
 
