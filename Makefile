@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fast nightly lint types contracts kafka-jars spark-jars postgres lock clean
+.PHONY: help setup run test fast busy nightly lint types contracts kafka-jars spark-jars postgres frameworks lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -20,7 +20,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml tools/setup.sh
 run: setup ## play the scene: PySpark queries of one group; one joins, one drains, one is killed
 	@$(BIN)/holdfast demo
 
-# Two at a time, for two cores: with three, members and brokers were starved into time-outs. Spark's one after
+# The half without other processes mostly waits: three at a time keep two cores busy. The other half two at a time:
+# with three, members and brokers were starved into time-outs. Spark's one after
 # the other: one of them alone is several JVMs and their workers, more than two cores can do in time.
 OTHERS := java or kafka or spark or browser or slow
 
@@ -32,10 +33,16 @@ test: fast kafka-jars spark-jars postgres ## everything CI runs
 
 fast: setup lint types contracts ## what needs no Java, Kafka or Spark: about a minute and a half
 	@echo "[test] without Java, Kafka or Spark"
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(OTHERS) or nightly)"
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not ($(OTHERS) or nightly)"
 
-nightly: setup kafka-jars spark-jars postgres ## the long forms of the tests: fuzzing, kill -9 rounds, large swarms
+# Stops for nothing and ends with a table of what failed. TIMES=1 for a single run.
+TIMES ?= 10
+busy: setup kafka-jars postgres ## everything but Spark ten times while something else keeps the cores busy: no test may fail
+	@$(BIN)/python tools/busy.py --times $(TIMES)
+
+nightly: setup kafka-jars spark-jars postgres frameworks ## the long forms of the tests, and `make busy`
 	@$(BIN)/python -m pytest -m nightly
+	@$(MAKE) busy
 
 lint: setup ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -61,6 +68,9 @@ tests/spark/jars/.ready: tests/spark/pom.xml tools/spark-jars.sh | tests/kafka/j
 
 postgres: ## a PostgreSQL server for the tests of the database sink, from Debian's packages
 	@bash tools/postgres.sh
+
+frameworks: setup ## Quix Streams and FastStream, in an environment of their own, for a nightly test
+	@bash tools/frameworks.sh
 
 lock: setup ## pin the dependencies anew
 	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group test --group java --python-version 3.11 \

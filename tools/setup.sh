@@ -9,11 +9,10 @@ say() { printf '[setup] %s\n' "$*"; }
   say "Python 3.11 or newer is needed, $("$python" --version 2>&1) was found. Say which: make PYTHON=/path/to/python3.11 …"
   exit 1
 }
-if [ ! -x "$venv/bin/python" ]; then
+# Whatever was interrupted before uv worked (a full disk, Ctrl-C) is begun anew: pip takes half a package for a whole one.
+if ! "$venv/bin/uv" --version >/dev/null 2>&1; then
   say "creating $venv"
-  "$python" -m venv "$venv"
-fi
-if [ ! -x "$venv/bin/uv" ]; then
+  "$python" -m venv --clear "$venv"
   say "installing uv, the installer"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
 fi

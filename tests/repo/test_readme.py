@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -34,3 +36,34 @@ def run(command: list[str], cwd: Path, env: dict[str, str]) -> str:
     done = subprocess.run(command, check=False, cwd=cwd, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_the_commands_for_a_broker_of_ones_own_work_in_their_order(tmp_path: Path) -> None:
+    """The block that a newcomer types first failed at its second line: no broker was named (BOOTSTRAP_MISSING)."""
+    (block,) = re.findall(
+        r"```console\n(\$ holdfast broker .*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL
+    )
+    broker, *lines = [line.removeprefix("$ ") for line in block.splitlines()]
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    env.pop("KAFKA_BOOTSTRAP_SERVERS", None)
+    assert broker.endswith(" &") and "127.0.0.1:9092" in broker
+    started = subprocess.Popen(
+        [*shlex.split(broker.removesuffix(" &").replace(":9092", ":0")), "-o", "json"],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert started.stdout is not None
+        port = json.loads(started.stdout.readline())["port"]
+        script = "\n".join(["set -e", *lines]).replace(":9092", f":{port}")
+        # The same commands, in less time: a reader that ends, and a hundred records instead of ten thousand.
+        script = script.replace("--duration 10", "--count 100").replace(
+            "--from-beginning", "--from-beginning --max-messages 100"
+        )
+        assert len(run(["bash", "-c", script], tmp_path, env).splitlines()) == 101
+    finally:
+        started.terminate()
+        assert started.wait(30) == 0
+        started.stdout.close()
