@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast.model import HoldfastError
-from holdfast.testing.groupcheck import double_owners, doubled, lost, overlaps
+from holdfast.testing.groupcheck import doubled, lost, overlaps
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.members import Event, MemberLog, MemberOptions, MemberProcess
 from holdfast.testing.producer import SteadyProducer
+from holdfast.testing.verdict import Verdict, judge
 
 pytestmark = [pytest.mark.java, pytest.mark.kafka]
 
@@ -53,6 +54,14 @@ class Group:
         last.wait_for(lambda: not lost(acknowledged, self.logs()), "to process what is left")
         return acknowledged
 
+    def verdict(self) -> Verdict:
+        """Nobody here is ours: what a client says itself that it could not commit may come again."""
+        logs = self.logs()
+        return judge(self.producer.acknowledged(), logs, foreign={log.name for log in logs})
+
+    def story(self) -> str:
+        return "\n".join(f"{log.name} {event}" for log in self.logs() for event in log.events[-20:])
+
     def logs(self) -> list[MemberLog]:
         return [log.refresh() for member in self.members for log in member.logs]
 
@@ -87,12 +96,9 @@ def test_two_members_share_and_the_one_that_closes_hands_over_cleanly(group: Gro
     first.terminate()
     second.wait_assigned(PARTITIONS)
 
-    acknowledged = group.finish(second)
-
-    assert sum(map(len, acknowledged.values())) > 0
-    assert overlaps(group.logs()) == []
-    assert double_owners(group.logs()) == []
-    assert doubled(group.logs()) == []
+    assert sum(map(len, group.finish(second).values())) > 0
+    verdict = group.verdict()
+    assert verdict.clean, f"{verdict}\n{group.story()}"
 
 
 @pytest.mark.parametrize(
@@ -113,8 +119,8 @@ def test_a_group_mixed_of_several_clients_shares_and_hands_over_cleanly(
 
     group.finish(group.members[-1])
 
-    assert overlaps(group.logs()) == []
-    assert doubled(group.logs()) == []
+    verdict = group.verdict()
+    assert verdict.clean, f"{verdict}\n{group.story()}"
 
 
 def test_one_jvm_hosts_several_members_and_each_obeys_for_itself(group: Group) -> None:

@@ -103,3 +103,14 @@ def test_a_message_about_many_faults_shows_the_first_few() -> None:
 
     assert text.count("\n") < 20
     assert "40 more of doubled" in text
+
+
+def test_a_foreign_client_that_says_its_commit_was_refused_may_leave_what_it_did_to_the_next() -> None:
+    """kafka-python, closed between two generations, refuses its own commit: CI failed for what is not ours."""
+    a = log("a", "#assigned 1 0\n0 0 10\n0 1 11\n#revoked 12 0\n#commit-failed 12 RebalanceInProgressError\n")
+    b = log("b", "#assigned 13 0\n0 1 14\n0 2 14\n0 3 15\n")
+
+    assert judge(ACKNOWLEDGED, [a, b], foreign={"a", "b"}).excused == 1
+    assert not judge(ACKNOWLEDGED, [a, b], foreign={"b"}).clean, "one of ours has no such excuse"
+    late = log("a", "#assigned 1 0\n0 0 10\n0 1 11\n#revoked 12 0\n#commit-failed 20 RebalanceInProgressError\n")
+    assert not judge(ACKNOWLEDGED, [late, b], foreign={"a", "b"}).clean, "refused when the next had done it already"

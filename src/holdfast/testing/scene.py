@@ -186,6 +186,7 @@ class GroupScene:
             killed=self._killed,
             spoken_for=self._spoken_for,
             zombies=self._zombies,
+            foreign={name for name, member in self._all.items() if member.kind != "holdfast"},
         )
 
     def _trace_path(self, name: str) -> Path:

@@ -11,6 +11,8 @@
 - A *zombie* is a foreign client that was frozen and, on waking, processes what it had fetched before it learns that it
   is out. Its own doings are not held against the group.
 - A batch that was in a member's hands when it froze (#held) is processed when it wakes; no client can take it back.
+- A *foreign* client that says itself that a commit was refused (kafka-python's, closed while it is between two
+  generations) may leave what it processed before that to the next. One of ours has no such excuse.
 - Nothing excuses a lost record.
 """
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from holdfast.testing.groupcheck import Doubled, Overlap, Stint, doubled, lost, overlapping_stints, overlaps, stints
 from holdfast.testing.members.log import MemberLog
@@ -35,7 +38,7 @@ class Verdict:
     overlaps: Sequence[Overlap]
     double_owners: Sequence[Overlap]
     excused: int
-    """Records processed twice after a kill or a loss."""
+    """Records processed twice after a kill, a loss or a refused commit."""
 
     @property
     def clean(self) -> bool:
@@ -62,15 +65,20 @@ def judge(
     killed: Collection[str] = (),
     spoken_for: Collection[str] = (),
     zombies: Collection[str] = (),
+    foreign: Collection[str] = (),
 ) -> Verdict:
-    """Judge the whole run. `killed` without `spoken_for` are those for whom nobody committed."""
+    """Judge the whole run. Nobody committed for those `killed` without `spoken_for`; `foreign` members are not ours."""
     everything = logs
     logs = [log.without({event.time_ms for event in log.named("held")}) for log in everything]
     held = {log.name: stints(log) for log in logs}
     in_hand = {log.name: max((record.time_ms for record in log.records), default=0.0) for log in logs}
 
-    def may_come_again(member: str, partition: int, time_ms: float) -> bool:
+    refused = {log.name: [event.time_ms for event in log.named("commit-failed")] for log in logs if log.name in foreign}
+
+    def may_come_again(member: str, partition: int, time_ms: float, next_ms: float) -> bool:
         if member in spoken_for and time_ms == in_hand[member]:
+            return True
+        if any(time_ms <= refused_ms <= next_ms for refused_ms in refused.get(member, ())):
             return True
         left_behind = member in killed and member not in spoken_for
         return any(
@@ -82,7 +90,10 @@ def judge(
     def excused(record: Doubled) -> bool:
         """All but the last of those who processed it must have had a reason to leave it to the next."""
         by_others = [(time_ms, member) for time_ms, member in record.times if member not in zombies]
-        return all(may_come_again(member, record.partition, time_ms) for time_ms, member in by_others[:-1])
+        return all(
+            may_come_again(member, record.partition, time_ms, next_ms)
+            for (time_ms, member), (next_ms, _) in pairwise(by_others)
+        )
 
     found = doubled(logs)
     faults = [record for record in found if not excused(record)]
