@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 from dropin_callbacks import CALLBACKS
 from dropin_happenings import play
+from dropin_ledger import judge, still_open, wanted
 from dropin_offsets import KEEPINGS
 from dropin_outcome import Difference, Outcome, differences
 from dropin_programs import PROGRAMS
@@ -17,8 +20,15 @@ from dropin_run import Run
 from dropin_table import Combination
 from dropin_world import World, embedded_world
 
-RUN_LIMIT_S = 150.0
+RUN_LIMIT_S = 240.0
 """Every wait within a run has its own, shorter limit."""
+
+MODEL_TRIES = 3
+
+
+class ModelVaries(UserWarning):
+    """librdkafka had two outcomes of one program: shown at the end of a run, and no failure of ours."""
+
 
 Worlds = Callable[[Combination, Path], AbstractContextManager[World]]
 
@@ -34,8 +44,8 @@ def outcome(combination: Combination, kind: str, worlds: Worlds = embedded) -> O
         return run.recorder.outcome()
 
 
-def side_by_side(play_on: Callable[[str], Outcome], kinds: tuple[str, str]) -> tuple[Outcome, Outcome]:
-    """Both at the same time: most of a run is waiting."""
+def side_by_side(play_on: Callable[[str], Outcome], kinds: Sequence[str]) -> list[Outcome]:
+    """All at the same time: most of a run is waiting."""
     found: dict[int, Outcome] = {}
     failed: list[BaseException] = []
 
@@ -45,31 +55,63 @@ def side_by_side(play_on: Callable[[str], Outcome], kinds: tuple[str, str]) -> t
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(2)]
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(kinds))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(RUN_LIMIT_S)
     if failed:
         raise failed[0]
-    late = [kinds[number] for number in range(2) if number not in found]
+    late = [kind for number, kind in enumerate(kinds) if number not in found]
     assert not late, f"{late[0]} did not end in {RUN_LIMIT_S:g} s"
-    return found[0], found[1]
+    return [found[number] for number in range(len(kinds))]
 
 
-def outcomes(combination: Combination, kinds: tuple[str, str], worlds: Worlds = embedded) -> tuple[Outcome, Outcome]:
-    return side_by_side(lambda kind: outcome(combination, kind, worlds), kinds)
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A program on confluent's class, which is the model, and on ours."""
+
+    name: str
+    play_on: Callable[[str], Outcome]
+    kinds: tuple[str, str] = ("confluent", "holdfast")
+    chance: frozenset[str] = frozenset()
+    """Aspects that are not compared."""
+
+    def differences(self) -> list[Difference]:
+        model, ours = side_by_side(self.play_on, self.kinds)
+        return self._seen(model, ours)
+
+    def wrong(self) -> str:
+        """Unlisted differences in words; nothing if all is well. Ours has one try.
+
+        The model has a few: librdkafka does not do the same each time, once in thousands of runs. Ours must then do
+        what the model does another time, and the summary of the run tells that the model had two outcomes.
+        """
+        model, ours = side_by_side(self.play_on, self.kinds)
+        first = wrong = self._judged(model, ours)
+        for _ in range(MODEL_TRIES - 1):
+            if not wrong:
+                break
+            wrong = self._judged(*side_by_side(self.play_on, self.kinds[:1]), ours)
+        if first and not wrong:
+            warnings.warn(f"{self.kinds[0]} had two outcomes; beside the other one: {first}", ModelVaries, stacklevel=2)
+        return wrong and first
+
+    def _judged(self, model: Outcome, ours: Outcome) -> str:
+        return judge(self.name, self._seen(model, ours), wanted(), still_open())
+
+    def _seen(self, model: Outcome, ours: Outcome) -> list[Difference]:
+        return [each for each in differences(model, ours) if each.kind not in self.chance]
 
 
-def compare(
-    combination: Combination, kinds: tuple[str, str] = ("confluent", "holdfast"), worlds: Worlds = embedded
-) -> list[Difference]:
-    found = differences(*outcomes(combination, kinds, worlds))
-    return [each for each in found if each.kind not in combination.happening.chance]
+def of_combination(
+    name: str, combination: Combination, kinds: tuple[str, str] = ("confluent", "holdfast"), worlds: Worlds = embedded
+) -> Comparison:
+    return Comparison(name, lambda kind: outcome(combination, kind, worlds), kinds, chance=combination.happening.chance)
 
 
-def compare_program(name: str, kinds: tuple[str, str] = ("confluent", "holdfast")) -> list[Difference]:
-    return differences(*side_by_side(lambda kind: _played(name, kind), kinds))
+def of_program(name: str) -> Comparison:
+    return Comparison(name, lambda kind: _played(name, kind))
 
 
 def _played(name: str, kind: str) -> Outcome:

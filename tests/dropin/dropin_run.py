@@ -25,6 +25,8 @@ LIMIT_S = 8.0
 """Longer than anything takes on either class, also on a busy machine: the slowest is librdkafka's look for a
 coordinator, once a second."""
 
+POLL_S = 0.05
+
 IDLE_S = 0.4
 """How long to poll where nothing is expected: whatever comes in it is a difference, and nothing has to come."""
 
@@ -124,7 +126,7 @@ class Run:
 
     # Polling
 
-    def poll(self, timeout: float = 0.05) -> None:
+    def poll(self, timeout: float = POLL_S) -> None:
         try:
             message = self.consumer.poll(timeout)
         except RuntimeError as error:
@@ -149,15 +151,20 @@ class Run:
         self.keeping.each(self, message)
 
     def until(self, holds: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> bool:
-        """Poll until it holds; note it if it never does."""
+        """Poll until it holds; note it if it never does.
+
+        The limit is one of polls as well: on a starved machine they take longer, and so does everything else.
+        """
         deadline = time.monotonic() + limit_s
+        polls = 0
         while not self.closed:
             if holds():
                 return True
-            if time.monotonic() > deadline or self.fatal:
+            if (time.monotonic() > deadline and polls > limit_s / POLL_S) or self.fatal:
                 self.note("ended", f"in vain: {what}")
                 return False
             self.poll()
+            polls += 1
         return False
 
     @property

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 import pytest
-from dropin_compare import compare
-from dropin_ledger import judge, still_open, wanted
+from dropin_compare import of_combination
 from dropin_table import daily
+
+pytestmark = pytest.mark.filterwarnings("default::dropin_compare.ModelVaries")
 
 KINDS = ("confluent-aio", "holdfast-aio")
 
@@ -40,12 +41,12 @@ DAILY = [name for name in EVERYTHING if any(fnmatchcase(name.removeprefix("async
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DAILY)
 def test_an_asyncio_program_has_the_same_outcome_on_both_classes(name: str) -> None:
-    wrong = judge(name, compare(EVERYTHING[name], KINDS), wanted(), still_open())
+    wrong = of_combination(name, EVERYTHING[name], KINDS).wrong()
     assert not wrong, f"\n{wrong}"
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in EVERYTHING if name not in DAILY])
 def test_an_asyncio_program_of_the_long_list_has_the_same_outcome_on_both_classes(name: str) -> None:
-    wrong = judge(name, compare(EVERYTHING[name], KINDS), wanted(), still_open())
+    wrong = of_combination(name, EVERYTHING[name], KINDS).wrong()
     assert not wrong, f"\n{wrong}"

@@ -6,12 +6,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from dropin_compare import compare
-from dropin_ledger import judge, still_open, wanted
+from dropin_compare import of_combination
 from dropin_table import Combination, combinations
 from dropin_world import World, kafka_world
 
 from holdfast.testing.kafka import RealKafka
+
+pytestmark = pytest.mark.filterwarnings("default::dropin_compare.ModelVaries")
 
 SAMPLE = (
     "auto-short/nothing/close",
@@ -44,7 +45,7 @@ def judged(name: str, kafka: RealKafka) -> str:
     def worlds(combination: Combination, folder: Path) -> AbstractContextManager[World]:
         return kafka_world(kafka)
 
-    return judge(name, compare(EVERYTHING[name], worlds=worlds), wanted(), still_open())
+    return of_combination(name, EVERYTHING[name], worlds=worlds).wrong()
 
 
 @pytest.mark.kafka
