@@ -22,6 +22,7 @@ from polling import COUNTER
 
 from holdfast import AsyncConsumer
 from holdfast.model import ErrorCode
+from holdfast.records import native
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 from patience import PATIENCE_S
@@ -486,6 +487,53 @@ def test_who_cancels_every_task_can_still_go_on_and_close(broker: Broker, seed: 
         assert sorted(found) == list(range(200))
         assert await committed(broker, group, topic, 1) == [200]
         assert sum(revoked) <= 1
+
+    play(scene)
+
+
+def test_a_close_whose_inner_task_is_cancelled_goes_on_and_nobody_else_is_cancelled(broker: Broker, topic: str) -> None:
+    """Who cancels all tasks but his own cancels the one that closes. Whoever awaited close() was told that he was
+    cancelled, and the consumer was left open."""
+
+    async def scene() -> None:
+        consumer = AsyncConsumer(quick(broker))
+        await consumer.subscribe([topic])
+        await polled(consumer, bool)
+        before = asyncio.all_tasks()
+        ours = asyncio.ensure_future(consumer.close())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        inner = asyncio.all_tasks() - before - {ours}
+        assert inner, "the close has not begun"
+        for task in inner:
+            task.cancel()
+        await ours
+        with pytest.raises(RuntimeError, match="closed"):
+            await consumer.poll(0)
+
+    play(scene)
+
+
+def test_what_is_assigned_by_hand_is_decoded_by_what_was_loaded_on_another_thread(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first decoding on a machine compiles the decoder. After an assign() that was on the application's loop, which
+    stood still for seconds, 44 of them on a starved machine."""
+    loaded_on: list[int] = []
+    decode = native.decode
+
+    def noted() -> native.Decode:
+        loaded_on.append(threading.get_ident())
+        return decode()
+
+    monkeypatch.setattr(native, "decode", noted)
+
+    async def scene() -> None:
+        consumer = AsyncConsumer(quick(broker))
+        await consumer.assign([ck.TopicPartition(topic, 0, 0)])
+        await polled(consumer, bool)
+        await consumer.close()
+        assert loaded_on[0] != threading.get_ident()
 
     play(scene)
 

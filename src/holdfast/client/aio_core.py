@@ -68,6 +68,8 @@ class Core(ConsumerCore):
         self._on_wake = wake
         self.loop_thread: int | None = None
         """The thread of the application's loop, which must not wait for its own callbacks."""
+        self.warm = False
+        """Whether records can be decoded without loading anything first."""
         self.to_call: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque(maxlen=MOST_NEWS)
         """Callbacks to be made by the next poll, with what they get."""
         given = {"holdfast.watchdog": False, **config}
@@ -146,10 +148,15 @@ class Core(ConsumerCore):
 
     def start(self, topics: list[str], listener: Listener) -> None:
         """Subscribe, and load what the first record would have to wait for. On a thread of the pool."""
+        self.subscribe(topics, listener=listener)
+        self.warm_up()
+
+    def warm_up(self) -> None:
+        """Load the decoder. On a thread of the pool: the first time on a machine it is compiled, for some seconds."""
         from holdfast.records.arrow import warm_up
 
-        self.subscribe(topics, listener=listener)
         warm_up()
+        self.warm = True
 
     def take_quiet_calls(self) -> PendingCall | None:
         """Make the calls of a round that changed nothing for us, if those are next: the last of them, to `end` with.

@@ -364,6 +364,8 @@ class Waiting:
         """Take these; who names no offset waits until the committed one is known. Only that waits on a thread: what is
         read is the loop's alone, and a poll may be handing it out."""
         self.open()
+        if not self.core.warm:  # a first record must not be what compiles the decoder, on the application's loop
+            await self._on_pool(self.core.warm_up)
         if self.core.must_ask(partitions):
             partitions = await self._on_pool(lambda: self.core.started_at(partitions))
         take(partitions)
@@ -382,13 +384,21 @@ class Waiting:
         return self.core.out()
 
     async def close(self) -> None:
-        if self.core.closed:
-            return
-        loop = self.open()
-        if self._closing is None or self._closing.done():  # who cancels all tasks cancels that one too
-            self._closing = Begun(asyncio.ensure_future(self._shut(loop)))
-        if not self._inside:  # it is done as soon as the callbacks under way have returned
-            await self._closing
+        while not self.core.closed:
+            loop = self.open()
+            closing = self._closing
+            if closing is None or closing.done():  # who cancels all tasks cancels that one too
+                closing = self._closing = Begun(asyncio.ensure_future(self._shut(loop)))
+            if self._inside:  # it is done as soon as the callbacks under way have returned
+                return
+            try:
+                await closing
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not closing.work.cancelled() or (task is not None and task.cancelling()):
+                    raise  # it is us whom somebody has cancelled
+            else:
+                return
 
     async def _shut_down(self, closing: Begun) -> None:
         """Wait for a close. What it raises is told to whoever awaits it; if a callback has asked for it, to us."""
