@@ -95,3 +95,16 @@ def test_in_confluents_place_it_does_not_call_itself(broker: Broker, monkeypatch
     consumer.subscribe(["orders"])
     assert len(ten(consumer)) == 10
     consumer.close()
+
+
+@pytest.mark.parametrize("kind", [ck.Consumer, holdfast.Consumer])
+def test_one_that_was_never_made_says_that_it_is_closed_whatever_it_is_given(kind: type[ck.Consumer]) -> None:
+    """A subclass that forgets super().__init__(): store_offsets() complained of its argument first."""
+
+    class Forgetful(kind):  # type: ignore[valid-type,misc]  # either class
+        def __init__(self) -> None:
+            pass
+
+    for name, given in (("store_offsets", [[ck.TopicPartition("orders", 0, 42)]]), ("assign", [[]]), ("commit", [])):
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            getattr(Forgetful(), name)(*given)

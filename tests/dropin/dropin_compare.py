@@ -25,9 +25,9 @@ RUN_LIMIT_S = 240.0
 
 MODEL_TRIES = 3
 
-
-class ModelVaries(UserWarning):
-    """librdkafka had two outcomes of one program: shown at the end of a run, and no failure of ours."""
+VARIES = "the model had two outcomes"
+"""How the warning of that begins: shown at the end of a run, and no failure of ours. Python's own class, since the
+process that gathers what parallel workers tell knows no other."""
 
 
 Worlds = Callable[[Combination, Path], AbstractContextManager[World]]
@@ -94,7 +94,7 @@ class Comparison:
                 break
             wrong = self._judged(*side_by_side(self.play_on, self.kinds[:1]), ours)
         if first and not wrong:
-            warnings.warn(f"{self.kinds[0]} had two outcomes; beside the other one: {first}", ModelVaries, stacklevel=2)
+            warnings.warn(f"{VARIES}, {self.kinds[0]}; beside one of them {first}", UserWarning, stacklevel=2)
         return wrong and first
 
     def _judged(self, model: Outcome, ours: Outcome) -> str:

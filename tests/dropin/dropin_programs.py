@@ -54,7 +54,7 @@ def finish(run: Run) -> None:
 
 def made(run: Run, **settings: Any) -> None:
     """Whether such a configuration makes a consumer."""
-    name = " ".join(f"{key}={value!r}" for key, value in settings.items())
+    name = " ".join(f"{key}={getattr(value, '__name__', repr(value))}" for key, value in settings.items())
     try:
         consumer = KINDS[run.kind](run.config(**settings))
     except BaseException as error:
@@ -326,6 +326,17 @@ def p15_configurations_that_librdkafka_takes(run: Run) -> None:
     made(run, **{"session.timeout.ms": "6000"})
     made(run, **{"enable.auto.commit": "false"})
     made(run, **{"client.rack": None})
+
+
+@program
+def p15_without_a_first_token_there_is_no_consumer(run: Run) -> None:
+    """An oauth_cb that raises came out of the constructor as SystemError: our error_cb, called while librdkafka was
+    destroyed, wiped out the exception that told why."""
+
+    def no_token(_argument: str) -> tuple[str, float]:
+        raise ValueError("no token to be had")
+
+    made(run, **{"security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": no_token})
 
 
 @program

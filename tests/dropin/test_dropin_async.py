@@ -5,10 +5,10 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 import pytest
-from dropin_compare import of_combination
+from dropin_compare import VARIES, of_combination
 from dropin_table import daily
 
-pytestmark = pytest.mark.filterwarnings("default::dropin_compare.ModelVaries")
+pytestmark = pytest.mark.filterwarnings(f"default:{VARIES}:UserWarning")
 
 KINDS = ("confluent-aio", "holdfast-aio")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 import pytest
-from dropin_compare import of_combination, of_program
+from dropin_compare import VARIES, of_combination, of_program
 from dropin_ledger import Allowed, still_open, wanted
 from dropin_outcome import Difference
 from dropin_programs import PROGRAMS
 from dropin_table import combinations, daily
 
-pytestmark = pytest.mark.filterwarnings("default::dropin_compare.ModelVaries")
+pytestmark = pytest.mark.filterwarnings(f"default:{VARIES}:UserWarning")
 EVERYTHING = combinations()
 DAILY = daily()
 STEADY = (

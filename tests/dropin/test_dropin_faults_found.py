@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from dropin_compare import of_program
+from dropin_compare import VARIES, of_program
 from dropin_programs import PROGRAMS
 
-pytestmark = pytest.mark.filterwarnings("default::dropin_compare.ModelVaries")
+pytestmark = pytest.mark.filterwarnings(f"default:{VARIES}:UserWarning")
 
 
 @pytest.mark.slow

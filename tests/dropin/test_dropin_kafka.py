@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from dropin_compare import of_combination
+from dropin_compare import VARIES, of_combination
 from dropin_table import Combination, combinations
 from dropin_world import World, kafka_world
 
 from holdfast.testing.kafka import RealKafka
 
-pytestmark = pytest.mark.filterwarnings("default::dropin_compare.ModelVaries")
+pytestmark = pytest.mark.filterwarnings(f"default:{VARIES}:UserWarning")
 
 SAMPLE = (
     "auto-short/nothing/close",

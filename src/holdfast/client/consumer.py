@@ -118,8 +118,8 @@ class Consumer(cimpl.Consumer):
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
         """Keep an offset for the next commit."""
-        record = message_of(message, offsets)
-        self._holdfast.store_offsets(record, None if offsets is None else partitions_of(offsets))
+        core = self._holdfast  # first: a consumer that was never made, or is closed, says so whatever it is given
+        core.store_offsets(message_of(message, offsets), None if offsets is None else partitions_of(offsets))
 
     def committed(self, partitions: list[ck.TopicPartition], timeout: float | None = None) -> list[ck.TopicPartition]:
         """What the group has committed of these."""

@@ -522,7 +522,15 @@ def as_listed(partition: TopicPartition, entry: OffsetEntry) -> ck.TopicPartitio
 
 def librdkafka(config: Mapping[str, Any], *, logger: Any = None) -> cimpl.Consumer:
     """confluent-kafka's consumer, as a fetcher."""
-    return cimpl.Consumer(dict(config), logger=logger) if logger is not None else cimpl.Consumer(dict(config))
+    try:
+        return cimpl.Consumer(dict(config), logger=logger) if logger is not None else cimpl.Consumer(dict(config))
+    except SystemError as error:
+        # Without a first token confluent-kafka sets its exception and then destroys what it has made. An error_cb that
+        # is called meanwhile wipes the exception out, and there always is one of ours.
+        if not callable(config.get("oauth_cb")):
+            raise
+        text = "OAuth token not set within 10 seconds timeout: oauth_cb raised, or returned no token"
+        raise ck.KafkaException(ck.KafkaError(ck.KafkaError.SASL_AUTHENTICATION_FAILED, text)) from error
 
 
 def _listed(partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:
