@@ -35,10 +35,11 @@ fast: setup lint types contracts ## what needs no Java, Kafka or Spark: about a 
 	@echo "[test] without Java, Kafka or Spark"
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not ($(OTHERS) or nightly)"
 
-# Stops for nothing and ends with a table of what failed. TIMES=1 for a single run.
+# Stops for nothing and ends with a table of what failed. TIMES=1 for a single run; AT_ONCE=2 lets two runs load each other.
 TIMES ?= 10
+AT_ONCE ?= 1
 busy: setup kafka-jars postgres ## everything but Spark ten times while something else keeps the cores busy: no test may fail
-	@$(BIN)/python tools/busy.py --times $(TIMES)
+	@$(BIN)/python tools/busy.py --times $(TIMES) --at-once $(AT_ONCE)
 
 nightly: setup kafka-jars spark-jars postgres frameworks ## the long forms of the tests, and `make busy`
 	@$(BIN)/python -m pytest -m nightly

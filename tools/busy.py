@@ -1,10 +1,13 @@
 """Run the tests again and again on a machine whose cores are busy with something else, and count what fails.
 
-    python tools/busy.py [--times 10] [--load 2] [-- pytest arguments]
+    python tools/busy.py [--times 10] [--load 2] [--at-once 1] [-- pytest arguments]
 
 A test that passes on a quiet machine may still depend on where a thread happens to be. Here the scheduler is made to
 try many places: every core is kept busy by a process that only counts, and everything but Spark is run so many times.
 A failure stops nothing; each is counted by test. The table at the end names them all, and any failure is exit code 1.
+
+With --at-once 2 two runs keep each other's cores busy, and what counts does so at the lowest priority, where both leave
+a core alone: as hard on the tests, and half as long in all.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
@@ -26,6 +30,8 @@ EVERYTHING_BUT_SPARK = "not (spark or nightly)"
 RUN_LIMIT_S = 3 * 60 * 60
 """A run takes half an hour on two busy cores. One that hangs is ended, which counts as a failure."""
 
+LOWEST = 19
+
 Failures = Counter[str]
 
 
@@ -33,24 +39,33 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="run the tests on busy cores and count what fails")
     parser.add_argument("--times", type=int, default=10, help="how many runs (10)")
     parser.add_argument("--load", type=int, default=os.cpu_count() or 2, help="processes that keep cores busy")
+    parser.add_argument("--at-once", type=int, default=1, help="runs at the same time (1)")
     parser.add_argument("pytest", nargs="*", help="further arguments for pytest")
     given = parser.parse_args(arguments)
-    failed, runs = Failures(), []
-    with busy_cores(given.load), tempfile.TemporaryDirectory() as folder:
-        for number in range(1, given.times + 1):
-            began = time.monotonic()
-            found, ran = one_run(Path(folder) / f"{number}.xml", given.pytest)
-            failed.update(found)
-            runs.append(len(found))
-            took = time.monotonic() - began
-            print(f"[busy] run {number} of {given.times}: {ran} tests, {len(found)} failed, {took:.0f} s", flush=True)
-    print(table(failed, runs))
+
+    def run(number: int) -> list[str]:
+        began = time.monotonic()
+        found, ran = one_run(Path(folder) / f"{number}.xml", given.pytest)
+        took = time.monotonic() - began
+        print(f"[busy] run {number} of {given.times}: {ran} tests, {len(found)} failed, {took:.0f} s", flush=True)
+        return found
+
+    nice = LOWEST if given.at_once > 1 else 0
+    with (
+        busy_cores(given.load, nice),
+        tempfile.TemporaryDirectory() as folder,
+        ThreadPoolExecutor(given.at_once) as pool,
+    ):
+        runs = list(pool.map(run, range(1, given.times + 1)))
+    failed = Failures(name for found in runs for name in found)
+    print(table(failed, [len(found) for found in runs]))
     return 1 if failed else 0
 
 
 @contextmanager
-def busy_cores(processes: int) -> Iterator[None]:
-    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+def busy_cores(processes: int, nice: int) -> Iterator[None]:
+    count = f"import os; os.nice({nice})\nwhile True: pass"
+    load = [subprocess.Popen([sys.executable, "-c", count]) for _ in range(processes)]
     try:
         yield
     finally:
