@@ -55,7 +55,8 @@ class World:
         self.produced: dict[tuple[str, int], int] = {}
 
     def _new_producer(self) -> ck.Producer:
-        return ck.Producer({**self._quiet, "linger.ms": 0})
+        # Idempotent: a record that is sent again, as to a new topic whose leader is not ready, would be there twice.
+        return ck.Producer({**self._quiet, "linger.ms": 0, "enable.idempotence": True})
 
     @property
     def broker(self) -> Broker:
