@@ -1,15 +1,15 @@
 """Records that were taken from librdkafka a few hundred at a time, and are handed out one by one.
 
-A call into librdkafka costs more than a record does. So poll() takes what is there in one call and gives it out from
-here. What is here and was not handed out counts as unread: the position is in front of it, it goes when its partition
-goes, waits when its partition is paused, and is read again by whoever takes over. Errors and ends of partitions keep
-their place among the records.
+A call into librdkafka costs more than handling a record. So poll() takes many records in one call and hands them out
+from here. A record here that was not handed out counts as unread. The application's position is before it. It is
+dropped when its partition is revoked (the new owner reads it again) and kept back while its partition is paused. Errors
+and end-of-partition events keep their place among the records.
 
-librdkafka's own position is behind everything it gave. So where something is unread, this file knows the position: one
-past the last record that was handed out. That is worked out when somebody asks, not with every record.
+librdkafka's own position is past everything it returned. So for a partition with unread records the position is known
+here: one past the last record that was handed out. It is computed when somebody asks, not with every record.
 
-Another thread may ask while one polls: a worker that commits. Everything here but handing out is behind a lock, and
-handing out is one step that can't be seen half done.
+Another thread may ask while one polls, for instance a worker that commits. Everything here except handing out holds a
+lock. Handing out is one `popleft`, which is atomic.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
 
 MOST_ROWS = 500
-"""Taken at a time: the cost of the call is shared by so many, and a look at what is unread stays short."""
+"""Most records taken in one call: enough to share the cost of the call, and few enough to scan quickly."""
 
 FIRST_ROWS = 16
-"""Taken the first time, before it is known how large they are."""
+"""Records taken by the first call, before their size is known."""
 
 MOST_BYTES = 1 << 20
-"""Of values taken at a time, as far as the last ones tell: what a consumer may need beyond librdkafka's own queue."""
+"""Most bytes of values taken in one call, estimated from the last ones: what a consumer may need beyond librdkafka's
+own queue."""
 
 CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")
-"""Those that librdkafka makes while it gives out records. A token callback that raises is told to librdkafka alone."""
+"""The callbacks that librdkafka makes while it returns records. oauth_cb is not among them: if it raises, only
+librdkafka is told."""
 
 
 class Ahead:
@@ -43,18 +45,19 @@ class Ahead:
 
     def __init__(self) -> None:
         self.ready: deque[ck.Message] = deque()
-        """What can be handed out, from the left. Always the same object."""
+        """Records to hand out, from the left. Always the same object, so that others may keep a reference to it."""
         self.filling = False
-        """While librdkafka is being asked: its positions are ahead of what came here."""
+        """True while librdkafka is asked for records: its positions may then be past what has arrived here."""
         self.fills = 0
-        """How often it was asked: who looks at its positions sees by this whether it gave something meanwhile."""
+        """How often it was asked. A reader of its positions compares this to see whether it was asked meanwhile."""
         self._lock = threading.RLock()
         self._batch: list[ck.Message] = []
-        """What was ready last, and of that its first part was handed out since."""
+        """What `ready` held when `_work_out` last ran, and what was added since. The records at its front that `ready`
+        no longer has were handed out."""
         self._aside: list[ck.Message] = []
-        """Unread, of paused partitions."""
+        """Unread records of paused partitions."""
         self._reached: dict[TopicPartition, OffsetEntry] = {}
-        """Where the application stands in what was handed out, as far as it is worked out."""
+        """The application's position in each partition, as of the last `_work_out`."""
         self._rows = FIRST_ROWS
 
     def __bool__(self) -> bool:
@@ -66,7 +69,7 @@ class Ahead:
         return self._rows
 
     def put(self, rows: list[ck.Message]) -> None:
-        """These came, behind all that is here."""
+        """Append records that librdkafka returned."""
         with self._lock:
             self._work_out()
             self._batch.extend(rows)
@@ -76,9 +79,9 @@ class Ahead:
             self._rows = max(1, min(MOST_ROWS, MOST_BYTES // max(1, size)))
 
     def take(self, count: int) -> list[ck.Message]:
-        """Hand out up to so many."""
+        """Hand out up to `count` records."""
         rows: list[ck.Message] = []
-        with contextlib.suppress(IndexError):  # another thread takes some too
+        with contextlib.suppress(IndexError):  # empty, or emptied by another thread meanwhile
             while len(rows) < count:
                 rows.append(self.ready.popleft())
         return rows
@@ -86,19 +89,19 @@ class Ahead:
     # -- where the application stands
 
     def stands(self, reached: Mapping[TopicPartition, OffsetEntry]) -> None:
-        """Something was handed out beside us: this is where it has got to."""
+        """Records were handed out without coming through here: these are the positions after them."""
         with self._lock:
             self._work_out()
             self._reached.update(reached)
 
     def reached(self, partition: TopicPartition) -> OffsetEntry | None:
-        """One past the last record that was handed out of this partition; None when there was none since it began."""
+        """One past the last record of this partition that was handed out; None if there was none since it started."""
         with self._lock:
             self._work_out()
             return self._reached.get(partition)
 
     def unread(self) -> dict[TopicPartition, int]:
-        """The first unread record of each partition that has one."""
+        """The offset of the first unread record of each partition that has one."""
         found: dict[TopicPartition, int] = {}
         with self._lock:
             for row in (*self._aside, *self._not_handed_out()):
@@ -107,7 +110,8 @@ class Ahead:
         return found
 
     def _work_out(self) -> None:
-        handed = self._batch[: len(self._batch) - len(self.ready)]  # one more may be handed out behind this line
+        """Move `_reached` past the records that were handed out since the last time."""
+        handed = self._batch[: len(self._batch) - len(self.ready)]  # another thread may hand one out after this line
         if handed:
             self._note(handed)
             del self._batch[: len(handed)]
@@ -123,7 +127,7 @@ class Ahead:
     # -- what goes, waits and comes back
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are read from elsewhere, or not at all any more."""
+        """Drop all that is known of these: they are read from another position, or no longer read."""
         gone = set(partitions)
         with self._lock:
             self._part(lambda row: _where(row) not in gone)
@@ -132,13 +136,13 @@ class Ahead:
                 self._reached.pop(partition, None)
 
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are paused. What is unread of them waits here: librdkafka goes on behind it."""
+        """These are paused: keep back their unread records. librdkafka's position is already past them."""
         paused = set(partitions)
         with self._lock:
             self._aside += self._part(lambda row: _where(row) not in paused)
 
     def bring_back(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are resumed: what waits of them comes first."""
+        """These are resumed: their unread records are handed out first."""
         resumed = set(partitions)
         with self._lock:
             back = [row for row in self._aside if _where(row) in resumed]
@@ -147,14 +151,14 @@ class Ahead:
                 self._begin_with([*back, *self._all_taken()])
 
     def _part(self, wanted: Callable[[ck.Message], bool]) -> list[ck.Message]:
-        """Keep those that are wanted; what is not."""
+        """Keep in `ready` what is wanted; return the rest."""
         rows = self._all_taken()
         if rows:
             self._begin_with([row for row in rows if wanted(row)])
         return [row for row in rows if not wanted(row)]
 
     def _all_taken(self) -> list[ck.Message]:
-        """Everything that is ready, taken one by one: what another thread takes meanwhile was handed out."""
+        """Empty `ready` record by record. What another thread takes meanwhile counts as handed out."""
         self._work_out()
         rows: list[ck.Message] = []
         with contextlib.suppress(IndexError):
@@ -173,8 +177,8 @@ class Ahead:
 class Raised:
     """What an application's callbacks raised inside librdkafka, kept until it has returned.
 
-    confluent-kafka throws away the records of a call in which a callback raised. So none does: the first error is
-    raised behind that call.
+    confluent-kafka throws away the records of a call in which a callback raised. So callbacks are wrapped and never
+    raise there; the first error is raised after that call.
     """
 
     def __init__(self) -> None:
@@ -197,7 +201,7 @@ class Raised:
         return call
 
     def raise_first(self) -> None:
-        """Once."""
+        """Raise it, if there is one, and forget it."""
         if self.first is not None:
             first, self.first = self.first, None
             raise first

@@ -5,16 +5,17 @@
         async for record in consumer:
             ...
 
-Only the surface is here; `aio_waiting` waits and `core` does the work. Everything of ours hangs on `_holdfast` and
-`_holdfast_held`, so that a subclass may name its own attributes and methods as it likes, and override any method:
-nothing inside calls these. One that is dropped without close() leaves its group in the background, and calls nobody.
+Only the public methods are here; `aio_waiting` does the waiting and `core` the work. Our only attributes are
+`_holdfast`, `_holdfast_held` and AIOConsumer's `executor`. So a subclass may choose its own names and override any
+method: nothing inside calls these methods. A consumer that is dropped without close() leaves its group in the
+background and makes no more callbacks.
 
-Heartbeats, rounds and fetching run on a thread that all consumers of a process share: a loop that is busy delays its
-own callbacks and nothing else, until max.poll.interval.ms. What needs no answer of anybody (seek, pause, …) is done
-when the call returns, and may be awaited all the same: programs written for AIOConsumer await everything.
+Heartbeats, rounds and fetching run on a thread that all consumers of a process share. A busy event loop delays its own
+callbacks and nothing else, until max.poll.interval.ms. Calls that need no answer (seek, pause, …) are done when they
+return, and may be awaited as well: programs written for AIOConsumer await everything.
 """
 
-# ruff: noqa: ASYNC109  # confluent-kafka's surface has a timeout with every call, and this one has its surface
+# ruff: noqa: ASYNC109  # a drop-in for confluent-kafka's AIOConsumer, whose methods take a timeout
 
 from __future__ import annotations
 
@@ -37,16 +38,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ARROW_RECORDS = 16_384
-"""Rows of an Arrow batch unless asked otherwise: they are decoded on the loop, in some 4 ms."""
+"""Default limit of rows in one Arrow batch: they are decoded on the loop, in about 4 ms."""
 
 
 LOOSELY = ("error_cb", "stats_cb", "throttle_cb", "on_commit")
-"""Callbacks that are called for as long as somebody holds the consumer. One that is dropped still logs in to leave its
-group, so oauth_cb is none of them."""
+"""Callbacks that end with the consumer object (`loose`). oauth_cb is not among them: a consumer that was dropped still
+logs in to leave its group."""
 
 
 class AsyncConsumer:
-    """A member of a consumer group, or a reader of partitions it was given by hand, on an asyncio loop."""
+    """A member of a consumer group, or a reader of manually assigned partitions, on an asyncio loop."""
 
     _holdfast: Waiting
     _holdfast_held: Holder
@@ -60,15 +61,15 @@ class AsyncConsumer:
         consumer_conf: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> None:
-        """`executor`, or a pool of `max_workers` of its own, is where questions to the cluster wait; without either,
-        a pool that all consumers share. `consumer_conf` is the configuration by AIOConsumer's name for it."""
+        """Blocking questions to the cluster run on `executor`, or on a pool of `max_workers` threads of its own, or
+        else on a pool that all consumers share. `consumer_conf` is AIOConsumer's name for the configuration."""
         given = as_given(consumer_conf if config is None else config, more)
         held = Holder()
         settings = {key: held.loosely(key, value) if key in LOOSELY else value for key, value in given.items()}
         waiting = Waiting(settings, owner=weakref.ref(self), max_workers=max_workers, executor=executor)
         self._holdfast, self._holdfast_held = waiting, held
         self.executor = waiting.executor
-        weakref.finalize(self, waiting.core.abandon).atexit = False  # at exit the session timeout does it
+        weakref.finalize(self, waiting.core.abandon).atexit = False  # at exit the session timeout ends the membership
 
     # -- subscription
 
@@ -81,13 +82,13 @@ class AsyncConsumer:
         *,
         listener: Listener | None = None,
     ) -> Begun:
-        """Become a member that wants these topics. The next poll waits for it; awaiting this does too."""
+        """Become a member that reads these topics. The next poll waits until that is done; so does awaiting this."""
         if listener is not None:
             on_assign, on_revoke, on_lost = listener.on_assign, listener.on_revoke, listener.on_lost
         given = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         ours, held = self._holdfast_held, Holder()
         told = callbacks(**{name: held.loosely(name, callback) for name, callback in given.items()})
-        self._holdfast.open()  # a closed one says so before it looks at anything
+        self._holdfast.open()  # raises if closed, before the arguments are checked
 
         def taken() -> None:
             ours.listening = held
@@ -117,7 +118,7 @@ class AsyncConsumer:
         return await self._holdfast.until(take, timeout, lambda news: news)
 
     async def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
-        """Up to so many records; fewer when the time is up."""
+        """Up to `num_messages` records; fewer when the time is up."""
         if not 0 <= num_messages <= 1_000_000:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
         core = self._holdfast.core
@@ -130,13 +131,13 @@ class AsyncConsumer:
 
         found = await self._holdfast.until(lambda: take(num_messages), timeout, lambda news: [news])
         if found is None and not core.closed and core.may_process():
-            found = take(1)  # the time is up: what is there by now
+            found = take(1)  # the time is up: return what is there
         return found or []
 
     async def consume_arrow(
         self, max_records: int = ARROW_RECORDS, timeout: float = -1, *, include_headers: bool = False
     ) -> pa.RecordBatch:
-        """What is there, as one Arrow batch of at most so many rows; an empty one when nothing came in time."""
+        """The records at hand as one Arrow batch of at most `max_records` rows; empty when none came in time."""
         if not 1 <= max_records <= MOST_RECORDS:
             raise ValueError(f"max_records must be between 1 and {MOST_RECORDS}")
         core = self._holdfast.core
@@ -174,16 +175,17 @@ class AsyncConsumer:
         offsets: list[ck.TopicPartition] | None = None,
         asynchronous: bool | None = None,
     ) -> list[ck.TopicPartition] | None:
-        """Commit a record's successor, a list of offsets, or where the application stands.
+        """Commit the offset after a record, a list of offsets, or the application's positions.
 
-        Waits for the coordinator's answer, while other tasks go on; `asynchronous=True` leaves that to on_commit. With
-        nothing to commit, `asynchronous=False` raises `_NO_OFFSET` and leaving it out returns None.
+        Waits for the coordinator's answer while other tasks run. With `asynchronous=True` it does not wait, and
+        on_commit gets the outcome. With nothing to commit, `asynchronous=False` raises `_NO_OFFSET`, and the default
+        returns None.
         """
         given = None if offsets is None else partitions_of(offsets)
         return await self._holdfast.commit(message, given, asynchronous)
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> Done:
-        """Keep an offset for the next commit."""
+        """Store an offset for the next commit."""
         self._holdfast.core.store_offsets(message, None if offsets is None else partitions_of(offsets))
         return DONE
 
@@ -195,14 +197,14 @@ class AsyncConsumer:
     # -- assignment and positions
 
     async def assign(self, partitions: list[ck.TopicPartition]) -> None:
-        """Take exactly these, from the offsets they name or else from the committed ones."""
+        """Read exactly these, from the offsets they name or else from the committed ones."""
         await self._holdfast.named(partitions_of(partitions), self._holdfast.core.assign)
 
     async def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
         await self._holdfast.named(partitions_of(partitions), self._holdfast.core.incremental_assign)
 
     def unassign(self, *_ignored: Any) -> Done:
-        """Take nothing. AIOConsumer's takes a list and does not look at it."""
+        """Read nothing any more. AIOConsumer's method takes a list and ignores it."""
         self._holdfast.open()
         self._holdfast.core.unassign()
         return DONE
@@ -259,7 +261,7 @@ class AsyncConsumer:
         return self._holdfast.core.memberid()
 
     def consumer_group_metadata(self) -> Given:
-        """What a transactional producer needs to commit in this member's name; librdkafka's own form of it."""
+        """What a transactional producer needs to commit in this member's name, in librdkafka's format."""
         return Given(self._holdfast.core.consumer_group_metadata())
 
     def metrics(self) -> dict[str, float]:
@@ -271,7 +273,7 @@ class AsyncConsumer:
     # -- the end
 
     async def drain(self, timeout: float = 0.0, reason: str = "drain") -> bool:
-        """Ask to hand over everything and leave; go on polling meanwhile. True once we are out of the group.
+        """Hand everything over and leave the group; keep polling meanwhile. True once the member is out of the group.
 
         With a timeout this waits and makes the listener's calls, but returns no records.
         """
@@ -289,5 +291,5 @@ class AsyncConsumer:
         await self.close()
 
     async def _call(self, blocking_task: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run something that blocks on the executor: subclasses of AIOConsumer's kind do so."""
+        """Run something blocking on the executor. AIOConsumer has this method, and subclasses of it use it."""
         return await self._holdfast.run(blocking_task, *args, **kwargs)

@@ -1,10 +1,11 @@
-"""What is under an `AsyncConsumer`: the consumer itself, with nothing in it that has a thread or a process of its own.
+"""The consumer under an `AsyncConsumer`: `core.ConsumerCore` without threads or processes of its own.
 
-Its control plane and its fetcher run on the shared engine; there is no librdkafka, and no watchdog unless asked for.
-The listener's calls are made on a thread of a small pool, which waits while the application's loop runs the callback:
-so a callback may be a coroutine, and what a consumer does around it is written once, in `core`.
+Its control plane and its fetcher run on the shared engine. There is no librdkafka, and no watchdog unless configured.
+The listener's calls are made on a thread of a small pool, which waits while the application's loop runs the callback.
+So a callback may be a coroutine, and the code around a callback is written once, in `core`.
 
-The callbacks of the configuration (error_cb, stats_cb, …) are put on `to_call`, and made by the next poll, on the loop.
+The callbacks of the configuration (error_cb, stats_cb, …) are queued in `to_call`; the next poll makes them, on the
+loop.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POOL = ThreadPoolExecutor(32, "holdfast-aio")
-"""For the listener's calls and what else waits. A thread is taken for as long as a callback runs; more than so many
-callbacks that wait for each other would be needed to bring it to a halt."""
+"""For the listener's calls and whatever else blocks. A callback takes a thread for as long as it runs. Only more than
+this many callbacks that wait for each other could block it."""
 
 LOOK_S = 1.0
-"""How often somebody who waits for a callback looks whether the application's loop is still there."""
+"""How often a thread that waits for a callback checks that the application's loop still exists."""
 
 MOST_NEWS = 1_000
-"""Errors kept for an application that does not poll. Older ones are dropped: the newest say how things are."""
+"""How many callbacks are kept for an application that does not poll. The oldest are dropped: the newest matter most."""
 
 CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "rack_cb", "logger")
 _checked: set[frozenset[tuple[str, str]]] = set()
@@ -67,11 +68,11 @@ class Core(ConsumerCore):
     def __init__(self, config: Mapping[str, Any], *, wake: Callable[[], None]) -> None:
         self._on_wake = wake
         self.loop_thread: int | None = None
-        """The thread of the application's loop, which must not wait for its own callbacks."""
+        """The thread of the application's loop, which must not block for callbacks that run on it."""
         self.warm = False
         """Whether records can be decoded without loading anything first."""
         self.to_call: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque(maxlen=MOST_NEWS)
-        """Callbacks to be made by the next poll, with what they get."""
+        """Callbacks for the next poll to make, with their arguments."""
         given = {"holdfast.watchdog": False, **config}
         self._logger = given.pop("logger", None)
         self._log = Sparingly()
@@ -96,7 +97,7 @@ class Core(ConsumerCore):
         check_keys(self._config.librdkafka())
         self._engine = engines.acquire()
         self._answers = ClusterAnswers(self._engine, self._config.raw)
-        # Of librdkafka's handle only the questions about the cluster are ever asked here.
+        # In place of librdkafka's handle: only its questions about the cluster are used here.
         handle: Any = self._answers
         plane = DataPlane(handle, reset=self._config.auto_offset_reset, open_arrow=self._open_arrow)
         self.rows: RowPlane = plane.to_arrow()  # type: ignore[assignment]  # it is what _open_arrow made
@@ -119,7 +120,8 @@ class Core(ConsumerCore):
     # -- what the application is told beside records
 
     def tell(self, error: ck.KafkaError) -> bool:
-        """An error of the client as a whole: for error_cb, or for the log. From any thread. False: nobody has asked."""
+        """Report an error of the whole client to error_cb, or else to the log. From any thread. False if there is no
+        error_cb."""
         if self._logger is not None:
             self.to_call.append((self._logger.log, (logging.ERROR, "%s", error.str())))
         if self._error_cb is not None:
@@ -147,22 +149,23 @@ class Core(ConsumerCore):
         return plane is not None and bool(plane.calls) and plane.calls[0].ready and not self._serving
 
     def start(self, topics: list[str], listener: Listener) -> None:
-        """Subscribe, and load what the first record would have to wait for. On a thread of the pool."""
+        """Subscribe, and load what decoding the first record needs. On a thread of the pool."""
         self.subscribe(topics, listener=listener)
         self.warm_up()
 
     def warm_up(self) -> None:
-        """Load the decoder. On a thread of the pool: the first time on a machine it is compiled, for some seconds."""
+        """Load the decoder. On a thread of the pool: once per machine it is compiled, which takes some seconds."""
         from holdfast.records.arrow import warm_up
 
         warm_up()
         self.warm = True
 
     def take_quiet_calls(self) -> PendingCall | None:
-        """Make the calls of a round that changed nothing for us, if those are next: the last of them, to `end` with.
+        """If the next calls belong to a round that changed nothing for us, make them. Returns the last one, for
+        `end_quiet_calls`; None if there are none.
 
-        On the application's loop. Nothing in them waits but the listener's own coroutine, which `Waiting` awaits. In a
-        large group nearly everybody's calls are of this kind, and a thread for each would be most of a round.
+        Called on the application's loop. Nothing in these calls blocks except the listener, which `Waiting` awaits. In
+        a large group most members' calls are of this kind, and a thread for each would take most of a round.
         """
         plane = self._control
         if plane is None or self._serving or not (round_calls := quiet_calls(plane.calls)):
@@ -171,7 +174,7 @@ class Core(ConsumerCore):
         for _ in range(round_calls):
             pending = plane.calls.popleft()
             self._round.make(plane, pending)
-        self._round.adding = {}  # the listener is called behind this line, and is in its on_assign until it returns
+        self._round.adding = {}  # the listener is called after this, and counts as inside on_assign until it returns
         return pending
 
     def end_quiet_calls(self, last: PendingCall, raised: BaseException | None) -> None:
@@ -186,7 +189,7 @@ class Core(ConsumerCore):
             self._serving = False
 
     def make_calls(self) -> None:
-        """Make the listener's calls that wait. On a thread of the pool."""
+        """Make the listener's calls that are due. On a thread of the pool."""
         if self._control is not None:
             self._make_calls(self._control)
 
@@ -203,9 +206,9 @@ class Core(ConsumerCore):
         return changed
 
     def news(self) -> ck.Message | None:
-        """What went wrong and has not been told; a membership that has ended is told every second.
+        """The next error that was not reported yet; a fatal one is returned once a second.
 
-        A login that failed error_cb has heard of; whoever has none hears it here.
+        A failed login was reported to error_cb already, so it is returned only if there is none.
         """
         found = self._news(None)
         while found is not None and self._error_cb is not None and _code(found) == ck.KafkaError._AUTHENTICATION:
@@ -213,24 +216,24 @@ class Core(ConsumerCore):
         return found
 
     def must_ask(self, partitions: list[ck.TopicPartition]) -> bool:
-        """Whether only the group knows where some of these start."""
+        """Whether the committed offset must be asked for to know where some of these start."""
         adding = self._round.adding or {}
         return any(p.offset in AS_COMMITTED and TopicPartition(p.topic, p.partition) not in adding for p in partitions)
 
     def started_at(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
-        """The same with the offsets that the group knows. On a thread of the pool, which waits for its answer."""
+        """The same with the group's committed offsets filled in. On a thread of the pool, because it blocks."""
         return self._started_at(partitions)
 
     def _asked(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
         if threading.get_ident() == self.loop_thread:
-            return {}  # `started_at` has asked, and there is no more to know
+            return {}  # `started_at` has asked already, on a thread of the pool
         return super()._asked(partitions)
 
     def may_process(self) -> bool:
         return self._may_process()
 
     def kept(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
-        """Whether what was taken may be handed out; then it counts as returned, else it is read again."""
+        """Whether these records may be handed out. If so they count as returned, otherwise they are read again."""
         if not self._kept(taken):
             return False
         if isinstance(taken, list):
@@ -256,7 +259,8 @@ class Core(ConsumerCore):
         return self._offsets.settled(entries, answer)
 
     def group_part(self) -> GroupPart:
-        """What the statistics have of the group. Watermarks the fetcher knows better: with the last stable offset."""
+        """The group's part of the statistics, without watermarks: `aio_statistics` takes them from the fetcher, with
+        the last stable offset."""
         part = self._group_part()
         seen = {p: replace(standing, low=None, high=None) for p, standing in part.partitions.items()}
         return replace(part, partitions=seen)
@@ -289,8 +293,8 @@ def _code(message: ck.Message) -> int:
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], *, gone: Callable[[], bool]) -> T:
-    """Run this on the application's loop and wait for it, from a thread of the pool. Not after the loop has ended;
-    `gone` says whether the consumer is used on another one."""
+    """Run this on the application's loop, and wait for it on a thread of the pool. Raises RuntimeError when the loop
+    has ended, or when `gone` says that the consumer has moved to another loop."""
     try:
         future = asyncio.run_coroutine_threadsafe(work, loop)
     except RuntimeError:  # the loop is closed
@@ -308,9 +312,9 @@ def on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], *, go
 
 
 def check_keys(config: Mapping[str, Any]) -> None:
-    """librdkafka knows its own keys best: it is asked once about each set of them, although it reads nothing here.
+    """Let librdkafka check its keys, once for each set of them, although it is not used to read here.
 
-    It is given none of the callbacks, and no broker: what is checked must do nothing.
+    It gets no broker and none of the callbacks that can be called: the check must have no effect.
     """
     skipped = ("client.id", "bootstrap.servers", "metadata.broker.list")
     plain = {key: str(value) for key, value in config.items() if key not in CALLBACKS and key not in skipped}

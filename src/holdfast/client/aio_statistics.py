@@ -1,7 +1,7 @@
 """stats_cb for a consumer without librdkafka: the same JSON, as far as we have the figures.
 
-Brokers and fetching are told here, the group's part by `statistics`, as for every consumer. What is not known is what
-librdkafka shows for "not known" (-1, or -1001 for an offset); counters of things that don't exist here are left out.
+Brokers and fetching are filled in here, the group's part by `statistics`, as for every consumer. What is not known has
+librdkafka's value for that (-1, or -1001 for an offset). Counters of things that don't exist here are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEVER_S = float("inf")
 
 
 class Statistics:
-    """One consumer's, made when they are due."""
+    """One consumer's statistics, produced when they are due."""
 
     def __init__(self, core: Core, config: ConsumerConfig, health: Health, callback: Callable[..., Any] | None) -> None:
         self._core = core

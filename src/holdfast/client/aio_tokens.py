@@ -1,8 +1,8 @@
-"""`oauth_cb` for a consumer without librdkafka: asked when the consumer is made, and again before a token ends.
+"""Calls `oauth_cb` for a consumer without librdkafka: when the consumer is created, and before a token expires.
 
-As librdkafka does: the first token is there, or the reason why not is raised, when the constructor returns; a token is
-renewed after four fifths of its life, and ten seconds after a failure. A connection takes the token that is there.
-A coroutine function can't be waited for in a constructor: it is asked with the first connection.
+As in librdkafka, the constructor gets the first token, or raises. A token is renewed after four fifths of its life, and
+a failed renewal is repeated after ten seconds. Connections use the token at hand. A constructor can't await a coroutine
+function, so such a callback is called with the first connection.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from holdfast.client.engine import Engine
 
 RENEW_AT = 0.8
-"""Part of its life after which a token is renewed."""
+"""A token is renewed after this part of its life."""
 
 AGAIN_S = 10.0
-"""How soon after a failure the application is asked again."""
+"""How long after a failure the callback is called again."""
 
 LEAST_S = 1.0
-"""A token that is over when it comes is not asked for without pause."""
+"""Shortest time between two renewals, for tokens that have expired when they arrive."""
 
 
 def wants_token(config: Mapping[str, Any]) -> bool:
-    """Whether this client logs in with tokens of the application's."""
+    """Whether this client logs in with tokens from the application's callback."""
     mechanism = str(config.get("sasl.mechanism", config.get("sasl.mechanisms", ""))).upper()
     protocol = str(config.get("security.protocol", "")).upper()
     return mechanism == "OAUTHBEARER" and protocol.startswith("SASL") and callable(config.get("oauth_cb"))
 
 
 class KeptToken:
-    """Stands in for the application's callback."""
+    """Replaces the application's oauth_cb, and keeps its newest token."""
 
     def __init__(self, callback: Callable[[str], Any], config: Mapping[str, Any]) -> None:
         self._callback = callback
@@ -54,11 +54,11 @@ class KeptToken:
         try:
             self._renew()
         except Exception as error:
-            text = f"oauth_cb gave no token: it raised {type(error).__name__}. Mend it: nobody can log in without one."
+            text = f"oauth_cb gave no token: it raised {type(error).__name__}. Fix it: no login works without a token."
             raise ck.KafkaException(ck.KafkaError(ck.KafkaError._AUTHENTICATION, text)) from error
 
     def __call__(self, _argument: str) -> tuple[Any, ...]:
-        """A token that holds; asks for one if there is none. On a thread that may wait."""
+        """A token that has not expired; a new one if need be. Blocks."""
         with self._lock:
             given = self._given
         if given is None or float(given[1]) <= time.time():
@@ -66,7 +66,7 @@ class KeptToken:
         return given
 
     def keep(self, engine: Engine) -> None:
-        """Renew it from now on."""
+        """Start renewing it, in the background."""
         self._keeping = engine.submit(self._keep())
 
     def end(self) -> None:
@@ -79,7 +79,7 @@ class KeptToken:
             try:
                 if self._given is not None:
                     await asyncio.to_thread(self._renew)
-            except Exception:  # noqa: BLE001  # the application's own; it is asked again, and a login tells if there is none
+            except Exception:  # noqa: BLE001  # tried again below; a login without a token reports the failure
                 await asyncio.sleep(AGAIN_S)
 
     def _due_in_s(self) -> float:

@@ -1,15 +1,16 @@
-"""The waiting of an `AsyncConsumer`: one consumer's core on an asyncio loop.
+"""The asyncio side of an `AsyncConsumer`: how its calls wait on the application's loop for `aio_core.Core`.
 
 Rules
-- Nothing is handed out across an await: a poll that is cancelled, by a timeout or by anybody, loses no record.
-- Callbacks begin in a poll and end whatever becomes of it; the next poll waits for them. The listener's are made on a
-  thread of the pool that waits for the loop, those of the configuration (error_cb, …) on the loop itself.
-- What a callback of the configuration raises comes out of the poll that made it.
+- No record is handed out across an await. So a cancelled poll, whatever cancelled it, loses no record.
+- A poll starts callbacks. They run to their end even if the poll is cancelled, and the next poll waits for them. For a
+  listener's callback a thread of the pool waits while the loop runs it; callbacks of the configuration (error_cb, …)
+  are made by the loop alone.
+- If a callback of the configuration raises, the poll that made it raises.
 
-How the group is served is `core`'s business.
+How the group is served is up to `core`.
 """
 
-# ruff: noqa: ASYNC109  # confluent-kafka's surface has a timeout with every call, and this one has its surface
+# ruff: noqa: ASYNC109  # a drop-in for confluent-kafka's AIOConsumer, whose methods take a timeout
 
 from __future__ import annotations
 
@@ -37,18 +38,21 @@ T = TypeVar("T")
 Owed = list[tuple[Callable[..., Any], tuple[Any, ...]]]
 
 LOOK_S = 0.25
-"""How long a poll waits at a time. Everything it waits for wakes it; looking up now and then tells the group that the
-application is there, and makes commits that are due."""
+"""How long a poll waits at a time. Whatever it waits for wakes it. It wakes by itself as well, to show that the
+application is alive and to make commits that are due."""
 
 STAND_S = 0.005
 """The same while nothing may be handed out."""
 
 YIELD_S = 0.01
-"""How long records are handed out before the loop gets a turn, although nobody had to wait."""
+"""How long polls may return records without waiting before one of them lets the loop run other tasks."""
 
 
 class _Callback:
-    """A callback under way, and whose it is. The tasks that it makes inherit it and live on when it has returned."""
+    """A callback under way, and its consumer. Tasks that it creates inherit this object, and may outlive the callback.
+
+    `running` says whether the callback has not returned yet.
+    """
 
     __slots__ = ("of", "running")
 
@@ -58,11 +62,11 @@ class _Callback:
 
 
 _callback: ContextVar[_Callback | None] = ContextVar("holdfast_callback", default=None)
-"""The callback that runs, or that made the task that runs: until it has returned nobody in it may wait for it."""
+"""The callback that is running, or that created the running task. Code inside it must not wait for it to return."""
 
 
 class Waiting:
-    """One consumer on one loop. `owner` gives what callbacks get as their consumer."""
+    """One consumer on one loop. `owner` returns the object that callbacks get as their consumer."""
 
     def __init__(
         self,
@@ -77,14 +81,14 @@ class Waiting:
         own = executor is None and max_workers is not None
         self._own_pool = ThreadPoolExecutor(max_workers, "holdfast-aio-own") if own else None
         self.executor: Executor = executor or self._own_pool or POOL
-        """Where questions wait that block. Never where callbacks wait: a full one must not bring them to a halt."""
+        """Runs blocking questions to the cluster. Callbacks use `POOL` instead: a full executor must not block them."""
         self._owner = owner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waker = Waker()
         self._owed: Owed = []
-        """Callbacks of a round that changed nothing, to be made on the loop."""
+        """The listener's callbacks of a round that changed nothing, to be made on the loop (`_begin_quietly`)."""
         self._quiet: PendingCall | None = None
-        """The last call of such a round, from when its callbacks are begun until they have ended."""
+        """The last call of such a round, while its callbacks are under way."""
         self._came = asyncio.Event()
         self._signalled = False
         self._serving: asyncio.Future[None] | None = None
@@ -97,7 +101,7 @@ class Waiting:
     # -- subscription
 
     def subscribe(self, topics: list[str], told: Listener, *, then: Callable[[], None]) -> Begun:
-        """`then` is called when it is so. A subscription that is refused changes nothing: the one before goes on."""
+        """Subscribe; `then` is called when that has succeeded. A refused subscription leaves the old one in place."""
         self.open()
         bridged = Listener(
             on_assign=self._bridged(told.on_assign),
@@ -124,7 +128,7 @@ class Waiting:
         if self._inside:
             await self._on_pool(self.core.unsubscribe)  # the revoke comes after the callback
             return
-        while self._serving is not None:  # it makes calls too, and they are made by one at a time
+        while self._serving is not None:  # unsubscribing makes listener's calls too, and only one may do so at a time
             await self._served()
         self._serving = loop.run_in_executor(POOL, self.core.unsubscribe)
         await self._served()
@@ -134,9 +138,9 @@ class Waiting:
     async def until(
         self, take: Callable[[], T | None], timeout: float | None, tell: Callable[[ck.Message], T] | None = None
     ) -> T | None:
-        """Serve the group and take, again and again, until something was taken or the time is up.
+        """Serve the group and call `take`, repeatedly, until it returns something or the time is up.
 
-        `tell` makes a result of an event that says what is wrong; without it, it is raised.
+        `tell` turns an error event into a result; without it the error is raised.
         """
         loop = self.open()
         deadline = None if timeout is None or timeout < 0 else loop.time() + timeout
@@ -147,7 +151,7 @@ class Waiting:
             self._came.clear()
             await self._serve()
             if self._closing is not None and not self._inside:
-                # What is read now would be behind what the last revoke commits: somebody else reads it.
+                # A record handed out now would be after what the last revoke commits: the next owner reads it.
                 await self._shut_down(self._closing)
             if self.core.closed:
                 return None
@@ -171,7 +175,7 @@ class Waiting:
     # -- waiting, and being waited for
 
     def open(self) -> asyncio.AbstractEventLoop:
-        """The loop, if we may be used on this one."""
+        """The running loop. Raises if the consumer is closed, or belongs to another loop that still runs."""
         if self.core.closed:
             raise RuntimeError(CLOSED)
         running = asyncio.get_running_loop()
@@ -182,8 +186,8 @@ class Waiting:
         return running
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The first loop, or another one after that has ended. What waited on the old one is over; a thread of the pool
-        may still be at it, and `core` knows."""
+        """Use this loop: the first one, or another after the old one has ended. What waited on the old one is
+        forgotten; a thread of the pool may still be at work for it, which `core` keeps track of."""
         self._loop = loop
         self._waker = waker_of(loop)
         self.core.loop_thread = threading.get_ident()
@@ -195,12 +199,12 @@ class Waiting:
 
     @property
     def _inside(self) -> bool:
-        """Whether we are in one of our callbacks, or in a task that it has made and may be waiting for."""
+        """Whether we run inside one of our callbacks, or in a task that it created and may be waiting for."""
         callback = _callback.get()
         return callback is not None and callback.of is self and callback.running
 
     def _wake(self) -> None:
-        """From any thread: whoever waits looks again. Many calls in a row are one."""
+        """From any thread: wake whoever waits. Calls before the loop gets to it count as one."""
         if self._loop is None or self._signalled:
             return
         self._signalled = True
@@ -217,15 +221,15 @@ class Waiting:
                 await self._came.wait()
 
     async def run(self, work: Callable[..., T], *args: Any, **options: Any) -> T:
-        """On a thread of the executor. It goes on when whoever waits for it gives up."""
+        """Run it on a thread of the executor. It is not stopped when the caller is cancelled."""
         return await asyncio.shield(self.open().run_in_executor(self.executor, lambda: work(*args, **options)))
 
     async def _on_pool(self, work: Callable[[], T]) -> T:
-        """The same where callbacks may be waited for."""
+        """The same on the pool, for work that may wait for callbacks."""
         return await asyncio.shield(self.open().run_in_executor(POOL, work))
 
     async def _started(self) -> None:
-        """Wait for the subscription that is on its way. If it is refused, whoever awaits it hears so, or else we do."""
+        """Wait for a subscription under way. If it is refused and nobody awaits it, this raises the reason."""
         starting = self._starting
         if starting is None:
             return
@@ -236,10 +240,10 @@ class Waiting:
                 _raise_from(starting.work)
 
     async def _serve(self) -> None:
-        """Make the callbacks that wait, and what else a poll does for the group."""
+        """Make the callbacks that are due, and do what else a poll does for the group."""
         if self._inside:
             return
-        if self._closing is not None:  # who closes makes the last calls
+        if self._closing is not None:  # the close makes the last calls
             await self._shut_down(self._closing)
             return
         if self._starting is not None:
@@ -251,7 +255,7 @@ class Waiting:
             if not self.core.to_call and self._telling is None:
                 return
             await self._tell()
-            if self._serving is None:  # or else somebody else has begun calls, and may be giving up what we would take
+            if self._serving is None:  # otherwise another task started calls, which may revoke what we would hand out
                 return
 
     async def _make_calls(self) -> None:
@@ -265,7 +269,7 @@ class Waiting:
             await self._served()
 
     async def _served(self) -> None:
-        """Wait for the calls under way. They go on when whoever waits for them gives up."""
+        """Wait for the calls under way. They are not stopped when the caller is cancelled."""
         serving = self._serving
         if serving is not None:
             await asyncio.wait([serving])
@@ -274,7 +278,7 @@ class Waiting:
                 _raise_from(serving)
 
     async def _tell(self) -> None:
-        """Make the callbacks of the configuration that wait, one after the other."""
+        """Make the callbacks of the configuration that are due, one after the other."""
         if self._telling is None:
             self._telling = asyncio.ensure_future(self._tell_all())
         telling = self._telling
@@ -296,10 +300,10 @@ class Waiting:
             if inspect.isawaitable(result):
                 await result
         finally:
-            under_way.running = False  # which is all that has to be undone, wherever this ends
+            under_way.running = False  # enough: `_inside` looks at it, so the context variable need not be reset
 
     def _begin_quietly(self, last: PendingCall) -> asyncio.Future[None]:
-        """After a round that changed nothing: the listener hears it here, where it has to be called anyway."""
+        """After a round that changed nothing: call the listener from the loop, without a thread of the pool."""
         self._quiet = last
         owed, self._owed = self._owed, []
         making = asyncio.ensure_future(self._make_owed(owed, last))
@@ -317,13 +321,14 @@ class Waiting:
             self._end_quietly(last, raised)
 
     def _end_quietly(self, last: PendingCall, raised: BaseException | None) -> None:
-        """Once for each round, whichever comes first: its callbacks return, are cancelled, or their loop ends."""
+        """Takes effect once per round: when its callbacks return, are cancelled, or their loop ends."""
         if self._quiet is last:
             self._quiet = None
             self.core.end_quiet_calls(last, raised)
 
     def _bridged(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """The application's callback, made on its loop while a thread of the pool waits; or, on the loop, soon."""
+        """Wrap the application's callback for `core`. Called on a thread of the pool, it runs the callback on the loop
+        and waits for it. Called on the loop itself, it queues the callback in `_owed`."""
 
         def made(_core: Any, partitions: list[ck.TopicPartition]) -> None:
             assert self._loop is not None
@@ -351,20 +356,20 @@ class Waiting:
             entries = self.core.to_commit(message, offsets)
         except ck.KafkaException as error:
             if asynchronous is None and error.args[0].code() == ck.KafkaError._NO_OFFSET:
-                return None  # there is nothing to do, and nobody asked for more
+                return None  # nothing to commit, which is an error only for an explicit asynchronous=False
             raise
         try:
-            # Who gives up waiting does not end the commit: it is on its way, and settled when its answer comes.
+            # A cancelled caller does not stop the commit: it goes on, and its outcome is recorded.
             answer = await asyncio.shield(asyncio.wrap_future(self.core.submit_commit(entries)))
         except HoldfastError as error:
             raise as_kafka_exception(error) from None
         return self.core.settled(entries, answer)
 
     async def named(self, partitions: list[ck.TopicPartition], take: Callable[[list[ck.TopicPartition]], None]) -> None:
-        """Take these; who names no offset waits until the committed one is known. Only that waits on a thread: what is
-        read is the loop's alone, and a poll may be handing it out."""
+        """Call `take` with these partitions, after the committed offset was asked for where none is named. Only the
+        question runs on a thread: what is read may change on the loop alone, because a poll may be handing it out."""
         self.open()
-        if not self.core.warm:  # a first record must not be what compiles the decoder, on the application's loop
+        if not self.core.warm:  # otherwise the first record would compile the decoder on the application's loop
             await self._on_pool(self.core.warm_up)
         if self.core.must_ask(partitions):
             partitions = await self._on_pool(lambda: self.core.started_at(partitions))
@@ -387,21 +392,21 @@ class Waiting:
         while not self.core.closed:
             loop = self.open()
             closing = self._closing
-            if closing is None or closing.done():  # who cancels all tasks cancels that one too
+            if closing is None or closing.done():  # done without being closed: its task was cancelled
                 closing = self._closing = Begun(asyncio.ensure_future(self._shut(loop)))
-            if self._inside:  # it is done as soon as the callbacks under way have returned
+            if self._inside:  # it is done when the callbacks under way have returned
                 return
             try:
                 await closing
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if not closing.work.cancelled() or (task is not None and task.cancelling()):
-                    raise  # it is us whom somebody has cancelled
+                    raise  # we were cancelled ourselves
             else:
                 return
 
     async def _shut_down(self, closing: Begun) -> None:
-        """Wait for a close. What it raises is told to whoever awaits it; if a callback has asked for it, to us."""
+        """Wait for a close. If nobody awaits it (a callback asked for it), this raises what it raised."""
         await asyncio.wait([closing.work])
         if not closing.awaited:
             closing.awaited = True
@@ -416,18 +421,18 @@ class Waiting:
             await asyncio.wait(under_way)
         try:
             await loop.run_in_executor(POOL, self.core.close)
-            while not self.core.closed:  # by a close that was cancelled here, and goes on on its thread
+            while not self.core.closed:  # an earlier close, cancelled here, still runs on its thread
                 self._came.clear()
                 await self._wait(STAND_S)
         finally:
-            self._came.set()  # whoever waits for records hears that there are none
+            self._came.set()  # wake whoever waits for records: there will be none
             if self._own_pool is not None:
                 self._own_pool.shutdown(wait=False)
-            await self._tell_all()  # how the last commits went, also when a callback raised
+            await self._tell_all()  # on_commit for the last commits, also when a callback raised
 
 
 def _raise_from(ended: asyncio.Future[None]) -> None:
-    """What this raised. If it was cancelled, which only somebody does who cancels all tasks, it is just over: it must
-    not look to whoever waited as if he were cancelled."""
+    """Raise what this raised. If it was cancelled (only code that cancels all tasks does that), raise nothing: the
+    caller must not look cancelled itself."""
     if not ended.cancelled():
         ended.result()

@@ -1,4 +1,4 @@
-"""What applications pass to the consumer, checked as confluent-kafka checks it: the same mistakes raise the same."""
+"""Checks of what applications pass to the consumer. Mistakes raise the same exceptions as in confluent-kafka."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.client.patterns import check, is_pattern
 
 
 def topics_of(topics: Iterable[Any]) -> list[str]:
-    """Names to subscribe to; one that starts with ^ is a pattern. Whatever is in the list counts as text; each name
-    once, and none empty."""
+    """Names to subscribe to; one that starts with ^ is a pattern. Items are converted to text. Duplicates and empty
+    names are refused."""
     if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
         raise TypeError("expected list of topic unicode strings")
     names = [str(topic) for topic in topics]
     if not names:
-        raise refused_subscription("the list of topics is empty: to want nothing, unsubscribe()")
+        raise refused_subscription("the list of topics is empty: call unsubscribe() to stop reading")
     if not all(names):
         raise refused_subscription("a topic's name is empty")
     twice = sorted(name for name in set(names) if names.count(name) > 1)
@@ -33,7 +33,7 @@ def topics_of(topics: Iterable[Any]) -> list[str]:
 
 
 def partitions_of(partitions: Iterable[Any]) -> list[ck.TopicPartition]:
-    """A list of partitions; a tuple will do."""
+    """A list of partitions; a tuple is accepted too."""
     if not isinstance(partitions, list | tuple):
         raise TypeError("requires list of TopicPartition")
     for partition in partitions:
@@ -43,7 +43,7 @@ def partitions_of(partitions: Iterable[Any]) -> list[ck.TopicPartition]:
 
 
 def message_of(message: Any, offsets: Any) -> ck.Message | None:
-    """The record that an offset is taken from, if it is not one of a list."""
+    """The record whose offset is meant, or None if offsets are listed. Both at once are refused."""
     if message is not None and offsets is not None:
         raise ValueError("message and offsets are mutually exclusive")
     if message is not None and not isinstance(message, ck.Message):
@@ -52,7 +52,7 @@ def message_of(message: Any, offsets: Any) -> ck.Message | None:
 
 
 def unawaited(asynchronous: bool, more: dict[str, Any]) -> bool:
-    """Whether a commit is not waited for. `async` is confluent-kafka's old name of it, a word of Python's own today."""
+    """Whether the commit is asynchronous. `async` is confluent-kafka's old name for it, a keyword in today's Python."""
     old = more.pop("async", None)
     if more:
         raise TypeError(f"{next(iter(more))!r} is an invalid keyword argument for this function")

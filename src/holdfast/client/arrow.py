@@ -1,18 +1,18 @@
-"""The fast side of the data plane: our own fetcher, and records straight into Arrow, without an object per record.
+"""The fast reader of the data plane: our own fetcher, decoding straight into Arrow without an object per record.
 
-    plane = open_arrow(config, wake=...)
+    plane = open_arrow(config)
     plane.add({TopicPartition("orders", 0): 42})
     batch = plane.take(10_000)                       # None: nothing is there yet
 
 Rules
-- What was dropped, paused or sought is gone from here before the call returns. One lock, held for as long as a batch
-  takes to decode: one thread reads, and another may change what is read.
-- A partition's position is one past the last row that was handed out, and past what was filtered after it. Fetching
-  runs ahead of it and is nobody's business.
-- A batch that can't be read raises in its place, and the position stays in front of it: the same error comes again
-  until somebody seeks past it.
+- When drop, pause or seek returns, no row from before it will be handed out. There is one lock, held while a batch is
+  decoded: one thread may read while another changes what is read.
+- A partition's position is one past the last row that was handed out, and past rows that were filtered out after it.
+  How far fetching runs ahead of it does not matter to anybody.
+- For a batch that can't be read `take` raises, and the position stays before it: the same error comes again until
+  somebody seeks past it.
 
-It must not know the group; `data` decides which side reads.
+It must not know the group; `data` decides which reader reads.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class ArrowPlane:
         wake: Callable[[], None] | None = None,
         throttled: Callable[[int, int], None] = lambda _node, _ms: None,
     ) -> None:
-        """`wake` is called from another thread when there is something to read; without it `wait` waits for that.
+        """`wake` is called from another thread when there is something to read; without it, use `wait`.
 
-        `throttled` hears there of a broker (its id) that made us wait for so many milliseconds.
+        `throttled` is called from another thread with the id of a broker that throttles us, and the milliseconds.
         """
         from holdfast.records.arrow import ArrowDecoder  # numpy and pyarrow load with the first use
 
@@ -66,7 +66,7 @@ class ArrowPlane:
         self._settings = settings
         self._decoder = ArrowDecoder(check_crcs=check_crcs)
         self._positions: dict[TopicPartition, int] = {}
-        """Of partitions of which the decoder knows nothing yet, and of which something was read before."""
+        """Positions of partitions that were read before, and of which the decoder has nothing yet."""
         self._fed: dict[TopicPartition, deque[Fetched]] = {}
         self._fed_rows = 0
         self._starts: dict[TopicPartition, int] = {}
@@ -97,13 +97,13 @@ class ArrowPlane:
     # -- the cluster, as our connections see it
 
     def watch(self, watcher: Callable[[Address, NetError | None], None]) -> None:
-        """Hear, on another thread, how every try to connect goes."""
+        """Call this, on another thread, with the result of every attempt to connect."""
         self._watchers.append(watcher)
         self._engine.loop.call_soon_threadsafe(self._cluster.watchers.append, watcher)
 
     @property
     def info(self) -> ClusterInfo:
-        """A value, replaced whole: anybody may read it."""
+        """Immutable and replaced as a whole, so any thread may read it."""
         return self._cluster.info
 
     def addresses(self) -> list[Address]:
@@ -114,7 +114,7 @@ class ArrowPlane:
         return f"{node}" if broker is None else f"{broker.host}:{broker.port}/{node}"
 
     def flows(self) -> list[Flow]:
-        """What is being read, for whoever shows it."""
+        """The fetcher's state of each partition, for statistics."""
         with self._flows.lock:
             return [flow for _, flow in sorted(self._flows.flows.items())]
 
@@ -135,7 +135,8 @@ class ArrowPlane:
         read: Mapping[TopicPartition, int] | None = None,
         paused: Iterable[TopicPartition] = (),
     ) -> None:
-        """Read these from an offset, or from a place to be looked up. `read`: positions reached before, elsewhere."""
+        """Read these from an offset, or a symbolic one that is looked up. `read` are positions that another reader has
+        reached."""
         with self._lock:
             self._starts.update(starts)
             self._positions.update(read or {})
@@ -159,7 +160,8 @@ class ArrowPlane:
             self._flows.seek(partition, offset)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Until they are resumed. What is not read now is not read either when it comes."""
+        """Stop reading these until they are resumed. Answers that are not handed out yet are kept, and those that still
+        arrive are held back too."""
         with self._lock:
             named = set(partitions) - self._paused
             self._paused |= named
@@ -184,7 +186,7 @@ class ArrowPlane:
     # -- where it stands
 
     def position(self, partition: TopicPartition) -> int | None:
-        """One past what was read; None while nothing was."""
+        """One past the last row that was handed out; None before the first."""
         with self._lock:
             found = self._decoder.position(partition)
             if found is not None and found > self._starts.get(partition, 0):
@@ -197,7 +199,7 @@ class ArrowPlane:
             return self._epochs.one(partition, offset - 1)
 
     def goes_on(self, partition: TopicPartition) -> int:
-        """Where somebody else has to read on: the position, or where it was to start."""
+        """Where another reader has to continue: the position, or else the start."""
         with self._lock:
             position = self.position(partition)
             if position is not None:
@@ -213,7 +215,7 @@ class ArrowPlane:
     # -- records
 
     def take(self, max_rows: int, *, include_headers: bool = False) -> pa.RecordBatch | None:
-        """The next rows, at most so many; None when none are there yet. Does not wait."""
+        """The next rows, at most `max_rows`; None when none are there yet. Does not wait."""
         with self._lock:
             self._came.clear()
             while True:
@@ -231,11 +233,11 @@ class ArrowPlane:
                     return batch
 
     def wait(self, timeout_s: float) -> None:
-        """Until something came, or the time is up."""
+        """Wait until something came, or the time is up."""
         self._came.wait(timeout_s)
 
     def _feed(self, max_rows: int) -> bool:
-        """Hand the decoder enough for a batch, one answer of each partition in turn. False when there was nothing."""
+        """Feed the decoder enough for a batch, one answer of each partition in turn. False when there was nothing."""
         fed = False
         while self._fed_rows < max_rows:
             found = self._flows.next_answer()
@@ -246,18 +248,18 @@ class ArrowPlane:
             if answer.end != NO_END:
                 if self._decoder.waits(where.topic, where.partition):
                     self._flows.put_back(flow, answer)
-                    break  # first what is before the end
+                    break  # the rows before the end come first
                 self._ended(where, answer)
                 continue
             if answer.era != self._eras.get(where, 0):
                 if self._decoder.waits(where.topic, where.partition):
                     self._flows.put_back(flow, answer)
-                    break  # first what was there before the reset
+                    break  # the rows from before the reset come first
                 self._decoder.discard(where.topic, where.partition)
                 self._positions.pop(where, None)
                 self._eras[where], self._starts[where] = answer.era, answer.start
             if self._starts[where] < 0:
-                self._starts[where] = answer.start  # a place that has been looked up
+                self._starts[where] = answer.start  # a symbolic offset that has been looked up
             self._decoder.feed(
                 answer.records,
                 topic=where.topic,
@@ -272,14 +274,14 @@ class ArrowPlane:
         return fed
 
     def _troubled(self, trouble: Trouble) -> None:
-        """Something can't be read. Whoever takes batches hears it as an exception."""
+        """Something can't be read: raise it. `RowPlane` returns it as a message instead."""
         raise trouble.error
 
     def _ended(self, partition: TopicPartition, answer: Fetched) -> None:
-        """A partition was read to its end. Rows have nobody to tell."""
+        """A partition was read to its end. Nothing to do for Arrow batches; `RowPlane` returns a message."""
 
     def _let_go(self) -> None:
-        """Forget answers of which every row was handed out: then there is room for more."""
+        """Release answers of which every row was handed out, so that more can be fetched."""
         for partition, answers in list(self._fed.items()):
             waits = self._decoder.waits(partition.topic, partition.partition)
             position = self._decoder.position(partition)
@@ -329,10 +331,10 @@ def fetch_settings(config: ConsumerConfig) -> FetchSettings:
 
 
 def wants_crcs(config: ConsumerConfig) -> bool:
-    """Checksums are verified unless check.crcs=false says so; in hardware, they cost next to nothing."""
+    """Checksums are verified unless check.crcs is false: in hardware they cost next to nothing."""
     return str(config.raw.get("check.crcs", True)).lower() not in ("false", "0", "f", "no")
 
 
 def open_arrow(config: ConsumerConfig) -> ArrowPlane:
-    """The fast side for a consumer with this configuration."""
+    """The fast reader for a consumer with this configuration."""
     return ArrowPlane(client_config(config.raw), fetch_settings(config), check_crcs=wants_crcs(config))

@@ -1,8 +1,8 @@
-"""Answers that are there at once, and may be awaited all the same.
+"""Results that are available at once, and can be awaited as well.
 
-Programs written for confluent-kafka's AIOConsumer await everything, also through `create_task` and `gather`; those
-written for aiokafka call seek or pause plainly. Both are right here: these are coroutines to asyncio, and values to
-everybody else. Awaiting one gives the plain value.
+Programs written for confluent-kafka's AIOConsumer await everything, also through `create_task` and `gather`. Those
+written for aiokafka call seek or pause without await. Both work here: to asyncio these objects are coroutines, to
+everybody else plain values. Awaiting one gives the plain value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import confluent_kafka as ck
 
 
 class _AtOnce:
-    """What asyncio needs of a coroutine, by an answer that does not wait."""
+    """A coroutine that returns its value without waiting."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class Given(_AtOnce, bytes):
 
 
 class Begun(Coroutine[Any, None, None]):
-    """Work that is under way already. Awaiting it waits for it; who gives up waiting does not end it."""
+    """Work that has started already. Awaiting it waits for it; cancelling the wait does not stop the work."""
 
     __slots__ = ("_steps", "awaited", "work")
 
@@ -73,7 +73,7 @@ class Begun(Coroutine[Any, None, None]):
         self.work = work
         self._steps: Generator[Any, None, None] | None = None
         self.awaited = False
-        """Whether somebody waits for it, or has: he hears what it raises."""
+        """Whether somebody waits, or waited, for it: its exception is raised there."""
 
     def __await__(self) -> Generator[Any, None, None]:
         self.awaited = True

@@ -1,4 +1,7 @@
-"""What confluent-kafka's handle answers about the cluster, for a consumer without librdkafka."""
+"""Questions about the cluster (topics, watermarks, offsets), for a consumer without librdkafka.
+
+`DataPlane` uses it in place of confluent-kafka's handle, so it has the same methods.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from holdfast.net.config import client_config
 T = TypeVar("T")
 
 LOOKUP_S = 60.0
-"""For questions about the cluster without a limit of the caller's own."""
+"""Time limit for a question about the cluster when the caller sets none."""
 
 
 class ClusterAnswers:
-    """Blocks: not for a loop."""
+    """Its methods block: not to be called on an event loop."""
 
     def __init__(self, engine: engines.Engine, raw: Mapping[str, Any]) -> None:
         self._engine = engine
@@ -34,10 +37,10 @@ class ClusterAnswers:
         """There are no callbacks to serve."""
 
     def close(self) -> None:
-        """The engine's connections are let go with `shut`, when nobody asks any more."""
+        """Nothing to do: `shut` releases the engine's connections, when no more questions can come."""
 
     def set_sasl_credentials(self, _username: str, _password: str) -> None:
-        """Our connections have them from the consumer's one login."""
+        """Nothing to do: our connections read them from the consumer's shared login."""
 
     def shut(self) -> None:
         if self._admin is not None:
@@ -97,7 +100,7 @@ class ClusterAnswers:
         return self._ask(both, timeout)
 
     def offsets_for_times(self, partitions: list[ck.TopicPartition], timeout: float = -1) -> list[ck.TopicPartition]:
-        """One that does not exist has an error of its own, beside others that do."""
+        """A partition that does not exist gets an error of its own, if at least one of the others does exist."""
         wanted = {TopicPartition(p.topic, p.partition): p.offset for p in partitions}
         if not wanted:
             raise refused_here(ck.KafkaError._INVALID_ARG, "Failed to get offsets: no partition is named")
@@ -117,7 +120,7 @@ class ClusterAnswers:
     async def _unknown(
         self, admin: Admin, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | ck.KafkaError]:
-        """Those that are not there, each with its error. Nobody waits for what does not exist: it may never."""
+        """Those that don't exist, each with its error. They are not waited for: they may never exist."""
         asked = list(partitions)
         topics = await admin.describe_topics(sorted({p.topic for p in asked}))
         unknown: dict[TopicPartition, int | ck.KafkaError] = {}

@@ -1,9 +1,9 @@
-"""Commits on their way: each is sent until it is settled, or its time is up.
+"""Sending commits: each is retried until every partition has its verdict, or its time is up.
 
-The one place where a commit is tried again: those that are waited for and those that are not, by hand and by itself,
-before a revoke, at the end, and from outside the group. Which answers are worth it is `group.offsets`'s to say.
+All commits are retried here and nowhere else: synchronous and asynchronous ones, auto-commits, those before a revoke
+and at close, and those of manual assignments. `group.offsets` decides which answers are worth a retry.
 
-Rule. A commit that is tried again never undoes a later one: what has been asked for again meanwhile is left out.
+Rule. A retry never undoes a later commit: a partition that was committed again meanwhile is left out.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.errors import NetError
 
 RETRY_FOR_S = 10.0
-"""For how long a commit is tried again: a coordinator that moves or starts is back within seconds, and whoever waits
-for the commit should hear of one that is not."""
+"""How long a commit is retried. A coordinator that moves or restarts is back within seconds; if it is not, whoever
+waits for the commit should be told."""
 
 MOST_BACKOFF_S = 1.0
 
@@ -34,27 +34,27 @@ class Committing:
         *,
         backoff_ms: float,
     ) -> None:
-        """`send` asks the coordinator once; `forget` makes the next one look for it first."""
+        """`send` sends a commit once; `forget` makes the next send look the coordinator up first."""
         self._send = send
         self._forget = forget
         self._backoff_s = backoff_ms / 1_000.0
         self._count = 0
         self._newest: dict[TopicPartition, int] = {}
-        """The last commit that was asked for, of each partition."""
+        """For each partition the number of the last commit that was asked for."""
 
     def number(self, request: CommitRequest) -> int:
-        """A place in the order. Taken when the commit is asked for, from any thread that asks one at a time."""
+        """Number a commit, when it is asked for. Callers may be on any thread, but one at a time."""
         self._count += 1
         self._newest.update(dict.fromkeys(request.offsets, self._count))
         return self._count
 
     def still_wanted(self, request: CommitRequest, number: int) -> CommitRequest:
-        """The same without what was asked for again since."""
+        """The same request without partitions for which a later commit was asked."""
         kept = {p: entry for p, entry in request.offsets.items() if self._newest.get(p) == number}
         return request if len(kept) == len(request.offsets) else replace(request, offsets=kept)
 
     async def settle(self, request: CommitRequest, number: int) -> CommitAnswer:
-        """The verdict on every partition. Raises NetError when there was no answer at all."""
+        """Send until every partition has its final answer. Raises NetError when there was no answer at all."""
         loop = asyncio.get_running_loop()
         until = loop.time() + RETRY_FOR_S
         wait_s, tries = self._backoff_s, 1

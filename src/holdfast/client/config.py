@@ -1,7 +1,7 @@
 """A consumer's configuration: Kafka's dotted keys verbatim, checked at start.
 
-What concerns the group is ours and is read here; everything else goes to librdkafka untouched. A secret never appears
-in an error, a warning or a repr. `config_keys` has gone over the names before.
+Keys that concern the group are read here; all others go to librdkafka unchanged. A secret never appears in an error, a
+warning or a repr. `config_keys` has normalised the names before.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from holdfast.net.config import NOWHERE, client_config
 from holdfast.net.security import LOGIN_KEY, Login
 
 DEFAULT_STRATEGY = "cooperative-sticky"
-"""Kafka's Java client lists range first for the sake of old groups; a new consumer wants the one that doesn't stop."""
+"""Kafka's Java client lists range first, for old groups; a new consumer should get the one that does not stop."""
 
 FITTING_IN = "range,roundrobin,cooperative-sticky"
-"""What a consumer that was told no strategy lists in a group that is not cooperative: librdkafka's default, so that a
-process whose import was changed and nothing else can join those that still run; and ours, for when they are gone."""
+"""What a consumer without a configured strategy lists in a group that is not cooperative. First librdkafka's default,
+so that a process in which only the import was changed can join members that still run librdkafka. Then ours, for when
+those are gone."""
 
 COOPERATIVE_AFTER_MS = 600_000
-"""How long members with librdkafka's default may come back to an eager group: a deploy and its second thoughts."""
+"""How long an eager group stays eager after its last member with librdkafka's default has left. Until then such members
+may come back, for instance by rolling a deployment back."""
 
 JAVA_NAMES = {
     "org.apache.kafka.clients.consumer.RangeAssignor": "range",
@@ -45,7 +47,7 @@ JAVA_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventions:
-    """What makes handovers quick, each of which can be switched off."""
+    """The features that make handovers quick. Each can be switched off."""
 
     instant_rejoin: bool = True
     drain: bool = True
@@ -60,23 +62,23 @@ class ConsumerConfig:
     """Everything the two planes need."""
 
     group: str
-    """Empty for a consumer that reads what it assigns itself, and needs no group until it commits."""
+    """Empty for a consumer with manual assignments only, which needs a group only to commit."""
     bootstrap: str
     assignors: tuple[Assignor, ...]
     protocol: RebalanceProtocol
     eager_assignors: tuple[Assignor, ...] = ()
-    """What to list where the group is not cooperative; empty where the user said what to list."""
+    """What to list in a group that is not cooperative; empty if the user configured a strategy."""
     cooperative_after_ms: float | None = COOPERATIVE_AFTER_MS
     client_id: str = "holdfast"
     instance_id: str | None = None
     rack: str | None = None
-    """Resolved: `auto` and `rack_cb` have been asked."""
+    """Already resolved, if it was given as `auto` or by `rack_cb`."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     auto_commit: bool = True
     auto_commit_interval_ms: float = 5_000
-    """Infinite for 0, which switches the clock off and not the commit at a revoke or at the end."""
+    """Infinite for 0, which switches off periodic commits, but not those at a revoke and at close."""
     auto_offset_store: bool = True
     auto_offset_reset: str = "latest"
     retry_backoff_ms: int = 100
@@ -86,22 +88,22 @@ class ConsumerConfig:
     on_commit: Callable[..., Any] | None = field(default=None, repr=False)
     tokens: Tokens | None = field(default=None, repr=False)
     login: Login | None = field(default=None, repr=False)
-    """Where both planes and the watchdog have their logins from; None where they have none of the kind."""
+    """The user and password that both planes and the watchdog log in with; None if they don't log in that way."""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The user's keys as they came, for `net`'s security and for librdkafka."""
+    """The user's keys, normalised, for `net`'s security and for librdkafka."""
 
     @property
     def all_assignors(self) -> tuple[Assignor, ...]:
-        """Everything that may plan a round of ours."""
+        """Every assignor that may plan a round of ours."""
         return (*self.assignors, *self.eager_assignors)
 
     @property
     def shown(self) -> str:
-        """Who this is, in the log."""
+        """The consumer's name in the log."""
         return f"{self.client_id} of group {self.group}" if self.group else self.client_id
 
     def librdkafka(self) -> dict[str, Any]:
-        """What the data plane gets: the user's keys less ours, and no group behaviour of its own."""
+        """librdkafka's configuration: the user's keys without those that are ours, and without group behaviour."""
         kept = {key: value for key, value in self.raw.items() if key not in OURS and not key.startswith("holdfast.")}
         kept.update({"enable.auto.commit": False, "enable.auto.offset.store": False})
         kept["group.id"] = self.group or NO_GROUP
@@ -114,9 +116,9 @@ class ConsumerConfig:
             del kept["oauth_cb"]
         if self.rack:
             kept["client.rack"] = self.rack
-        # A moved partition's first fetch waits for the one under way; half a second of that would be most of the gap.
+        # A moved partition's first fetch waits for the one under way. librdkafka's 500 ms would be most of the gap.
         kept.setdefault("fetch.wait.max.ms", FETCH_WAIT_MS)
-        # librdkafka fills a full queue only after a second. A small one, filled at once, is faster and takes less.
+        # librdkafka refills a full queue only after a second. A small one, refilled at once, is faster and takes less.
         kept.setdefault("fetch.queue.backoff.ms", QUEUE_BACKOFF_MS)
         kept.setdefault("queued.min.messages", QUEUED_MESSAGES)
         if "max.partition.fetch.bytes" not in kept:  # the same setting by its other name
@@ -125,17 +127,17 @@ class ConsumerConfig:
 
 
 NO_GROUP = "holdfast-no-group"
-"""librdkafka ends the whole process when its group is empty. Nothing is ever joined or committed under this name."""
+"""librdkafka aborts the whole process if its group.id is empty. Nothing is joined or committed under this name."""
 
 FETCH_WAIT_MS = 50
 QUEUE_BACKOFF_MS = 10
 QUEUED_MESSAGES = 10_000
-"""librdkafka's own are 1,000 ms and 100,000 of each partition. A megabyte of 100-byte records is 10,000: one answer is
-being read and the next one waits."""
+"""librdkafka's defaults are 1,000 ms and 100,000 records per partition. 10,000 records of 100 bytes are a megabyte: one
+answer is being read while the next one waits."""
 
 FETCH_BYTES = 768 * 1024
-"""librdkafka's own is a megabyte. What a fetch brings is unpacked at once, and takes several times the memory it took
-on the wire: so much less makes up for what we need ourselves, and reads as fast."""
+"""librdkafka's default is a megabyte. Fetched records are unpacked at once and take several times their size on the
+wire. The smaller value makes up for the memory that we need ourselves, and reads as fast."""
 
 OURS = frozenset(
     {
@@ -179,7 +181,7 @@ def parse(config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -
         return _parse(normalized(config), os.environ if environ is None else environ)
     except ConfigError:
         raise
-    except HoldfastError as error:  # of the parts that don't know of confluent-kafka: assignors, logins, addresses
+    except HoldfastError as error:  # from modules that don't know confluent-kafka: assignors, logins, addresses
         raise ConfigError(error.code, error.what, error.do) from None
 
 
@@ -229,11 +231,11 @@ def _parse(raw: dict[str, Any], env: Mapping[str, str]) -> ConsumerConfig:
 
 
 def _logins(raw: dict[str, Any]) -> tuple[Tokens | None, Login | None]:
-    """The one source of tokens and the one login for everybody who connects in this consumer's name."""
+    """The token source and the login that all connections of this consumer share."""
     tokens = tokens_of(raw)
     if tokens is not None:
         raw["oauth_cb"] = tokens
-    sasl = client_config(raw).security.sasl  # what is wrong with it is told now, and not from the first poll
+    sasl = client_config(raw).security.sasl  # raises for bad settings now, instead of with the first poll
     if sasl is None or sasl.token is not None:
         return tokens, None
     raw[LOGIN_KEY] = sasl.login
@@ -241,7 +243,7 @@ def _logins(raw: dict[str, Any]) -> tuple[Tokens | None, Login | None]:
 
 
 def _group(raw: Mapping[str, Any]) -> str:
-    """The group's name. It must be said, be it that there is none."""
+    """The group's name. The key is required, even if its value says that there is no group."""
     if "group.id" not in raw:
         raise bad(
             "group.id",
@@ -261,20 +263,20 @@ def _group(raw: Mapping[str, Any]) -> str:
 
 
 def _bootstrap(raw: Mapping[str, Any], env: Mapping[str, str]) -> str:
-    """Empty if nobody says where the brokers are: then nothing is ever reached, as with librdkafka, which logs it."""
+    """Empty if no brokers are configured: then none is ever reached, as with librdkafka, which logs that."""
     given = raw.get("bootstrap.servers") or raw.get("metadata.broker.list") or env.get("KAFKA_BOOTSTRAP_SERVERS") or ""
     return ",".join(map(str, given)) if isinstance(given, list | tuple) else str(given)
 
 
 def _auto_commit(raw: Mapping[str, Any]) -> bool:
-    """`auto.commit.enable` is the old name. librdkafka takes it for its old consumer alone and commits all the same;
-    whoever wrote false there wants no commit that he did not make."""
+    """`auto.commit.enable` is the old name. librdkafka applies it to its legacy consumer only, and goes on committing.
+    Here it counts: who sets it to false wants no auto-commits."""
     key = "enable.auto.commit" if "enable.auto.commit" in raw else "auto.commit.enable"
     return boolean(raw, key, default=True)
 
 
 def _timeouts(raw: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Session, heartbeat and poll interval. What the user left open gives way to what he said."""
+    """Session timeout, heartbeat and poll interval. Defaults are adjusted to fit the values that the user set."""
     session = number(raw, "session.timeout.ms", 45_000, low=1, high=HOUR_MS)
     heartbeat = number(raw, "heartbeat.interval.ms", 3_000, low=1, high=HOUR_MS)
     max_poll = number(raw, "max.poll.interval.ms", 300_000, low=1, high=DAY_MS)
@@ -282,7 +284,7 @@ def _timeouts(raw: Mapping[str, Any]) -> tuple[int, int, int]:
         raise bad(
             "max.poll.interval.ms",
             f"({max_poll}) is below session.timeout.ms ({session})",
-            "The application would be taken for dead before its process could be. Raise it to "
+            "The application would be declared dead before its process could be. Raise it to "
             f"{session} or more, or lower session.timeout.ms to {max_poll} or less.",
         )
     session = min(session, max_poll)
@@ -304,7 +306,7 @@ def _timeouts(raw: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def session_refused(config: ConsumerConfig, error: HoldfastError) -> HoldfastError:
-    """The coordinator only says that it does not take the session. Which one it was, and who chose it, is known."""
+    """The coordinator only refuses the session timeout. Add its value, and which setting it came from."""
     session = config.session_timeout_ms
     begins = f"{Ask.JOIN.value}: session.timeout.ms is {session}"
     kafkas = "outside the range the broker allows (Kafka's own is 6000 to 1800000)"
@@ -339,12 +341,12 @@ def _assignors(value: object) -> tuple[Assignor, ...]:
             )
     if not found:
         raise bad("partition.assignment.strategy", "is empty", f"The default is {DEFAULT_STRATEGY}.")
-    return tuple({assignor.name: assignor for assignor in reversed(found)}.values())[::-1]  # each once, the first one
+    return tuple({assignor.name: assignor for assignor in reversed(found)}.values())[::-1]  # first of each name wins
 
 
 def _inventions(raw: Mapping[str, Any], *, static: bool) -> Inventions:
     values = {field_name: boolean(raw, key, default=True) for key, field_name in SWITCHES.items()}
-    # A static member that dies is expected back: telling the group at once would undo what static membership is for.
+    # A static member that dies is expected back. Leaving for it at once would defeat static membership.
     if static and "holdfast.watchdog" not in raw:
         values["watchdog"] = False
     return Inventions(**values)

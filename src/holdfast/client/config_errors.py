@@ -1,7 +1,8 @@
-"""What a bad configuration raises: our text and what to do about it, and whatever confluent-kafka would have raised.
+"""What a bad configuration raises: our text with advice, in an exception that confluent-kafka's users catch too.
 
-A program written for confluent-kafka catches `KafkaException` and looks at `args[0].code()`; for some mistakes it
-raises a ValueError or a TypeError. Ours is all of these at once, so that either way of catching works.
+confluent-kafka raises a `KafkaException`, whose `args[0].code()` programs look at; for some mistakes it raises a
+ValueError or a TypeError. Ours inherit from HoldfastError and KafkaException, and from ValueError or TypeError where
+confluent-kafka raises one, so that either way of catching works.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import confluent_kafka as ck
 from holdfast.model import HoldfastError
 
 CONFIG_INVALID = "CONFIG_INVALID"
-"""A setting that can't be used. The broker's INVALID_CONFIG is another thing: it refuses what we sent."""
+"""A setting that can't be used. Not to be confused with the broker's INVALID_CONFIG, which refuses what we sent."""
 
 
 class ConfigError(HoldfastError, ck.KafkaException):

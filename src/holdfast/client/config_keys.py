@@ -1,7 +1,7 @@
-"""A user's keys before they are read: everything that confluent-kafka takes, in one flat mapping of known names.
+"""Normalises the user's keys before they are read: everything confluent-kafka accepts, as one flat mapping.
 
-Here are the other names of a setting (Java's, and old ones), `default.topic.config`, callbacks that can't be called,
-and keys that would be ignored in silence: each is taken, or refused with what to do.
+Handled here: other names of a setting (Java's, and old ones), `default.topic.config`, callbacks that are not callable,
+and keys that would otherwise be ignored silently. Each is accepted, or refused with advice.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ CALLBACKS: dict[str, tuple[type[ConfigError], str]] = {
     "throttle_cb": (ConfigValueError, "a function that takes a ThrottleEvent"),
     "on_commit": (ConfigError, "a function that takes an error and a list of partitions"),
 }
-"""What confluent-kafka raises for one that can't be called; None counts as that there too."""
+"""For each callback what confluent-kafka raises if it is not callable (None is not), and what to give instead."""
 
 
 def as_given(config: object, more: Mapping[str, Any]) -> dict[str, Any]:
-    """What a constructor was given: a mapping, keywords, or both, of which the keywords win."""
+    """A constructor's configuration: a mapping, keywords, or both; keywords win."""
     return {**_mapping(more if config is None and more else config), **more}
 
 
 def normalized(config: object) -> dict[str, Any]:
-    """The same settings under one name each. Raises ConfigError for what can't be meant."""
+    """The same settings, each under one name. Raises ConfigError for contradictions and mistakes."""
     config = _mapping(config)
     found = dict(config)
     topic = found.pop("default.topic.config", None)
     if "default.topic.config" in config:
         if not isinstance(topic, Mapping):
             raise bad("default.topic.config", f"is {type(topic).__name__}", "It is a dict of keys.")
-        found.update(topic)  # it wins over what stands beside it, as in confluent-kafka
+        found.update(topic)  # it wins over the same key outside it, as in confluent-kafka
     for key in found:
         if not isinstance(key, str):
             raise bad(f"{key!r}", "is no key of a configuration", "Keys are texts, for instance 'group.id'.")
@@ -79,7 +79,7 @@ def _rename(found: dict[str, Any]) -> None:
 
 
 def unknown(key: str, known: Iterable[str]) -> ConfigError:
-    """A key of ours that is none, with the one that was probably meant."""
+    """The error for an unknown holdfast key, with the key that was probably meant."""
     names = sorted(known)
     near = difflib.get_close_matches(key, names, 1)
     do = f"Did you mean {near[0]}?" if near else f"The keys are {', '.join(names)}."
@@ -108,7 +108,7 @@ def boolean(raw: Mapping[str, Any], key: str, *, default: bool) -> bool:
 
 
 def text(raw: Mapping[str, Any], key: str, default: str) -> str:
-    """A text; None stands for the default, as in librdkafka, and numbers for their digits."""
+    """A text. None means the default, as in librdkafka; numbers are converted."""
     value = raw.get(key)
     if value is None:
         return default
@@ -116,7 +116,7 @@ def text(raw: Mapping[str, Any], key: str, default: str) -> str:
 
 
 def named(raw: Mapping[str, Any], key: str, default: str) -> str:
-    """The same for one of a few names, where librdkafka takes no None."""
+    """The same for a setting with a fixed set of values, where librdkafka does not accept None."""
     if key in raw and raw[key] is None:
         raise bad(key, "is None", f"Leave it out for the default, {default}.")
     return text(raw, key, default)

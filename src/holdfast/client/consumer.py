@@ -1,12 +1,12 @@
 """`holdfast.Consumer`: the surface of `confluent_kafka.Consumer`, with handovers that take milliseconds.
 
-Only the surface is here; `core` does the work. Everything of ours hangs on `_holdfast` and `_holdfast_held`, so that a
-subclass may name its own attributes and methods as it likes, and override any method: nothing inside calls these.
+Only the public methods are here; `core` does the work. Our only attributes are `_holdfast` and `_holdfast_held`. So a
+subclass may choose its own names and override any method: nothing inside calls these methods.
 
-It is a `confluent_kafka.Consumer` to `isinstance`, because frameworks ask. Of that class nothing else is used: its own
-handle is never opened, and a method of it that is not replaced here says that the consumer is closed.
+It inherits from `confluent_kafka.Consumer` because frameworks check with `isinstance`. Nothing of that class is used:
+its handle is never opened, and a method of it that is not overridden here raises that the consumer is closed.
 
-One that is dropped without close() leaves its group in the background, and calls nobody.
+A consumer that is dropped without close() leaves its group in the background and makes no more callbacks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _NotOpen:
-    """In place of the consumer where a subclass did not call our constructor, or the constructor failed."""
+    """Stands in for the core when a subclass did not call our constructor, or the constructor failed."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(HANDLE_CLOSED if name in ("list_topics", "cluster_id", "set_sasl_credentials") else CLOSED)
@@ -42,7 +42,7 @@ NOT_OPEN: Any = _NotOpen()
 
 
 class Consumer(cimpl.Consumer):
-    """A member of a consumer group, or a reader of partitions it was given by hand."""
+    """A member of a consumer group, or a reader of manually assigned partitions."""
 
     _holdfast: ConsumerCore = NOT_OPEN
     _holdfast_held: Holder
@@ -53,7 +53,7 @@ class Consumer(cimpl.Consumer):
         settings = {key: held.loosely(key, value) if key in CALLBACKS else value for key, value in given.items()}
         core = ConsumerCore(settings, owner=weakref.ref(self), logger=logger)
         self._holdfast, self._holdfast_held = core, held
-        weakref.finalize(self, core.abandon).atexit = False  # at exit the watchdog does it
+        weakref.finalize(self, core.abandon).atexit = False  # at exit the watchdog leaves for it
 
     # -- subscription
 
@@ -66,12 +66,13 @@ class Consumer(cimpl.Consumer):
         *,
         listener: Listener | None = None,
     ) -> None:
-        """Become a member that wants these topics; a name that starts with ^ is a pattern."""
+        """Become a member that reads these topics; a name that starts with ^ is a pattern."""
         if listener is not None:
             on_assign, on_revoke, on_lost = listener.on_assign, listener.on_revoke, listener.on_lost
         given = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
-        core = self._holdfast  # a closed one says so before it looks at anything
+        core = self._holdfast
         held = Holder()
+        # If it is not open, looking up `core.subscribe` raises before the arguments are checked.
         core.subscribe(topics_of(topics), *(held.loosely(*one) for one in given.items()))
         self._holdfast_held.listening = held
 
@@ -79,7 +80,7 @@ class Consumer(cimpl.Consumer):
         self._holdfast.unsubscribe()
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        """Make the group plan anew."""
+        """Make the group rebalance."""
         self._holdfast.enforce_rebalance(reason)
 
     # -- records
@@ -89,16 +90,16 @@ class Consumer(cimpl.Consumer):
         return self._holdfast.poll(timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
-        """Up to so many records; fewer when the time is up."""
+        """Up to `num_messages` records; fewer when the time is up."""
         return self._holdfast.consume(num_messages, timeout)
 
     def consume_arrow(
         self, max_records: int = MAX_RECORDS, timeout: float = -1, *, include_headers: bool = False
     ) -> pa.RecordBatch:
-        """What is there, as one Arrow batch of at most so many rows; an empty one when nothing came in time.
+        """The records at hand as one Arrow batch of at most `max_records` rows; empty when none came in time.
 
-        Columns and types are those of Spark's Kafka source. Positions, commits and everything of the group are shared
-        with poll() and consume(); a program may use both.
+        Columns and types are those of Spark's Kafka source. Positions, commits and membership are shared with poll()
+        and consume(); a program may use both.
         """
         return self._holdfast.consume_arrow(max_records, timeout, include_headers=include_headers)
 
@@ -111,28 +112,29 @@ class Consumer(cimpl.Consumer):
         asynchronous: bool = True,
         **more: Any,
     ) -> list[ck.TopicPartition] | None:
-        """Commit a record's successor, a list of offsets, or where the application stands."""
+        """Commit the offset after a record, a list of offsets, or the application's positions."""
         record = message_of(message, offsets)
         given = None if offsets is None else partitions_of(offsets)
         return self._holdfast.commit(record, given, unawaited(asynchronous, more))
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
-        """Keep an offset for the next commit."""
-        core = self._holdfast  # first: a consumer that was never made, or is closed, says so whatever it is given
+        """Store an offset for the next commit."""
+        core = self._holdfast
+        # If it is not open, looking up `core.store_offsets` raises before the arguments are checked.
         core.store_offsets(message_of(message, offsets), None if offsets is None else partitions_of(offsets))
 
     def committed(self, partitions: list[ck.TopicPartition], timeout: float | None = None) -> list[ck.TopicPartition]:
-        """What the group has committed of these."""
+        """The group's committed offsets of these."""
         return self._holdfast.committed(partitions_of(partitions), timeout)
 
     # -- assignment and positions
 
     def assign(self, partitions: list[ck.TopicPartition]) -> None:
-        """Take exactly these. Inside on_assign: start where the list says."""
+        """Read exactly these. Inside on_assign: start them at the listed offsets."""
         self._holdfast.assign(partitions_of(partitions))
 
     def unassign(self, *_ignored: Any) -> None:
-        """Take nothing. confluent-kafka's takes a list and does not look at it."""
+        """Read nothing any more. confluent-kafka's method takes a list and ignores it."""
         self._holdfast.unassign()
 
     def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
@@ -184,11 +186,11 @@ class Consumer(cimpl.Consumer):
         return self._holdfast.memberid()
 
     def consumer_group_metadata(self) -> bytes:
-        """What a transactional producer needs to commit in this member's name; librdkafka's own form of it."""
+        """What a transactional producer needs to commit in this member's name, in librdkafka's format."""
         return self._holdfast.consumer_group_metadata()
 
     def metrics(self) -> dict[str, float]:
-        """KIP-429's metrics and what belongs with them, by their Java names; latencies are milliseconds."""
+        """The consumer's metrics under their Java names, KIP-429's among them; latencies are in milliseconds."""
         return self._holdfast.metrics()
 
     def metrics_text(self) -> str:
@@ -198,7 +200,7 @@ class Consumer(cimpl.Consumer):
     # -- the end
 
     def drain(self, timeout: float = 0.0, reason: str = "drain") -> bool:
-        """Ask to hand over everything and leave; go on polling meanwhile. True once we are out of the group.
+        """Hand everything over and leave the group; keep polling meanwhile. True once the member is out of the group.
 
         With a timeout this call waits and makes the listener's calls, but returns no records.
         """
@@ -207,7 +209,7 @@ class Consumer(cimpl.Consumer):
     def close(self) -> None:
         """Revoke, commit (if so configured), leave. A second close does nothing.
 
-        Inside a callback it is done as soon as the callbacks under way have returned: what they were told comes first.
+        Called inside a callback, it closes as soon as the callbacks under way have returned.
         """
         self._holdfast.close()
 

@@ -1,8 +1,8 @@
-"""The control plane: the member's machine on an asyncio loop in a thread of its own, and the doors to it.
+"""The control plane: runs the member's machine on an asyncio loop in its own thread, and is how other threads reach it.
 
-The polling thread never waits for the network to keep a partition going: what the listener must be told arrives as
-`calls`, in order, each with what it needs already fetched. Requests of the user's own (commit, committed) are run on
-the loop and awaited here.
+The polling thread does not wait for the network during a round: the listener's calls are queued in `calls`, in order,
+and each is marked ready once the offsets that it needs are known. The application's own requests (commit, committed)
+run on the loop, and its thread waits for them.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ GROUP_APIS = (
 )
 
 DEFECT = "CONTROL_PLANE_FAILED"
-"""Something of ours broke: that has no counterpart in confluent-kafka and is raised, by every poll."""
+"""Code of an error in holdfast itself. confluent-kafka has no such error, so every poll raises it."""
 
 START_TIMEOUT_S = 10.0
-"""How long a consumer waits for its control thread to be there; it needs milliseconds."""
+"""How long a consumer waits for its control thread to start, which takes milliseconds."""
 
 START_SLICES = 100
-"""It waits in so many slices, so that it is this process's own time: one that was frozen has not waited meanwhile."""
+"""It waits in this many slices, so that time during which the process was frozen hardly counts."""
 
 
 def now_ms() -> float:
@@ -85,7 +85,10 @@ def now_ms() -> float:
 
 @dataclass(slots=True)
 class PendingCall:
-    """One call for the polling thread. `ready` is set once the start offsets of added partitions are known."""
+    """One listener's call, to be made by the polling thread. `ready` when start offsets of added partitions are known.
+
+    `handed` are positions from the partitions' previous owners; `offsets` are the offsets to start at.
+    """
 
     serial: int
     call: mb.Call
@@ -94,12 +97,12 @@ class PendingCall:
     handed: Mapping[TopicPartition, OffsetEntry] = field(default_factory=dict)
     ready: bool = True
     answered: bool = False
-    """Whether the group has gone on already: nobody waits for this call."""
+    """Whether the machine was told already that this call has returned: the group does not wait for it."""
 
 
 def quiet_calls(calls: Iterable[PendingCall]) -> int:
-    """How many calls there are in front that tell of a round that changed nothing; 0 if it did, or is a user's own
-    assignor's, which may take its time."""
+    """How many calls at the front belong to a round that changed nothing for this member. 0 if it changed something, or
+    if the assignor is the user's own, whose on_assignment may be slow."""
     for number, pending in enumerate(calls, start=1):
         match pending.call:
             case mb.OnAssignment(protocol) if protocol in STRATEGIES:
@@ -128,12 +131,12 @@ class ControlPlane:
         engine: Engine | None = None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """`planned` hears of rounds that we lead; `responsive_ms` is the machine's (see `MemberConfig`).
+        """`planned` is called with the plan of each round that we lead; `responsive_ms`: see `MemberConfig`.
 
-        With an `engine` we run on its thread, beside others. `wake` is called when there is something to serve.
+        With an `engine` the loop is the engine's, shared with others. `wake` is called when there is work to serve.
         """
         self.stirred = True
-        """Whether anything has changed since the polling thread last looked; it sets this back before it looks."""
+        """Whether anything has changed since the polling thread last looked. It resets this before it looks."""
         self._wake = wake
         self._engine = engine
         self.config = config
@@ -147,9 +150,9 @@ class ControlPlane:
         self._subscribes = False
         self.calls: deque[PendingCall] = deque()
         self.failure: HoldfastError | None = None
-        """What ended the membership. It stays: every poll says so."""
+        """The fatal error that ended the membership. It stays: polls keep returning it."""
         self.told: deque[Told] = deque(maxlen=MAX_TOLD)
-        """What the application is to hear meanwhile, each once."""
+        """Errors that are not fatal, for the next polls to return, each once."""
         self._trace = trace
         self._last_poll = last_poll
         self._loop = asyncio.new_event_loop() if engine is None else engine.loop
@@ -169,7 +172,9 @@ class ControlPlane:
         else:
             self._thread.start()
         if not any(self._started.wait(START_TIMEOUT_S / START_SLICES) for _ in range(START_SLICES)):
-            raise HoldfastError("CONTROL_PLANE", "the control thread did not start.", "The machine is overloaded?")
+            raise HoldfastError(
+                "CONTROL_PLANE", "the control thread did not start.", "Check whether the machine is overloaded."
+            )
         if self._engine is not None:
             opening.result()
         if self.failure is not None:
@@ -189,12 +194,12 @@ class ControlPlane:
         self._loop.close()
 
     def _broken(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something of ours died in the background: poll must say so instead of waiting for ever (KAFKA-14729)."""
+        """Background work failed: poll must report it instead of waiting for ever (KAFKA-14729)."""
         error = context.get("exception")
         self.failure = HoldfastError(
             DEFECT,
             f"the member's background work failed: {error or context.get('message')}.",
-            "This is a defect of holdfast's; close the consumer, make a new one, and report it.",
+            "This is a defect of holdfast. Close the consumer, create a new one, and report it.",
         )
         self.wake()
 
@@ -211,9 +216,9 @@ class ControlPlane:
         self._channel = GroupChannel(self._cluster, config.group)
         ear = endpoint = None
         if config.inventions.poke and self._cluster.config.bootstrap:
-            with contextlib.suppress(OSError):  # no datagrams here: then pokes don't reach us, that's all
+            with contextlib.suppress(OSError):  # no UDP here: then pokes don't reach us, and that is all
                 host = _our_address(self._cluster.config.bootstrap[0])
-                if can_be_poked(host):  # not where it means something on this machine alone, as fe80::1%eth0 does
+                if can_be_poked(host):  # false for an address that is valid only on this machine, like fe80::1%eth0
                     ear, endpoint = open_ear(host)
         member = mb.MemberConfig(
             group=config.group,
@@ -259,7 +264,7 @@ class ControlPlane:
         self._warming = self._loop.run_in_executor(None, warm_up)
 
     def _reached(self, address: Address, error: NetError | None) -> None:
-        """How a try to connect went. Of whoever only assigns, librdkafka's connections tell it (`BrokersSeen`)."""
+        """The result of an attempt to connect. A consumer that only assigns is covered by `BrokersSeen` instead."""
         assert self._cluster is not None
         if self._subscribes:
             self._outage.heard(address, error, self._cluster.addresses())
@@ -280,7 +285,7 @@ class ControlPlane:
             await self._engine.let_go(self._cluster)
 
     def stop(self) -> None:
-        """End the thread. The member has left by now, or is given up."""
+        """End the thread. The member has left by now, or we no longer wait for it."""
         if self._engine is not None:
             self._engine.call(self._shut(), START_TIMEOUT_S)
             return
@@ -291,7 +296,7 @@ class ControlPlane:
     # -- doors for the polling thread
 
     def wake(self) -> None:
-        """Something is there to serve: a call that waits or has become ready, news, the outcome of a commit."""
+        """There is something to serve: a listener's call that is new or ready, an error, the outcome of a commit."""
         self.stirred = True
         self._wake()
 
@@ -324,7 +329,7 @@ class ControlPlane:
             raise
 
     def drained(self, reason: str) -> mb.Event:
-        """The event for a drain; where that is switched off, a plain leave."""
+        """The event that starts a drain; a plain leave where draining is switched off."""
         return mb.Drain(reason) if self.config.inventions.drain else mb.Close(reason)
 
     def closed(self) -> bool:
@@ -333,7 +338,7 @@ class ControlPlane:
     # -- subscription
 
     def guard(self, watchdog: Watchdog) -> None:
-        """From now on this one is told who we are."""
+        """Keep this watchdog up to date from now on."""
         self._watchdog = watchdog
 
     def subscribe(self, topics: list[str]) -> None:
@@ -348,14 +353,14 @@ class ControlPlane:
         self._behind(self.topics.subscribe(self.topics.want(topics)))
 
     async def _running(self) -> str | None:
-        """What the group runs, if it matters: a newcomer that was told no strategy joins what it finds."""
+        """The assignor the group runs, if it matters: a new member without a configured strategy adapts to it."""
         if not self.config.eager_assignors or self.state.phase is not mb.Phase.UNSUBSCRIBED:
             return None
         assert self._channel is not None
         try:
             return await self._channel.running()
         except NetError as error:
-            if not error.retriable:  # we may not ask: then come as somebody who fits in anywhere
+            if not error.retriable:  # we are not allowed to ask: join eagerly, which any group accepts
                 return None
             self._channel.forget()
             await asyncio.sleep(self.config.retry_backoff_ms / 1_000.0)
@@ -368,13 +373,14 @@ class ControlPlane:
     # -- what the machine wants done
 
     def _changed(self, state: mb.MemberState) -> None:
-        """Keep the watchdog's note true: it speaks for whoever we were last."""
+        """The machine has handled an event. Wake the application if the new phase concerns it, and keep the watchdog's
+        note up to date."""
         self.stirred = True
         if state.phase is not self._phase:
             self._phase = state.phase
             if state.phase is mb.Phase.JOINING and state.leader:
                 self._behind(self._look_ahead(state.topics | set(state.planned_counts or ())))
-            if state.phase not in MID_ROUND and state.phase is not mb.Phase.APPLYING:  # `_notify` wakes for that
+            if state.phase not in MID_ROUND and state.phase is not mb.Phase.APPLYING:  # for APPLYING `_notify` wakes
                 self.wake()
         if self._watchdog is None:
             return
@@ -387,13 +393,13 @@ class ControlPlane:
             self._watchdog.note(state, where, commits=self.config.auto_commit)
 
     async def _look_ahead(self, topics: frozenset[str]) -> None:
-        """A leader that joins will plan: it looks at the cluster while the others join, not when all wait for it."""
+        """A leader that joins will plan soon: fetch metadata while the others join, not when all wait for the plan."""
         assert self._cluster is not None
-        with contextlib.suppress(HoldfastError):  # then it is asked again when it is needed
+        with contextlib.suppress(HoldfastError):  # it is fetched again when it is needed
             await self._cluster.view(topics, within_s=FRESH_S)
 
     def _behind(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this on the side, until the end."""
+        """Run this in the background; cancelled when the plane is shut."""
         task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -415,7 +421,7 @@ class ControlPlane:
         self.wake()
 
     async def _tell_with_reason(self, error: HoldfastError) -> None:
-        """The coordinator only says no; who runs what tells which step of a migration was missed."""
+        """The coordinator gives no reason. Compare the members' assignors to say which migration step was missed."""
         assert self._cluster is not None
         names = [assignor.name for assignor in self.config.assignors]
         self._hear(await explained(error, self._cluster, self.config.group, names))
@@ -432,8 +438,9 @@ class ControlPlane:
                     pending.ready = False
                     self._behind(self._fetch_offsets(pending, missing))
             told.append(pending)
-        # A round that gave and took nothing here, and that another follows: everybody's next join is waited for by who
-        # gets what the others revoked, and on_assign([]) has nothing to say in it. It is called all the same, in order.
+        # This round changed nothing here, and another one follows. Whoever is to get the partitions that others revoked
+        # waits for everybody's next join, and on_assign([]) can't change ours. So the machine is answered early, and
+        # the listener is still called, in order.
         quiet, large = quiet_calls(told) == len(told), self.state.passed_on
         early = quiet and (large or self.state.rejoin is not None) and self.state.draining is None
         for pending in told:
@@ -447,7 +454,7 @@ class ControlPlane:
             self.wake()
 
     async def _fetch_offsets(self, pending: PendingCall, missing: tuple[TopicPartition, ...]) -> None:
-        """Start offsets of added partitions, tried until they are there or the round is over."""
+        """Fetch the start offsets of added partitions; retry until they are known or the round is over."""
         assert self._cluster is not None and self._channel is not None
         pause_s = self.config.retry_backoff_ms / 1_000.0
         told_at = 0.0
@@ -475,7 +482,7 @@ class ControlPlane:
 
     @property
     def known_committed(self) -> Mapping[TopicPartition, int]:
-        """What the group has committed, as far as the coordinator told us."""
+        """The group's committed offsets as last seen in the coordinator's answers."""
         return {} if self._channel is None else self._channel.committed
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetEntry], *, member: bool = True) -> CommitAnswer:
@@ -490,9 +497,8 @@ class ControlPlane:
         member: bool = True,
         given_up: frozenset[TopicPartition] = frozenset(),
     ) -> Coroutine[Any, Any, CommitAnswer]:
-        """The same as who we are now, not when the loop gets to it: a revoke under way takes the partitions by then.
-
-        Of what is not ours only `given_up` is refused.
+        """The same, but under the membership of this moment, not of when the loop runs it: a revoke under way would
+        have taken the partitions by then. Of partitions that we don't own only those in `given_up` are refused.
         """
         try:
             request = self._commit_request(offsets, member=member, given_up=given_up)
@@ -501,15 +507,15 @@ class ControlPlane:
         return self._committing.settle(request, self._committing.number(request))
 
     def commit_handed(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> Coroutine[Any, Any, None]:
-        """Commit what the last owner handed over, as far as the group does not know it yet.
+        """Commit the positions that the previous owner handed over, where the group has not committed them yet.
 
-        The same offset is not committed again: that would wipe the metadata and the epoch that he committed it with.
+        The same offset is not committed again: that would erase the metadata and the epoch of the owner's commit.
         """
         request = self._commit_request(offsets, member=True, given_up=frozenset())
         return self._commit_unknown(request, self._committing.number(request))
 
     async def _commit_unknown(self, request: CommitRequest, number: int) -> None:
-        with contextlib.suppress(HoldfastError):  # a courtesy: it is committed again with the next commit anyway
+        with contextlib.suppress(HoldfastError):  # not essential: our next commit goes beyond it anyway
             known = (await self.committed(tuple(sorted(request.offsets)))).offsets
             new = {p: e for p, e in request.offsets.items() if p not in known or known[p].offset != e.offset}
             wanted = self._committing.still_wanted(replace(request, offsets=new), number)
@@ -540,7 +546,7 @@ class ControlPlane:
             self._channel.forget()
 
     async def committed(self, partitions: tuple[TopicPartition, ...]) -> FetchOffsetsAnswer:
-        """What the group has committed of these; asked again while the answer is one that passes."""
+        """The group's committed offsets of these partitions; retried while the answer is a transient error."""
         assert self._channel is not None
         request = FetchOffsetsRequest(group=self.config.group, partitions=partitions)
         until = self._loop.time() + RETRY_FOR_S
@@ -560,14 +566,14 @@ class ControlPlane:
 
 
 async def _refused(error: HoldfastError) -> CommitAnswer:
-    """For whoever waits: it was refused before it was sent."""
+    """A commit that was refused before it was sent, as a coroutine that raises the reason."""
     raise error
 
 
 def warm_up() -> None:
-    """Load ahead what the first round would load: whoever leads for the first time must not be slow about it.
+    """Load now what the first round would have to load: a new leader must not make its group wait for imports.
 
-    Once in a process: hundreds of members may start together, and would each take the interpreter for it.
+    Once per process: hundreds of members may start together, and each would hold the interpreter for it.
     """
     with _warming:
         _warm_up()
@@ -584,7 +590,7 @@ def _warm_up() -> None:
 
 
 def _our_address(broker: tuple[str, int]) -> str:
-    """The address by which we reach this broker, and so our peers reach us. Nothing is sent: UDP only looks it up."""
+    """Our address on the way to this broker, at which peers reach us. Connecting a UDP socket sends nothing."""
     family, kind, number, _, address = socket.getaddrinfo(*broker, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, number) as probe:
         probe.connect(address)
@@ -592,25 +598,26 @@ def _our_address(broker: tuple[str, int]) -> str:
 
 
 MID_ROUND = frozenset({mb.Phase.JOINING, mb.Phase.PLANNING, mb.Phase.SYNCING})
-"""Phases that the application has nothing to do in: it is not woken for them. Hundreds of members would be."""
+"""Phases in which the application has nothing to do, so it is not woken. In a large group that saves hundreds of
+wake-ups."""
 
 QUIET_S = 0.25
-"""How long a listener may wait in a large group to hear that a round changed nothing for it. All the others hear the
-same in the same moment, and whoever gives or gets something would have to wait for them."""
+"""How long, in a large group, a listener may have to wait to be told that a round changed nothing for it. Most members
+get this call at the same time, and those that give or get partitions would have to wait for them."""
 
 FRESH_S = 1.0
-"""A leader that joins looks at the cluster unless it has within this time: a handover's second round goes by what its
-first saw."""
+"""A leader that joins fetches metadata unless it has done so within this time. The second round of a handover uses what
+the first one fetched."""
 
 PLANS_BY_S = 3.0
-"""A plan is made by what the cluster looked like within this time. Longer than `FRESH_S` by what a large group takes to
-join: else what was fresh when the leader joined is too old when it plans, and everybody waits while it asks. What has
-changed since is seen by the next look at the topics, and a round follows."""
+"""How old the metadata of a plan may be. Longer than `FRESH_S` by the time a large group needs to join: otherwise what
+was fresh when the leader joined would be too old when it plans, and everybody would wait while it is fetched again. A
+later change is seen by the next refresh (`topics`), and another round follows."""
 
 SPREAD = (0.8, 1.2)
-"""Back-offs of different members differ by this factor, so that what refused them together meets them one by one."""
+"""Range of the random factor on a member's back-offs, so that members refused together don't come back together."""
 
 MAX_TOLD = 1_000
-"""Errors that wait for an application which does not poll: the oldest are forgotten."""
+"""How many errors are kept for an application that does not poll; the oldest are dropped."""
 
 REQUEST_MS = 30_000.0

@@ -1,9 +1,10 @@
-"""The consumer itself, behind the surfaces: `consumer.Consumer` for threads, `aio.AsyncConsumer` for asyncio.
+"""The consumer itself, behind its two public classes: `consumer.Consumer` and, for asyncio, `aio.AsyncConsumer`.
 
-Kept apart from them so that an application's subclass can't meet, shadow or overrule anything in here.
+It is a separate class, so that an application's subclass of those two can't override anything in here by accident.
 
-One thread polls; it makes the listener's calls and is the only one that touches librdkafka. The control plane lives on
-its own thread and hands calls over in order. Records of kept partitions flow between two calls of one round.
+One thread polls. It makes the listener's calls, and no other thread calls librdkafka, except to ask for positions
+(`DataPlane.standing`). The control plane runs on a thread of its own and queues the listener's calls in order. Records
+of partitions that are kept are handed out between two calls of one round.
 """
 
 from __future__ import annotations
@@ -47,68 +48,70 @@ if TYPE_CHECKING:
     from holdfast.client.arrow import ArrowPlane
 
 MAX_RECORDS = 65_536
-"""Rows of an Arrow batch unless asked otherwise: 8 MB of 100-byte records, which hides the fixed cost of a batch."""
+"""Default limit of rows in one Arrow batch: 8 MB of 100-byte records, enough to hide the fixed cost of a batch."""
 
 MOST_RECORDS = 10_000_000
-"""More rows than fit into one batch of Arrow's: its columns hold a gigabyte."""
+"""Upper bound of max_records. It is more than one Arrow batch can hold, because its columns are limited to 1 GB."""
 
 SLICE_S = 0.005
-"""How long librdkafka may block at a time: a call for the listener waits this long at the most. Nobody can interrupt
-it: confluent-kafka's handle lets no other thread in meanwhile."""
+"""How long one call to librdkafka may block, and so how long a call for the listener may have to wait. The wait can't
+be interrupted: confluent-kafka's handle lets no other thread in meanwhile."""
 
 BUSY_SLICE_S = 0.001
 """The same while a round is under way."""
 
 IDLE_SLICE_S = 0.03
-"""The same while nothing has come or changed for a while: 5 ms take a hundredth of a core for waking up alone. A round
-takes about as long from its first sign, with which this ends, to the listener's call."""
+"""The same after nothing has arrived or changed for `IDLE_AFTER_MS`. Waking up every 5 ms would cost a hundredth of a
+core. A round needs about 30 ms from its first sign, which ends the idle slices, to the listener's call."""
 
 IDLE_SLICES = 10
-"""So many of these in a row, as long as the control plane does not stir: 0.3 s until poll looks at anything else."""
+"""How many idle slices are waited in a row while nothing changes in the control plane: 0.3 s until poll looks at
+anything else."""
 
 IDLE_AFTER_MS = 1_000.0
-"""How long nothing must have come or changed for that."""
+"""How long nothing must have arrived or changed before idle slices are used."""
 
 CALM_MS = 10.0
-"""How long a poll that has a record ready, or may not wait, trusts the last look around, unless the control plane
-stirs."""
+"""How long poll skips serving the group after it last did. Only if a record is ready or the caller does not wait, and
+only while nothing changes in the control plane."""
 
 RESPONSIVE_MS = 1_000.0
-"""A member whose application has not polled for so long takes part in no round until it does: what others revoke for a
-round stands still until everybody's listener has returned."""
+"""A member whose application has not polled for this long joins no round until it polls. Partitions that others revoke
+in a round are read by nobody until every listener has returned."""
 
 CLOSE_TIMEOUT_S = 10.0
-"""How long close() waits for the coordinator to hear of it; the session timeout does the rest."""
+"""How long close() waits for the coordinator to confirm the leave. After that the session timeout ends the membership.
+"""
 
 OUTSIDE = frozenset({mb.Phase.UNSUBSCRIBED, mb.Phase.FAILED, mb.Phase.CLOSED})
 QUIET = OUTSIDE | {mb.Phase.STABLE}
 """Phases without a round under way."""
 
 FATAL_EVERY_S = 1.0
-"""How often a poll that has time says that the membership has ended: a loop that goes on regardless must not spin."""
+"""How often a poll with time left returns the fatal error: an application that polls on regardless must not spin."""
 
 CLOSE_TRIES = 5
-"""How often librdkafka is closed while callbacks raise; each time it has fewer to make."""
+"""How many times closing librdkafka is tried while callbacks raise; each try leaves fewer callbacks to make."""
 
 FROZEN_MS = 100.0
-"""After a wait of more than this poll looks around before it hands out a record: either it was an idle one, or this
-process did not run meanwhile and its session may be over."""
+"""After a wait longer than this, poll checks the membership before it hands out a record: either the wait was an idle
+one, or the process was frozen and its session may be over."""
 
 NOT_SUBSCRIBED = frozenset({mb.Phase.UNSUBSCRIBED, mb.Phase.FAILED})
 
 LEFT = "this consumer was drained and has left its group for good: close it, and make another one to join again"
 
 CLOSED = "Consumer closed"
-"""What confluent-kafka says to whoever uses a consumer behind its end."""
+"""confluent-kafka's text for a call on a closed consumer."""
 
 HANDLE_CLOSED = "Handle has been closed"
-"""What it says where the call is one that its producers have too: list_topics, cluster_id, set_sasl_credentials."""
+"""Its text for calls that its producers have too: list_topics, cluster_id, set_sasl_credentials."""
 
 
 class ConsumerCore:
-    """A member of a consumer group, or a reader of partitions it was given by hand.
+    """A member of a consumer group, or a reader of manually assigned partitions.
 
-    `owner` gives what callbacks get as their consumer: the surface that the application knows.
+    `owner` returns the object that callbacks get as their consumer: the public one that the application created.
     """
 
     def __init__(
@@ -132,17 +135,17 @@ class ConsumerCore:
         self._round = RoundCalls(owner, self._config, self._data, self._offsets, self._noting, self._trace)
         self._subscribed = False
         self._unsubscribing = False
-        """Whether a callback has unsubscribed, and the revoke is still to come: until then nothing is handed out."""
+        """True from an unsubscribe inside a callback until its revoke: nothing is handed out meanwhile."""
         self._closed = False
         self._awake_since = 0.0
         self._ready = self._data.ahead.ready
-        """Records that librdkafka has given and poll hands out."""
+        """Records taken from librdkafka that poll has not handed out yet."""
         self._calm_until = 0.0
-        """Until then poll may hand out what is ready and look at nothing else, unless the control plane stirs."""
+        """Until then poll hands out what is ready without serving the group, unless the control plane has news."""
         self._idle_until = 0.0
-        """Until then a poll that may not wait asks librdkafka alone; set by one that had nothing to do or to give."""
+        """Until then a poll with timeout 0 asks only librdkafka. Set by a poll that had nothing to do or to return."""
         self._lively_at = now_ms()
-        """When a record came, or the membership went from one phase to another."""
+        """When the last record came, or the membership last changed its phase."""
         self._phase = mb.Phase.UNSUBSCRIBED
         self._fatal_at = -FATAL_EVERY_S
         self._voice = OneVoice()
@@ -162,7 +165,7 @@ class ConsumerCore:
         *,
         listener: Listener | None = None,
     ) -> None:
-        """Become a member that wants these topics, as `arguments.topics_of` has checked them."""
+        """Become a member that reads these topics, which `arguments.topics_of` has checked."""
         self._open()
         if self._control is not None and self._control.failure is not None:
             raise as_kafka_exception(self._control.failure)
@@ -171,7 +174,7 @@ class ConsumerCore:
         told = listener or callbacks(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         plane = self._plane()
         self._watch(plane)
-        self._round.listener = told  # nothing is refused from here on: till then the one before it goes on
+        self._round.listener = told  # nothing can be refused any more; a refused subscribe keeps the old listener
         self._unsubscribing = False
         self._subscribed = True
         self._polled_at = now_ms()
@@ -182,7 +185,7 @@ class ConsumerCore:
         self._open()
         if self._control is not None and self._subscribed:
             self._control.unsubscribe()
-            if self._serving:  # inside a callback: what it was told comes first, then the revoke, from the next poll
+            if self._serving:  # inside a callback: it returns first, then the next poll makes the revoke
                 self._subscribed, self._unsubscribing = False, True
                 return
             self._serve_until(lambda plane: plane.state.phase in NOT_SUBSCRIBED, CLOSE_TIMEOUT_S)
@@ -232,7 +235,7 @@ class ConsumerCore:
                 return news
 
     def _gathered(self, deadline: float | None) -> bool:
-        """Wait for a record. True when there is one, and it may be handed out."""
+        """Wait for a record. True when there is one that may be handed out."""
         wait_s = self._slice(deadline)
         if wait_s < IDLE_SLICE_S:
             self._data.gather(wait_s)
@@ -244,17 +247,18 @@ class ConsumerCore:
             return False
         if now_ms() - self._polled_at <= FROZEN_MS:
             return True
-        self._look_at_the_clock(now_ms())  # frozen while it waited, perhaps: see `_kept`
+        self._look_at_the_clock(now_ms())  # the process may have been frozen while it waited: see `_kept`
         return self._may_process()
 
     def _once(self, came: list[ck.Message]) -> list[ck.Message]:
-        """The same without errors that the member has told. Once it has joined nobody looks for a coordinator."""
+        """Drop errors that the member has reported already (`OneVoice`). Not needed once it has joined: then librdkafka
+        no longer looks for a coordinator."""
         if not self._subscribed or self._control is None or self._control.state.membership.joined:
             return came
         return [one for one in came if not self._voice.again("librdkafka", one, now_ms())]
 
     def _calm_end(self) -> float:
-        """Until when records are handed out without another look; not beyond what the coordinator vouches for."""
+        """Until when poll may hand out records without serving the group; at most until the session could end."""
         end = self._polled_at + CALM_MS
         plane = self._control
         if plane is None or not self._subscribed or not plane.state.membership.joined:
@@ -265,17 +269,16 @@ class ConsumerCore:
         return self._control is None or not self._control.stirred
 
     def _handed_out(self) -> ck.Message:
-        """What the application gets now counts as processed when it calls again, and not before."""
+        """The next record. It counts as processed when the application calls again, and not before."""
         message = self._ready.popleft()
         self._offsets.touched = True
         self._noting.returned_one(message)
         return message
 
     def _news(self, deadline: float | None) -> ck.Message | None:
-        """What went wrong, as confluent-kafka tells it: an event in the place of a record.
+        """An error to return instead of a record, as confluent-kafka does; None if there is none.
 
-        A membership that has ended for good is told by every poll that has no time to wait, and by the others once a
-        second.
+        After a fatal error every poll without time left returns it, and any other poll returns it once a second.
         """
         plane = self._control
         if plane is None or not (plane.told or plane.failure):
@@ -293,12 +296,12 @@ class ConsumerCore:
         return fatal_message(plane.failure)
 
     def _raise_news(self) -> None:
-        """The same for whoever has no event in the place of a record."""
+        """The same for calls that can't return an error in place of a record."""
         if (news := self._news(0.0)) is not None and (error := news.error()) is not None:
             raise ck.KafkaException(error)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
-        """Up to so many records; fewer when the time is up."""
+        """Up to `num_messages` records; fewer when the time is up."""
         self._open()
         if not 0 <= num_messages <= 1_000_000:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
@@ -317,7 +320,7 @@ class ConsumerCore:
         return messages
 
     def _gather(self, messages: list[ck.Message], enough: int, deadline: float | None) -> ck.Message | None:
-        """Collect up to so many; or an event to be told in their place."""
+        """Collect up to `enough` records into `messages`. Returns an error to hand out in their place, or None."""
         while True:
             if not messages:
                 if self._serve() and self._closed:
@@ -325,7 +328,7 @@ class ConsumerCore:
                 if enough and (news := self._news(deadline)) is not None:
                     return news
             elif self._wanted():
-                return None  # first the application does what it has: what is committed at a revoke includes it
+                return None  # the application processes these first, so that the commit at a revoke includes them
             if self._may_process():
                 messages += self._once(self._data.consume(enough - len(messages), self._slice(deadline)))
             elif messages:
@@ -338,10 +341,10 @@ class ConsumerCore:
     def consume_arrow(
         self, max_records: int = MAX_RECORDS, timeout: float = -1, *, include_headers: bool = False
     ) -> pa.RecordBatch:
-        """What is there, as one Arrow batch of at most so many rows; an empty one when nothing came in time.
+        """The records at hand as one Arrow batch of at most `max_records` rows; empty when none came in time.
 
-        Columns and types are those of Spark's Kafka source. Positions, commits and everything of the group are shared
-        with poll() and consume(); a program may use both.
+        Columns and types are those of Spark's Kafka source. Positions, commits and membership are shared with poll()
+        and consume(); a program may use both.
         """
         self._open()
         if not 1 <= max_records <= MOST_RECORDS:
@@ -375,7 +378,7 @@ class ConsumerCore:
         return batch
 
     def _wanted(self) -> bool:
-        """Whether there is something to do that a batch under way must not wait for; and a sign that we are alive."""
+        """Whether something must be served before more records are added to a batch. Counts as a poll."""
         self._look_at_the_clock(now_ms())
         plane = self._control
         raised = self._data.raised.first is not None
@@ -387,7 +390,7 @@ class ConsumerCore:
         self._noting.returned(messages)
 
     def _may_process(self) -> bool:
-        """Whether records may be handed out; not while somebody else may own what they are of."""
+        """Whether records may be handed out: not while another member may own their partitions."""
         plane = self._control
         if plane is None or not self._subscribed:
             self._unsubscribing &= plane is not None and plane.state.phase not in OUTSIDE
@@ -395,8 +398,9 @@ class ConsumerCore:
         return mb.may_process(plane.state, self._polled_at, awake_since=self._awake_since)
 
     def _kept(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
-        """Whether what was taken may still be handed out. A process that is frozen mostly is while it waits or decodes;
-        when it wakes its session may be over. What is not handed out is fetched again, if it is still ours."""
+        """Whether the records just taken may still be handed out. A frozen process is usually frozen while it waits or
+        decodes, and its session may be over when it wakes. What may not be handed out is fetched again if it is still
+        ours."""
         self._look_at_the_clock(now_ms())
         if self._may_process():
             return True
@@ -404,13 +408,14 @@ class ConsumerCore:
         return False
 
     def _look_at_the_clock(self, now: float) -> None:
-        """A sign of life; and a note when this thread was away for so long that others may have taken over."""
+        """Note that the application polls. If it was away for a session timeout, others may have taken over: note when
+        it came back."""
         if now - self._polled_at > self._config.session_timeout_ms:
             self._awake_since = now
         self._polled_at = now
 
     def _stand(self, deadline: float | None) -> None:
-        """Nothing is handed out: what librdkafka holds may belong to others by now. The control plane finds out."""
+        """Wait without handing anything out: another member may own it by now, and the control plane will find out."""
         time.sleep(self._slice(deadline))
 
     def _slice(self, deadline: float | None) -> float:
@@ -425,13 +430,13 @@ class ConsumerCore:
     # -- what the group wants of the polling thread
 
     def _serve(self) -> bool:
-        """Make the calls that wait, commit when it is time. True when partitions changed hands."""
+        """Make the listener's calls that are due, and commit when it is time. True when partitions changed hands."""
         now = now_ms()
         if now - self._polled_at > self._pitfalls.slow_ms:
             self._pitfalls.paused(now - self._polled_at, now, self._stuck.where)
         self._look_at_the_clock(now)
         self._data.raised.raise_first()
-        if self._brokers.down and not self._subscribed:  # a member's control plane says it
+        if self._brokers.down and not self._subscribed:  # for a member the control plane reports it
             self._brokers.look(self._data.handle)
         plane = self._control
         if plane is None:
@@ -439,7 +444,7 @@ class ConsumerCore:
                 return False
             plane = self._plane()
         if plane.stirred:
-            plane.stirred = False  # ahead of the look: whatever changes from here on is seen by the next one
+            plane.stirred = False  # before looking, so that a change from here on is seen next time
             if plane.calls or plane.state.phase is not self._phase:
                 self._lively_at, self._phase = now, plane.state.phase
         self._noting.catch_up(now)
@@ -457,11 +462,11 @@ class ConsumerCore:
         return changed
 
     def _commits_by_itself(self, now: float) -> bool:
-        """Also what was assigned by hand; as long as there is a group to commit to."""
+        """Whether an auto-commit is due. Manual assignments are committed too, if there is a group to commit to."""
         return self._offsets.due(now) and bool(self._config.group)
 
     def _make_calls(self, plane: ControlPlane) -> bool:
-        if self._serving:  # poll inside a callback: the calls behind it wait
+        if self._serving:  # a poll inside a callback: the remaining calls wait for the callback
             return False
         changed = False
         self._serving = True
@@ -490,7 +495,7 @@ class ConsumerCore:
         offsets: list[ck.TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[ck.TopicPartition] | None:
-        """Commit a record's successor, a list of offsets, or where the application stands."""
+        """Commit the offset after a record, a list of offsets, or the application's positions."""
         self._open()
         entries = self._to_commit(message, offsets)
         plane = self._plane()
@@ -501,7 +506,7 @@ class ConsumerCore:
         return self._offsets.commit_now(plane, entries, member=self._subscribed)
 
     def _fenced(self) -> ck.KafkaError | None:
-        """Why this member may commit no more, if that is so. It comes before there being nothing to commit."""
+        """The fatal error that forbids commits, if there is one. It is reported even if there is nothing to commit."""
         failure = None if self._control is None else self._control.failure
         return None if failure is None or failure.code not in FATAL else fatal_error(failure)
 
@@ -522,7 +527,7 @@ class ConsumerCore:
         return entries
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
-        """Keep an offset for the next commit."""
+        """Store an offset for the next commit."""
         self._open()
         if message is not None and offsets is not None:
             raise ValueError("message and offsets are mutually exclusive")
@@ -538,7 +543,7 @@ class ConsumerCore:
     # -- assignment and positions
 
     def assign(self, partitions: list[ck.TopicPartition]) -> None:
-        """Take exactly these. Inside on_assign: start where the list says, beside what is kept."""
+        """Read exactly these. Inside on_assign of a cooperative member: start these as listed, beside those kept."""
         self._open()
         if self._round.adding is not None and self._cooperative():
             self._round.begin(partitions)
@@ -559,7 +564,7 @@ class ConsumerCore:
         return self._control is not None and self._control.state.cooperative
 
     def _check_replacing(self, partitions: list[ck.TopicPartition]) -> None:
-        """A cooperative member's partitions are the group's: what it says is owned must be read by somebody."""
+        """Refuse an assignment that leaves out a partition which this cooperative member owns: nobody would read it."""
         plane = self._control
         if plane is None or not self._subscribed or not self._cooperative() or not plane.state.membership.joined:
             return
@@ -582,7 +587,7 @@ class ConsumerCore:
         self._parted(gone)
 
     def _part(self, gone: set[TopicPartition]) -> None:
-        """The application takes these from its readers: what it did with them counts."""
+        """The application is about to unassign these: commit and remember where it stands in them."""
         commits = self._config.auto_commit and self._offsets.committable(gone) and bool(self._config.group)
         self._offsets.part(self._plane() if commits else self._control, gone, member=self._subscribed)
 
@@ -607,9 +612,12 @@ class ConsumerCore:
         self._parted(gone)
 
     def _started_at(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
-        """Fill in where to start where the user named no offset: what is being added starts as it would, what is being
-        committed goes on there, and for the fetcher the group is asked. librdkafka asks by itself, in the background,
-        and would overtake a commit."""
+        """Fill in a start where the user named no offset.
+
+        A partition that is being added starts where the round says, and one with a commit under way at that offset:
+        librdkafka would ask for the committed offset in the background and overtake the commit. For the rest librdkafka
+        asks by itself; our own fetcher can't, so the group is asked here.
+        """
         known: dict[TopicPartition, int | None] = {**self._offsets.being_told(), **(self._round.adding or {})}
         where = {TopicPartition(p.topic, p.partition): p.offset for p in partitions}
         unasked = [p for p, at in where.items() if at in AS_COMMITTED and p not in known]
@@ -627,7 +635,7 @@ class ConsumerCore:
         return started
 
     def _asked(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Where the group stands; None where it has committed nothing."""
+        """The group's committed offsets; None where it has committed nothing."""
         found = self.committed([ck.TopicPartition(p.topic, p.partition) for p in partitions])
         return {p: at.offset if at.offset >= 0 else None for p, at in zip(partitions, found, strict=True)}
 
@@ -649,7 +657,7 @@ class ConsumerCore:
             self._data.seek(partition)
 
     def _adds(self, partition: ck.TopicPartition) -> bool:
-        """Inside on_assign: whether this one is added and not begun yet."""
+        """Inside on_assign: whether this partition is being added and not read yet."""
         name = TopicPartition(partition.topic, partition.partition)
         return self._round.adding is not None and name in self._round.adding and name not in self._data.assigned
 
@@ -701,7 +709,7 @@ class ConsumerCore:
         return (self._control.state.membership.member_id or None) if self._control is not None else None
 
     def consumer_group_metadata(self) -> bytes:
-        """What a transactional producer needs to commit in this member's name; librdkafka's own form of it."""
+        """What a transactional producer needs to commit in this member's name, in librdkafka's format."""
         self._open()
         membership = self._control.state.membership if self._control is not None else NOBODY
         instance = self._config.instance_id
@@ -716,7 +724,7 @@ class ConsumerCore:
         )
 
     def metrics(self) -> dict[str, float]:
-        """KIP-429's metrics and what belongs with them, by their Java names; latencies are milliseconds."""
+        """The consumer's metrics under their Java names, KIP-429's among them; latencies are in milliseconds."""
         state = self._control.state if self._control is not None else None
         return self._trace.metrics.snapshot(
             now_ms(),
@@ -726,7 +734,7 @@ class ConsumerCore:
         )
 
     def _group_part(self) -> GroupPart:
-        """What the statistics have of the group. On the polling thread, from librdkafka's poll."""
+        """The group's part of the statistics. Called on the polling thread, from inside librdkafka's poll."""
         plane, data = self._control, self._data
         known = plane.known_committed if plane is not None else {}
         reached = {p: entry.offset for p, entry in data.positions(data.assigned).items()}
@@ -754,7 +762,7 @@ class ConsumerCore:
     # -- the end
 
     def drain(self, timeout: float = 0.0, reason: str = "drain") -> bool:
-        """Ask to hand over everything and leave; go on polling meanwhile. True once we are out of the group.
+        """Hand everything over and leave the group; keep polling meanwhile. True once the member is out of the group.
 
         With a timeout this call waits and makes the listener's calls, but returns no records.
         """
@@ -769,7 +777,7 @@ class ConsumerCore:
     def close(self) -> None:
         """Revoke, commit (if so configured), leave. A second close does nothing.
 
-        Inside a callback it is done as soon as the callbacks under way have returned: what they were told comes first.
+        Called inside a callback, it closes as soon as the callbacks under way have returned.
         """
         self._calm_until = self._idle_until = 0.0
         if self._closed or self._closing:
@@ -784,9 +792,9 @@ class ConsumerCore:
             self._close()
 
     def abandon(self) -> None:
-        """Nobody holds the consumer any more: leave, and call nobody.
+        """The application has dropped the consumer: leave without calling any callback.
 
-        On a thread of its own: whoever collects the garbage may be one of those that a close waits for.
+        On a thread of its own: the garbage collector may run on a thread that close would wait for.
         """
         if self._closed or self._closing:
             return
@@ -815,8 +823,8 @@ class ConsumerCore:
         self._round.raise_first()
 
     def _close_data(self) -> None:
-        """librdkafka tells error_cb what is left to tell, and stops closing when that raises: then it is closed again.
-        An exception there must not keep the consumer from ending, so it is logged."""
+        """While closing, librdkafka makes the error_cb calls that are left, and stops if one raises: then it is closed
+        again. Such an exception must not keep the consumer from closing, so it is logged."""
         for _ in range(CLOSE_TRIES):
             try:
                 self._data.close()
@@ -825,7 +833,7 @@ class ConsumerCore:
                 logging.getLogger("holdfast").warning("a callback raised while the consumer was closed: %r", error)
 
     def _commit_the_rest(self) -> None:
-        """What was assigned by hand is revoked by nobody: it is committed here."""
+        """Commit manual assignments here: no revoke will do it."""
         rest = set(self._data.assigned)
         if self._control is not None and self._subscribed:
             rest -= _ours(self._control.state)
@@ -842,10 +850,12 @@ class ConsumerCore:
             time.sleep(BUSY_SLICE_S)
 
     def _wake(self) -> None:
-        """There is something to serve. Whoever waits in slices finds it; called from other threads."""
+        """There is something to serve; called from other threads. Nothing to do here: poll waits in short slices and
+        finds it. An asyncio consumer overrides this."""
 
     def _open(self, says: str = CLOSED) -> None:
-        """First in everything that an application calls: what it asks for may change what poll hands out."""
+        """Called first by everything an application calls. Ends poll's short cuts, because the call may change what
+        poll hands out, and raises if the consumer is closed."""
         self._calm_until = self._idle_until = 0.0
         if self._closed:
             raise RuntimeError(says)
@@ -856,12 +866,12 @@ class ConsumerCore:
         return DataPlane(handle, reset=self._config.auto_offset_reset, open_arrow=self._open_arrow, raised=raised)
 
     def _open_arrow(self) -> ArrowPlane:
-        from holdfast.client.arrow import open_arrow  # with what only consume_arrow() needs
+        from holdfast.client.arrow import open_arrow  # imported late: it loads what only consume_arrow() needs
 
         return open_arrow(self._config)
 
     def _plane(self) -> ControlPlane:
-        """The one control plane, from when it is first needed. Questions come from many threads at once."""
+        """The control plane, started when it is first needed. May be called from several threads at once."""
         with self._one_plane:
             return self._control or self._begun_plane()
 
@@ -885,7 +895,7 @@ class ConsumerCore:
         return plane
 
     def _watch(self, plane: ControlPlane) -> None:
-        """A member gets its watchdog; whoever only asks or reads by hand needs none."""
+        """Start the member's watchdog. A consumer that never subscribes needs none."""
         if not self._config.inventions.watchdog or self._noting.watchdog is not None:
             return
         watchdog = watched(self._config)
@@ -900,11 +910,11 @@ def _no_records(include_headers: bool) -> pa.RecordBatch:
 
 
 def _ours(state: mb.MemberState) -> frozenset[TopicPartition]:
-    """The group's partitions that we read: owned, or so as soon as the machine has heard that the listener returned."""
+    """The group's partitions that we read: owned, or owned as soon as the machine hears that the listener returned."""
     return state.owned | state.next_phase_owned if state.phase is mb.Phase.APPLYING else state.owned
 
 
 def _ended(plane: ControlPlane) -> bool:
-    """Out of the group, or failed on the way: then no leave will be answered, and all that is left is to be told."""
-    failed = plane.state.phase is mb.Phase.FAILED and plane.failure is not None  # told of after what was lost
+    """Out of the group, or failed on the way, so that no leave will be answered; and no listener's call is left."""
+    failed = plane.state.phase is mb.Phase.FAILED and plane.failure is not None  # set after the loss was queued
     return (plane.closed() or failed) and not plane.calls

@@ -1,14 +1,13 @@
 """The data plane: two readers of the same partitions, of which one reads at a time.
 
-librdkafka in manual-assign mode, with explicit offsets and no group behaviour of its own, is behind poll() and
-consume(). Our own fetcher (`arrow`) is behind consume_arrow(). A call of the other kind hands every partition over at
-the application's position, so that a program may mix them: nothing is lost and nothing comes twice.
+poll() and consume() read through librdkafka, in manual-assign mode, with explicit offsets and without its group code.
+consume_arrow() reads through our own fetcher (`arrow`). A call of the other kind hands every partition over at the
+application's position. So a program may mix them: no record is lost or comes twice.
 
-Calls come from the thread that polls: confluent-kafka's handle starves calls from a second thread for up to a second
-while one loops in poll. Only where the application stands may be asked by any thread, for a worker that commits.
+Only the thread that polls may call this: confluent-kafka's handle starves a second thread for up to a second while one
+loops in poll. The exception is asking where the application stands, for a worker thread that commits.
 
-What may be delivered is decided by what is assigned here; a partition that is taken away is gone from either reader
-before this returns.
+Only assigned partitions are delivered. When `drop` or `replace` returns, neither reader delivers what was taken away.
 """
 
 from __future__ import annotations
@@ -34,30 +33,30 @@ if TYPE_CHECKING:
     from holdfast.client.arrow import ArrowPlane
 
 LOOKED_UP = (ck.OFFSET_BEGINNING, ck.OFFSET_END)
-"""Places without a number, which librdkafka must not look up itself (`DataPlane._found`)."""
+"""Symbolic offsets that we look up, because librdkafka must not (`DataPlane._found`)."""
 
 AS_COMMITTED = (ck.OFFSET_INVALID, ck.OFFSET_STORED)
-"""No offset was named: it starts where the group has committed."""
+"""No offset was named: reading starts at the group's committed offset."""
 
 RESET = {"earliest": ck.OFFSET_BEGINNING, "latest": ck.OFFSET_END, "error": ck.OFFSET_INVALID}
 
 SERVE_EVERY_S = 0.1
-"""How often librdkafka's own callbacks (statistics, errors, tokens) are served while the other side reads."""
+"""How often librdkafka is polled for its own callbacks (statistics, errors, tokens) when its records are not needed."""
 
 LOOK_AT = 10_000
-"""Records taken from librdkafka's queue at a time when it is asked where "the end" was."""
+"""How many records are taken from librdkafka's queue at a time to find out where "the end" was."""
 
 COMMITTED_S = 30.0
-"""For asking where the group stands, when the other reader takes over what librdkafka has not begun yet."""
+"""Time limit for asking for committed offsets, when our fetcher takes over what librdkafka has not begun yet."""
 
 LOOK_UP_S = 1.0
-"""For finding out where partitions begin or end: two milliseconds, unless their leaders are gone."""
+"""Time limit for looking up where partitions begin or end. It takes two milliseconds unless their leaders are gone."""
 
 WARM_S = 0.2
-"""For one look-up at subscribing; on a healthy cluster it takes two milliseconds."""
+"""Time limit for one look-up at subscribe. On a healthy cluster it takes two milliseconds."""
 
 WARM_SINGLY = 8
-"""More topics than these, or a pattern, are looked up with all others in one request."""
+"""With more topics than this, or with a pattern, all topics of the cluster are looked up in one request."""
 
 
 class DataPlane:
@@ -71,14 +70,14 @@ class DataPlane:
         open_arrow: Callable[[], ArrowPlane],
         raised: Raised | None = None,
     ) -> None:
-        """`raised` is where the handle's callbacks leave what they raise."""
+        """`raised` keeps what the handle's callbacks raise."""
         self.handle = handle
         self.ahead = Ahead()
         self.raised = raised or Raised()
         self._flows = False
-        """Whether the last look brought something: then more is likely there, and is taken without waiting."""
+        """Whether the last call returned records: then more are likely there, and are taken without waiting."""
         self._beside = False
-        """Whether librdkafka's records were handed out past `ahead`, which does not know the positions then."""
+        """Whether consume() handed out records without `ahead`, which must be told the positions before it is used."""
         self.assigned: set[TopicPartition] = set()
         self.arrow: ArrowPlane | None = None
         """The other reader, while it reads."""
@@ -86,23 +85,24 @@ class DataPlane:
         self._open_arrow = open_arrow
         self._idle_arrow: ArrowPlane | None = None
         self._starts: dict[TopicPartition, int] = {}
-        """Where librdkafka was told to read from: what counts as long as it has delivered nothing."""
+        """Where librdkafka was told to start: the position until it has delivered something."""
         self._carried: dict[TopicPartition, int] = {}
-        """Positions that were reached by the other reader, until librdkafka has one of its own."""
+        """Positions reached by our fetcher, until librdkafka has one of its own."""
         self._sought: dict[TopicPartition, OffsetEntry] = {}
-        """Where the application stood when it sought elsewhere: what it did counts until it gets something new."""
+        """Where the application stood before a seek. A commit uses it until the application gets a new record."""
         self._paused: set[TopicPartition] = set()
-        """Until they are resumed, also while they are somebody else's: that is how librdkafka has it."""
+        """Stays until resumed, also while another member owns the partition, as in librdkafka."""
         self._known: set[TopicPartition] = set()
-        """Whatever was read here: librdkafka pauses nothing else."""
+        """Every partition that was ever read here. Others can't be paused, as in librdkafka."""
         self._serve_at = 0.0
 
     # -- what is assigned
 
     def warm(self, topics: Sequence[str]) -> None:
-        """Let librdkafka look these topics up before they are needed: an unknown one costs half a second later.
+        """Let librdkafka look these topics up before they are needed: a topic it does not know costs half a second
+        when it is first read.
 
-        Called by the polling thread: beside one that polls this call would wait until that one stops.
+        To be called by the polling thread: on another one it would wait until that one stops polling.
         """
         if self.arrow is not None:
             return
@@ -114,7 +114,7 @@ class DataPlane:
                     self._connect(found)
 
     def _connect(self, topics: Mapping[str, Any]) -> None:
-        """Ask the leaders something small: librdkafka connects to them then, and not when the first fetch waits."""
+        """Ask the leaders something small, so that librdkafka connects to them now and not with the first fetch."""
         by_leader = {
             part.leader: ck.TopicPartition(name, part.id, ck.OFFSET_END)
             for name, topic in topics.items()
@@ -189,7 +189,7 @@ class DataPlane:
             self.arrow.seek(where, partition.offset)
 
     def rewind(self, taken: list[ck.Message] | pa.RecordBatch) -> None:
-        """What was taken is not handed out after all: fetch it again, from the first of each partition."""
+        """These records are not handed out after all: read each partition again from its first one."""
         first = _first_of_messages(taken) if isinstance(taken, list) else _first_of_rows(taken)
         for where, offset in sorted(first.items()):
             if where in self.assigned:
@@ -197,8 +197,8 @@ class DataPlane:
                 self._sought[where] = OffsetEntry(offset)
 
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
-        """Read these no further. One that was never read is not paused, as with librdkafka: so the first on_assign
-        can't, unless it assigns them before."""
+        """Stop reading these. A partition that was never read is not paused, as with librdkafka. So the first on_assign
+        can pause its partitions only after it has assigned them itself."""
         named = {TopicPartition(p.topic, p.partition) for p in partitions} & self._known
         if self.arrow is None:
             self.handle.pause(_listed(named))
@@ -219,14 +219,14 @@ class DataPlane:
     # -- where it stands
 
     def position(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
-        """The same partitions, each with one past the last record that was returned."""
+        """The same partitions, each with one past the last record that was handed out."""
         reached = self.positions(TopicPartition(p.topic, p.partition) for p in partitions)
         named = (TopicPartition(p.topic, p.partition) for p in partitions)
         return [as_listed(where, reached.get(where, NOWHERE)) for where in named]
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
-        """Where the application stands: one past the last record it got, with that record's epoch as far as its reader
-        tells. Partitions it got nothing of are absent."""
+        """Where the application stands: one past the last record it got, with that record's leader epoch if known.
+        Partitions of which it got nothing are left out."""
         asked = sorted(set(partitions) & self.assigned)
         if self.arrow is not None:
             reached = {p: at for p in asked if (at := self.arrow.position(p)) is not None}
@@ -240,10 +240,11 @@ class DataPlane:
     def _of_librdkafka(
         self, asked: Collection[TopicPartition]
     ) -> tuple[Collection[TopicPartition], dict[TopicPartition, OffsetEntry]]:
-        """Those of which something is unread, and where librdkafka stands in the others.
+        """The partitions with unread records, and librdkafka's positions in the others.
 
-        Its own positions are behind all that it gives. So they don't count while it is giving, which is when one of its
-        callbacks asks or another thread polls, nor if it began to give while it was asked.
+        Its positions are past every record it returns, also past records that are still on their way into `ahead`. So
+        they don't count while it is being asked for records (then one of its callbacks asks, or another thread polls),
+        nor if it was asked for records in between. While it is being asked, all partitions count as unread.
         """
         ahead = self.ahead
         while not ahead.filling:
@@ -255,7 +256,7 @@ class DataPlane:
         return asked, {}
 
     def _given(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
-        """One past what librdkafka has given out, where it has."""
+        """librdkafka's position: one past the last record it returned, for partitions where it returned one."""
         listed = _listed(partitions)
         return {
             TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, epoch_of(p))
@@ -264,13 +265,13 @@ class DataPlane:
         }
 
     def standing(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
-        """What the application has done: its position, or before it got something new, where it sought away from."""
+        """Where a commit would be made: the position, or after a seek the one before it until a new record came."""
         asked = set(partitions)
         before = {p: entry for p, entry in self._sought.items() if p in asked}
         return {**before, **self.positions(asked)}
 
     def watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """Where it begins and ends, as far as its reader has seen."""
+        """The low and high watermark that its reader has last seen."""
         if self.arrow is not None:
             return self.arrow.watermarks(partition)
         low, high = self.handle.get_watermark_offsets(
@@ -279,7 +280,7 @@ class DataPlane:
         return (low, high) if high >= 0 else None
 
     def lag_max(self) -> int | None:
-        """The largest distance between a position and the end of its partition, as far as its reader has seen it."""
+        """The largest lag: from a position to the high watermark that the partition's reader has last seen."""
         lags = []
         for partition, position in self.positions(self.assigned).items():
             seen = self.watermarks(partition)
@@ -303,7 +304,7 @@ class DataPlane:
         now = time.monotonic()
         if now >= self._serve_at:
             self._serve_at = now + SERVE_EVERY_S
-            self.handle.poll(0)  # nothing is assigned there: only callbacks are made
+            self.handle.poll(0)  # nothing is assigned to librdkafka now: it only makes callbacks
         return self.arrow
 
     def to_records(self) -> cimpl.Consumer:
@@ -315,9 +316,9 @@ class DataPlane:
     # -- librdkafka's records
 
     def gather(self, wait_s: float, *, slices: int = 1, calm: Callable[[], bool] = lambda: True) -> None:
-        """See to it that a record is ready to be handed out, if one comes in time: in so many waits, or while `calm`.
+        """Take records from librdkafka if none is ready. Waits up to `slices` times `wait_s`, and only while `calm`.
 
-        In between, librdkafka is asked as often as its own callbacks need it.
+        If records are ready, librdkafka is polled only as often as its callbacks need it.
         """
         now = time.monotonic()
         if not self.ahead.ready or now >= self._serve_at:
@@ -325,8 +326,9 @@ class DataPlane:
             self._fill(wait_s, slices, calm)
 
     def brings_nothing(self) -> bool:
-        """Ask librdkafka and nobody else, without waiting; what comes is kept. For polls of an idle consumer that does
-        little else than poll: `gather` has just been called, so librdkafka reads and `ahead` knows the positions."""
+        """Poll librdkafka without waiting, and do nothing else. True if there was no record and no callback raised; a
+        record that came is kept in `ahead`. A short cut for an idle consumer that polls with timeout 0. `gather` was
+        called just before, so librdkafka is the reader and `ahead` knows the positions."""
         ahead = self.ahead
         ahead.filling = True
         ahead.fills += 1
@@ -365,7 +367,7 @@ class DataPlane:
         self._flows = bool(ahead.ready)
 
     def _take_back(self) -> None:
-        """What librdkafka gave may not have arrived: it is read again, from where the application stands."""
+        """Records that librdkafka returned may be lost: read again from the application's position."""
         for partition, given in sorted(self._given(self.assigned).items()):
             stands = self.ahead.reached(partition)
             reached = self._carried.get(partition) if stands is None else stands.offset
@@ -376,7 +378,7 @@ class DataPlane:
                     self._carried[partition] = reached
 
     def consume(self, count: int, wait_s: float) -> list[ck.Message]:
-        """Hand out up to so many."""
+        """Hand out up to `count` records."""
         handle = self.to_records()
         rows = self.ahead.take(count)
         if len(rows) < count:
@@ -400,10 +402,11 @@ class DataPlane:
         self.handle.resume(_listed(self._known - self._paused))
 
     def _starts_now(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Take everything from librdkafka, and where each partition goes on.
+        """Unassign everything from librdkafka, and return where each partition goes on.
 
-        One that was to start at the end and has brought nothing yet has been at an end that nobody told us. What came
-        since lies in librdkafka's queue, and its first record tells; if none does, the end has not moved.
+        A partition that was to start at the end and has delivered nothing yet started at an offset that we were not
+        told. If records came since, the first one in librdkafka's queue is at that offset. If none came, the end has
+        not moved.
         """
         starts = self._as_committed({p: reached.get(p, self._starts.get(p, self._reset)) for p in self.assigned})
         open_ends = {p for p, at in starts.items() if at == ck.OFFSET_END or at <= TAIL}
@@ -427,7 +430,7 @@ class DataPlane:
         return starts
 
     def _as_committed(self, starts: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The same, with committed offsets where none was named: librdkafka finds them itself, the fetcher can't."""
+        """The same with committed offsets where no offset was named: librdkafka looks them up, our fetcher can't."""
         unnamed = [p for p, at in starts.items() if at in AS_COMMITTED]
         if not unnamed:
             return starts
@@ -443,17 +446,18 @@ class DataPlane:
     # -- inside
 
     def _found(self, partitions: Iterable[ck.TopicPartition]) -> list[ck.TopicPartition]:
-        """The same, with offsets in place of "the beginning" and "the end", as far as the cluster tells in time.
+        """The same with numbers in place of "the beginning" and "the end", if the cluster answers in time.
 
-        librdkafka would look them up itself. But if the partition is taken away while it does, it looks again half a
-        second later, whatever it has been told since: a partition that came back at its 300th record begins anew.
+        librdkafka could look them up itself. But if the partition is unassigned during the look-up, librdkafka repeats
+        it half a second later, even if the partition was assigned again with another offset meanwhile. One that came
+        back at its 300th record would start again at the beginning.
         """
         wanted = list(partitions)
         asked = [ck.TopicPartition(p.topic, p.partition, p.offset) for p in wanted if p.offset in LOOKED_UP]
         if not asked:
             return wanted
         try:
-            answers = self.handle.offsets_for_times(asked, LOOK_UP_S)  # these two are times of ListOffsets as well
+            answers = self.handle.offsets_for_times(asked, LOOK_UP_S)  # ListOffsets takes both as special timestamps
         except ck.KafkaException:
             return wanted
         known = {(p.topic, p.partition): p.offset for p in answers if p.error is None and p.offset >= 0}
@@ -496,7 +500,7 @@ def _first_of_messages(messages: list[ck.Message]) -> dict[TopicPartition, int]:
 
 
 def _first_of_rows(batch: pa.RecordBatch) -> dict[TopicPartition, int]:
-    """Row by row: it happens after a freeze, and never otherwise."""
+    """Row by row, which is slow; needed only after the process was frozen."""
     columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
     first: dict[TopicPartition, int] = {}
     for topic, partition, offset in zip(*columns, strict=True):
@@ -505,28 +509,28 @@ def _first_of_rows(batch: pa.RecordBatch) -> dict[TopicPartition, int]:
 
 
 def epoch_of(partition: ck.TopicPartition) -> int:
-    """Its leader epoch as we keep it: -1 for none."""
-    epoch: int | None = partition.leader_epoch  # None where there is none, which their stub does not say
+    """Its leader epoch; -1 for none."""
+    epoch: int | None = partition.leader_epoch  # None where there is none; the type stub does not say so
     return -1 if epoch is None else epoch
 
 
 def as_listed(partition: TopicPartition, entry: OffsetEntry) -> ck.TopicPartition:
-    """An offset as confluent-kafka shows it: metadata and an epoch that are not there are None."""
+    """An offset as confluent-kafka shows it: without metadata or epoch, that field is None."""
     topic, number = partition.topic, partition.partition
     if entry.metadata:
         return ck.TopicPartition(topic, number, entry.offset, entry.metadata, entry.leader_epoch)
     return ck.TopicPartition(
         topic, number, entry.offset, leader_epoch=entry.leader_epoch
-    )  # it takes no None for a text
+    )  # metadata can only be left out: None is not accepted
 
 
 def librdkafka(config: Mapping[str, Any], *, logger: Any = None) -> cimpl.Consumer:
-    """confluent-kafka's consumer, as a fetcher."""
+    """confluent-kafka's consumer, which we use only to fetch."""
     try:
         return cimpl.Consumer(dict(config), logger=logger) if logger is not None else cimpl.Consumer(dict(config))
     except SystemError as error:
-        # Without a first token confluent-kafka sets its exception and then destroys what it has made. An error_cb that
-        # is called meanwhile wipes the exception out, and there always is one of ours.
+        # Without a first token confluent-kafka sets its exception and then destroys the handle. If error_cb is called
+        # meanwhile, the exception is lost; and there is always an error_cb of ours.
         if not callable(config.get("oauth_cb")):
             raise
         text = "OAuth token not set within 10 seconds timeout: oauth_cb raised, or returned no token"

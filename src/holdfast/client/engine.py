@@ -1,8 +1,8 @@
 """One loop on one thread for the background work of many consumers: fetching, and the control planes of asyncio ones.
 
-Two hundred members in a process would otherwise be two hundred threads. Consumers with the same way to a cluster share
-what is known of it and one connection for questions; what may be held back by a broker (joins, fetches) has connections
-of its own, per consumer. The thread ends with its last user.
+Two hundred members in a process would otherwise need two hundred threads. Consumers with the same connection settings
+share the cluster's metadata and one connection for short requests. Requests that a broker may hold back (joins,
+fetches) use connections of their own, per consumer. The thread ends with its last user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.net.config import ClientConfig
 T = TypeVar("T")
 
 STOP_S = 10.0
-"""How long the thread may take to end; it needs milliseconds."""
+"""How long to wait for the thread to end, which takes milliseconds."""
 
 Broken = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]
 
@@ -54,7 +54,7 @@ class Engine:
     # -- on the loop
 
     def cluster(self, config: ClientConfig) -> Cluster:
-        """The one for this configuration; `let_go` when done with it."""
+        """The shared Cluster for this configuration; call `let_go` when done with it."""
         key = (config, _whose(config))
         found, users = self._clusters.get(key, (None, 0))
         cluster = Cluster(config) if found is None else found
@@ -71,7 +71,7 @@ class Engine:
         await held.close()
 
     def listen(self, broken: Broken) -> None:
-        """Hear of exceptions that nobody caught: a defect in what is shared concerns everybody."""
+        """Be told of uncaught exceptions: a defect in shared code concerns every consumer."""
         self._listeners.append(broken)
 
     def unlisten(self, broken: Broken) -> None:
@@ -86,7 +86,7 @@ class Engine:
 
 
 def _whose(config: ClientConfig) -> int:
-    """Who logs in with a user and a password may change them: he shares connections with nobody but himself."""
+    """Part of the key for sharing. A consumer with user and password may change them, so it shares with nobody."""
     sasl = config.security.sasl
     return 0 if sasl is None or sasl.token is not None else id(sasl.login)
 
@@ -96,7 +96,7 @@ _current: list[Engine] = []
 
 
 def acquire() -> Engine:
-    """This process's engine. A forked child has no thread of its parent's, so it gets one of its own."""
+    """This process's engine. A forked child does not inherit its parent's thread, so it gets an engine of its own."""
     with _LOCK:
         if not _current or _current[0].pid != os.getpid():
             _current[:] = [Engine()]

@@ -1,4 +1,4 @@
-"""Our errors as confluent-kafka's, so that a program written for it catches what it always caught."""
+"""Translates our errors into confluent-kafka's, so that programs written for it catch them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FATAL = frozenset({"FENCED_INSTANCE_ID"})
 
 
 def as_kafka_error(error: HoldfastError) -> ck.KafkaError:
-    """The same story under the code the application knows."""
+    """The same error under the code that confluent-kafka uses for it."""
     number = LOCAL.get(error.code)
     if number is None:
         code = ErrorCode.named(error.code)
@@ -44,7 +44,7 @@ def as_kafka_exception(error: HoldfastError) -> ck.KafkaException:
 
 
 def refused(code: ErrorCode) -> ck.KafkaException:
-    """What the coordinator answered."""
+    """An error code that the coordinator answered."""
     return ck.KafkaException(ck.KafkaError(int(code), None, False, code is ErrorCode.REBALANCE_IN_PROGRESS))
 
 
@@ -53,7 +53,7 @@ def no_offset() -> ck.KafkaException:
 
 
 def refused_here(code: int, why: str) -> ck.KafkaException:
-    """A call that can't be done, under librdkafka's own code."""
+    """A call refused by the client itself, under librdkafka's code for it."""
     return ck.KafkaException(ck.KafkaError(code, why))
 
 
@@ -62,17 +62,17 @@ def refused_subscription(why: str) -> ck.KafkaException:
 
 
 def not_answered(who: str) -> ck.KafkaException:
-    """A question of the application's own that took longer than it may."""
+    """A call of the application that was not answered in time."""
     return refused_here(ck.KafkaError._TIMED_OUT, f"{who} did not answer in time")
 
 
 def no_group() -> ck.KafkaException:
-    """What a consumer without a group says when it is asked for something of one."""
+    """A call that needs a group, on a consumer without one."""
     return ck.KafkaException(ck.KafkaError(ck.KafkaError._UNKNOWN_GROUP, "group.id is empty: name the group to use"))
 
 
 class Refused(ck.TopicPartition):
-    """A partition with an error of its own. confluent-kafka's own class does not let anybody set one."""
+    """A partition with an error. confluent-kafka's own class does not let its error be set."""
 
     def __init__(self, partition: TopicPartition, entry: OffsetEntry, error: ck.KafkaError) -> None:
         super().__init__(partition.topic, partition.partition, entry.offset, entry.metadata, entry.leader_epoch)

@@ -1,6 +1,6 @@
-"""Messages that are not records: what confluent-kafka's poll returns with an error.
+"""Messages that are not records: poll returns them with an error, as confluent-kafka does.
 
-Their value is the error's text, their timestamp says that there is none, as librdkafka's do.
+As in librdkafka, their value is the error's text, and their timestamp is marked as not available.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def error_message(
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Something the application is to hear from poll."""
+    """An error for poll to return."""
 
     error: HoldfastError
     topic: str | None = None
@@ -48,17 +48,17 @@ class Told:
 
 
 def fatal_error(error: HoldfastError) -> ck.KafkaError:
-    """librdkafka's _FATAL, with the reason in it."""
+    """librdkafka's _FATAL error, with the reason in its text."""
     return ck.KafkaError(ck.KafkaError._FATAL, f"Fatal error: {error.code}: {error.what} {error.do}", True, False)
 
 
 def fatal_message(error: HoldfastError) -> ck.Message:
-    """What every poll returns once the membership has ended for good."""
+    """What polls return once the membership has ended with a fatal error."""
     return error_message(fatal_error(error))
 
 
 def trouble_message(trouble: Trouble, epoch: int | None) -> ck.Message:
-    """What can't be read, in its place."""
+    """The error of records that can't be read, returned in their place."""
     error = as_kafka_error(trouble.error)
     if trouble.number and trouble.number != error.code():
         error = ck.KafkaError(trouble.number, f"{trouble.error.what} {trouble.error.do}")

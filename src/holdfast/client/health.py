@@ -1,8 +1,8 @@
-"""What error_cb and the log hear of brokers: which can't be reached or don't let us in, and that all of them are gone.
+"""Reports broken broker connections to error_cb and to the log.
 
-As librdkafka tells it: one error for a broker that failed, and `_ALL_BROKERS_DOWN` once until one is back. It tells the
-first again every fifty milliseconds; here an error that stays the same is told once a second. Whatever is told, the
-connections are tried again. The log is read by people, so it hears of what lasts once a minute.
+As librdkafka does: an error for each broker that can't be reached or refuses the login, and `_ALL_BROKERS_DOWN` once
+until one is back. librdkafka repeats the first kind every 50 ms; here the same error is repeated once a second.
+Connections are retried in any case. The log is for people, so an outage that lasts is logged once a minute.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from holdfast.net.errors import NetError
 log = logging.getLogger("holdfast")
 
 AGAIN_S = 1.0
-"""How often an error is told that stays the same: often enough for whoever counts them."""
+"""How often an unchanged error is repeated: often enough for applications that count them."""
 
 OUTAGE_S = 2.0
-"""How long nobody may be reached before the log says so: a broker that restarts is often back by then."""
+"""How long all brokers must be unreachable before it is logged: a broker that restarts is often back by then."""
 
 MINUTE_S = 60.0
-"""How often the log says again what still lasts."""
+"""How often the log repeats something that lasts."""
 
 MOST_LINES = 100
-"""Different lines that are remembered as said: a client has a handful of brokers, with a trouble or two each."""
+"""How many different lines are remembered: a client has a handful of brokers, with an error or two each."""
 
 CODES = {"AUTHENTICATION_FAILED": ck.KafkaError._AUTHENTICATION, "TLS_FAILED": ck.KafkaError._SSL}
 
 
 class Health:
-    """One client's view of its brokers. Fed on one thread; `tell` gets what the application should hear."""
+    """One client's view of its brokers, for error_cb. Called on one thread; `tell` gets each error to report."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Health:
         self._known = known
         self._clock = clock
         self._down: dict[Address, tuple[int, float]] = {}
-        """Who can't be used: the error, and when it was told."""
+        """Brokers that can't be used: the error number, and when it was reported."""
         self._all_told = False
 
     @property
@@ -57,7 +57,7 @@ class Health:
         return frozenset(self._down)
 
     def heard(self, address: Address, error: NetError | None) -> None:
-        """How a try to connect went."""
+        """The result of an attempt to connect."""
         if error is None:
             self._down.pop(address, None)
             self._all_told = False
@@ -77,8 +77,8 @@ class Health:
 
 
 class Outage:
-    """Tells the log that no broker can be reached. Without it a consumer that is pointed at the wrong place looks like
-    one that has nothing to do: its polls return nothing, as librdkafka's do."""
+    """Logs that no broker can be reached. Without that line a consumer with a wrong bootstrap.servers looks idle: its
+    polls just return nothing, as librdkafka's do."""
 
     def __init__(self, who: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._who = who
@@ -88,7 +88,7 @@ class Outage:
         self._told_at: float | None = None
 
     def heard(self, address: Address, error: NetError | None, known: Collection[Address]) -> None:
-        """How a try to connect went, to one of those that are known."""
+        """The result of an attempt to connect to one of the `known` brokers."""
         if error is None:
             self._down.discard(address)
             self.over()
@@ -96,10 +96,10 @@ class Outage:
         self._down.add(address)
         if error.retriable and (set(known) or {address}) <= self._down:
             self.lasts(f"{error.what} {error.do}")
-        # else: who is not let in hears that from poll; or there are others to try
+        # else: poll returns a refused login as an error; or there are other brokers to try
 
     def lasts(self, why: str) -> None:
-        """Nobody can be reached."""
+        """No broker can be reached."""
         now = self._clock()
         self._since = now if self._since is None else self._since
         if now - self._since >= OUTAGE_S and (self._told_at is None or now - self._told_at >= MINUTE_S):
@@ -107,17 +107,17 @@ class Outage:
             log.warning("%s can't reach any broker: %s It goes on trying.", self._who, why)
 
     def over(self) -> None:
-        """Somebody can."""
+        """A broker can be reached again."""
         if self._told_at is not None and self._since is not None:
             log.info("%s reaches a broker again, after %.0f s.", self._who, self._clock() - self._since)
         self._since = self._told_at = None
 
 
 class BrokersSeen:
-    """librdkafka's connections, by what it tells error_cb: for the log of a consumer that only assigns.
+    """Watches librdkafka's connections through error_cb, for the log of a consumer that only assigns.
 
-    That all are gone it tells once, and not that one is back: so it is asked, once a second for as long. Only the
-    polling thread comes here.
+    librdkafka reports once that all brokers are down, and does not report that one is back. So while they are down it
+    is asked once a second. Used by the polling thread only.
     """
 
     def __init__(self, outage: Outage, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -128,7 +128,8 @@ class BrokersSeen:
         self._why = "it does not say why."
 
     def heeding(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The same settings, with an error_cb that we hear too. One that can't be called librdkafka refuses itself."""
+        """The same settings, with an error_cb that reports to us too. One that is not callable is left for librdkafka
+        to refuse."""
         theirs = config.get("error_cb")
         if not callable(theirs) and "error_cb" in config:
             return dict(config)
@@ -147,7 +148,7 @@ class BrokersSeen:
             self.down = True
 
     def look(self, handle: Any) -> None:
-        """While they are down: whether they still are."""
+        """While all brokers are down: check whether they still are."""
         now = self._clock()
         if now < self._look_at:
             return
@@ -165,7 +166,7 @@ BROKER_ERRORS = frozenset(
 
 
 def _reaches_a_broker(handle: Any) -> bool:
-    """Without waiting: a question that has no time is not even asked where there is nobody to ask."""
+    """Asks for metadata without waiting. With a connection that times out; without one it fails with another error."""
     try:
         handle.list_topics(timeout=0)
     except ck.KafkaException as failed:

@@ -1,8 +1,8 @@
-"""Log lines of a consumer, made from its trace records: Python's `logging`, logger `holdfast`.
+"""A consumer's log lines, made from its trace records: Python's `logging`, logger `holdfast`.
 
-INFO is what an operator wants to read of a healthy group: each round's result with its cause, and members that come
-and go on purpose. WARNING is what somebody should look at, with what to do about it. ERROR is the end of a membership.
-All other steps are DEBUG, rendered as `holdfast sim` renders them.
+INFO: what an operator wants to see of a healthy group, that is each round's result with its cause, and members that
+come and go on purpose. WARNING: what somebody should look at, with advice. ERROR: the end of a membership. All other
+steps are DEBUG, in the form that `holdfast sim` prints.
 """
 
 from __future__ import annotations
@@ -33,9 +33,12 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "It joins again by itself. If this comes often, look for long pauses of the process or the network and "
         "compare them with session.timeout.ms.",
     ),
-    "losing": ("lost partitions without being asked", "Others may have them by now; nothing of them is committed."),
+    "losing": (
+        "lost partitions without a revoke",
+        "Other members may own them by now, so nothing of them is committed.",
+    ),
     "poll-expired": (
-        "was put out because the application did not poll",
+        "gave up its membership because the application did not poll",
         "Do less between two polls, or raise max.poll.interval.ms; the trace has the stack of the thread that hangs.",
     ),
     "waiting-for-poll": (
@@ -43,10 +46,10 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "Poll more often: the group waits.",
     ),
     "told": ("is in trouble", "It goes on trying; the error says what to do."),
-    "plan-kept": ("could not plan", "Everybody keeps what he has. Mend the assignor."),
+    "plan-kept": ("could not plan", "All members keep their partitions. Fix the assignor."),
     "note-ignored": (
-        "met a note that can't be true",
-        "Look at the member that is named: who runs it, in which version?",
+        "ignored an invalid note or claim",
+        "Check the member that is named: who runs it, and in which version?",
     ),
 }
 """Steps at WARNING: what happened, and what to do."""
@@ -74,7 +77,7 @@ class TraceLog:
             log.debug("%s", render(record))
 
     def _say(self, level: int, record: TraceRecord, happened: str, more: str) -> None:
-        """The step goes with the line, for filters."""
+        """Write the line. The step goes with it as `holdfast_step`, for filters."""
         if not log.isEnabledFor(level):
             return
         generation = "" if record.generation is None or record.generation < 0 else f", generation {record.generation}"

@@ -1,9 +1,9 @@
-"""An application's functions, held by the surface alone.
+"""Weak references to the application's callbacks, so that a dropped consumer can be garbage-collected.
 
-Threads of ours keep the consumer behind the surface alive. If that held an application's callbacks too, an object whose
-methods are callbacks and which owns the consumer would never be freed, nor its membership ended: most applications are
-written so. So the surface holds the functions, everything behind it holds them loosely, and when the surface is gone
-they are not called any more.
+Our threads keep `core` alive. If `core` held the application's callbacks strongly, an object that owns the consumer and
+whose methods are its callbacks (most applications are written so) would never be freed, and its membership would never
+end. So only the public consumer object holds the callbacks; everything behind it holds weak references. When the public
+object is gone, the callbacks are not called any more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class _Held:
-    """Something that a weak reference can be made of, whatever the function is."""
+    """A box for a function. Any function can be held weakly through it: a bound method itself would be gone at once."""
 
     __slots__ = ("__weakref__", "function")
 
@@ -23,7 +23,7 @@ class _Held:
 
 
 class Loosely:
-    """Calls the function as long as somebody holds it."""
+    """Calls the function while its box is alive, and does nothing afterwards."""
 
     __slots__ = ("_held",)
 
@@ -36,10 +36,10 @@ class Loosely:
 
 
 class Holder:
-    """What the surface keeps: the functions by the name they are known by.
+    """What the public consumer object keeps: the callbacks by name.
 
-    The listener's have a holder of their own. A subscription that is refused leaves the one before it in place, so a
-    new holder is `listening` only when the subscription has been taken.
+    The listener's callbacks have a Holder of their own, `listening`. It is replaced only when a new subscription was
+    accepted, because a refused one leaves the old one in place.
     """
 
     __slots__ = ("_held", "listening")
@@ -49,7 +49,8 @@ class Holder:
         self.listening: Holder | None = None
 
     def loosely(self, name: str, function: Any) -> Any:
-        """The same function for those behind the surface; what can't be called is left for them to refuse."""
+        """Hold the function here, and return a weak stand-in for it. What is not callable is returned as it is: the
+        configuration check refuses it."""
         if not callable(function):
             return function
         self._held[name] = _Held(function)

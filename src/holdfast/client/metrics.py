@@ -1,9 +1,9 @@
 """A consumer's metrics under their Java names and with their Java meaning, counted from its trace records.
 
-A rebalance is what Java counts as one: a join and a sync that succeeded, so a cooperative handover is two. One that
-had to be begun anew is a failed one; the first join of a newcomer, which is answered with an id, is such a one in Java
-and here. Averages, maxima and rates are over the last 30 to 60 seconds (`windows`); what ends in -total is since the
-beginning. `prometheus_text` writes them the way Prometheus scrapes, under the names that JMX exporters give Kafka's.
+As in Java, a rebalance is a join and a sync that succeeded, so a cooperative handover counts as two. One that had to
+start again counts as failed. That includes a new member's first join, which is answered with an id, as in Java.
+Averages, maxima and rates cover the last 30 to 60 seconds (`windows`); names that end in -total count since the start.
+`prometheus_text` writes them in Prometheus's format, under the names that JMX exporters give Kafka's metrics.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from holdfast.client.windows import Window
 from holdfast.model import TraceRecord
 
 NOT_YET = -1.0
-"""What Java shows for "seconds ago" before the first time."""
+"""Java's value of "seconds ago" before the first time."""
 
 FETCH_METRICS = frozenset({"records-lag-max"})
-"""Those of Java's fetch manager; the others are its coordinator's."""
+"""Metrics of Java's fetch manager; the others belong to its coordinator."""
 
 
 class GroupMetrics:
-    """Counts what the trace tells."""
+    """Counts trace records."""
 
     def __init__(self) -> None:
         self._rebalance, self._failed, self._join, self._sync = Window(), Window(), Window(), Window()
@@ -35,7 +35,7 @@ class GroupMetrics:
         return self._rebalance.count
 
     def last_rebalance_s(self, now: float) -> float:
-        """How long ago the last one was through; -1 before the first."""
+        """How long ago the last rebalance ended; -1 before the first."""
         return _seconds_ago(now, self._last_rebalance)
 
     def observe(self, record: TraceRecord) -> None:
@@ -44,7 +44,7 @@ class GroupMetrics:
             case "join-sent":
                 if self._began_at is None:
                     self._began_at = at
-                else:  # what was begun before came to nothing
+                else:  # the one before did not complete
                     self._failed.add(1.0, at)
                 self._join_sent_at = at
             case "joined":

@@ -1,7 +1,7 @@
-"""What the watchdog would commit, kept true while records are handed out.
+"""Keeps the positions up to date that the watchdog would commit if this process died.
 
-What was returned counts as processed when the application calls again, and not before; with that call it is noted.
-Where offsets are stored by hand, what is stored is noted, and nothing beyond it. Only the polling thread calls.
+A record counts as processed when the application calls again, and not before; with that call its position is noted.
+Where the application stores offsets itself, only those are noted. Only the polling thread calls this.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from holdfast.client.watchdog import Watchdog
 
 SMALL_BATCH = 64
-"""Records that are looked at one by one to note where they end. Behind larger batches all positions are asked for."""
+"""Up to this many records are noted one by one. For a larger batch the positions of all partitions are asked for."""
 
 NOTE_EVERY_MS = 10.0
-"""How often that is done where there are more partitions than records: what a kill may make others do again."""
+"""How often all positions are asked for when there are more partitions than records in the batch. After a kill, others
+may have to repeat this much work."""
 
 
 class Noting:
@@ -39,7 +40,7 @@ class Noting:
         self._next_at = 0.0
 
     def begin(self, watchdog: Watchdog, *, by_position: bool) -> None:
-        """From now on; by what was returned, or else by what is stored."""
+        """Start noting: what was returned if `by_position`, otherwise what is stored."""
         self.watchdog = watchdog
         self._by_position = by_position
 
@@ -71,7 +72,7 @@ class Noting:
             self.watchdog.positions(self._data.positions(self._data.assigned))
 
     def catch_up_one(self) -> None:
-        """The same for one record: with every poll, so without a detour."""
+        """The same for one record. Every poll calls it, so it is written for speed."""
         message, self._one = self._one, None
         if self.watchdog is not None and message is not None and message.error() is None:
             epoch = message.leader_epoch()
@@ -90,6 +91,6 @@ class Noting:
             self.watchdog.gave_up(partitions)
 
     def end(self, *, left: bool) -> None:
-        """The consumer is closed. If its member could not leave, the watchdog does it now, as after a kill."""
+        """The consumer is closed. If its member could not leave, the watchdog leaves for it now, as after a kill."""
         if self.watchdog is not None:
             self.watchdog.dismiss(clean=left)

@@ -1,10 +1,10 @@
-"""What a consumer commits, and when: stored offsets or positions, by hand or by itself, waiting or not.
+"""What a consumer commits, and when: stored offsets or positions, by the application or by auto-commit.
 
-Positions are asked of librdkafka at commit time and never tracked record by record. Outcomes of commits that nobody
-waited for are kept until the next poll, where on_commit hears of them.
+Positions are asked of the data plane at commit time, and not tracked record by record. The outcome of a commit that
+nobody waits for is kept until the next poll, which passes it to on_commit.
 
-An offset-less commit, by hand or by itself, commits what is beyond this consumer's last commit of a partition, as
-librdkafka does; what is given up is committed where it stands, whatever was committed before.
+A commit without offsets, also an auto-commit, commits only what is beyond this consumer's last commit of a partition,
+as in librdkafka. A partition that is given up is committed at its position, whatever was committed before.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 
 COMMIT_TIMEOUT_S = 60.0
 OVERTAKEN = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID})
-"""Answers to a commit that came when the round was over."""
+"""Answers to a commit that arrived after the group had moved on to the next round."""
 
 REVOKE_COMMIT_TIMEOUT_S = 5.0
-"""The commit before a revoke is one, and bounded: the group waits for it (KAFKA-13310)."""
+"""Time limit for the commit at a revoke: the group waits for it (KAFKA-13310)."""
 
 HANDED_COMMIT_TIMEOUT_S = 1.0
-"""The same where the positions go with the join as well. A commit takes milliseconds. Where it takes longer than this
-the coordinator is in trouble, and the join's positions have to do: they do, unless their receiver is hit too."""
+"""The same where the next join also carries the positions. A commit takes milliseconds. If it takes longer than this,
+the coordinator is in trouble and the positions in the join have to suffice. They do, unless their receiver fails too.
+"""
 
 Entries = dict[TopicPartition, OffsetEntry]
 T = TypeVar("T")
@@ -48,35 +49,36 @@ class Offsets:
         self.touched = False
         """Whether anything was returned or stored, or a commit failed, since the last commit."""
         self.spoken_for: Entries = {}
-        """What the application asked to be committed in the callback under way: done, by its own word."""
+        """What the application committed inside on_revoke. If it commits by itself, this is what it hands over."""
         self.given_up: set[TopicPartition] = set()
-        """What the group took from us and has not given back: its next owner commits it."""
+        """Partitions that the group took from us and has not given back: only their next owner commits them."""
         self._config = config
         self._data = data
         self._stored: Entries = {}
         self._parted: Entries = {}
-        """Where the application stood in what it has just unassigned itself, until the group has taken it."""
+        """Positions of partitions that the application unassigned itself, until the group takes them."""
         self._sent: Entries = {}
-        """Commits under way: the last one of each partition."""
+        """The last commit under way of each partition."""
         self._telling: Entries = {}
-        """The same, whoever reads them by now: `forget` does not touch it."""
+        """The same, but kept when the partition is given up: `forget` does not touch it."""
         self._committed: Entries = {}
-        """The last one that was accepted."""
+        """The last commit of each partition that was accepted."""
         self._going: frozenset[TopicPartition] = frozenset()
-        """What was new when it began to be revoked: committed before the listener hears of it, and still new to it."""
+        """During a revoke: partitions with something uncommitted when it began. It is committed before on_revoke is
+        called; a commit without offsets inside on_revoke still includes them."""
         self._due_at = now + config.auto_commit_interval_ms
         self._under_way: set[Future[Any]] = set()
         self._reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
 
     def committable(self, partitions: Iterable[TopicPartition]) -> Entries:
-        """Where these stand: stored offsets, or where the application has got to."""
+        """What could be committed of these: stored offsets, or the application's positions."""
         wanted = set(partitions)
         found = self._stored if not self._config.auto_offset_store else self._data.standing(wanted)
         found = {**self._parted, **found}
         return {p: found[p] for p in sorted(wanted & found.keys())}
 
     def uncommitted(self, partitions: Iterable[TopicPartition]) -> Entries:
-        """What an offset-less commit would commit: nothing new is no commit, and a seek back does not rewind it."""
+        """What a commit without offsets commits: only what is new. A seek back does not undo a commit."""
         return {
             p: entry
             for p, entry in self.committable(partitions).items()
@@ -84,14 +86,13 @@ class Offsets:
         }
 
     def shown_with(self, entries: Entries) -> Entries:
-        """The same with everything else that is assigned, which is shown in the result without an offset, as librdkafka
-        shows it."""
+        """The same, plus the other assigned partitions without an offset, as librdkafka lists them in the result."""
         return {**dict.fromkeys(sorted(self._data.assigned), NOWHERE), **entries}
 
     def store(self, entries: Entries) -> Entries:
-        """Keep these for the next commit. Only of partitions that are ours: another's would rewind the group.
+        """Store these for the next commit. Only of assigned partitions: another member's would rewind the group.
 
-        Returns what is kept. One without an offset takes back what was stored.
+        Returns what was stored. An entry without an offset removes what was stored before.
         """
         if self._config.auto_offset_store:
             why = "enable.auto.offset.store must be false to store offsets"
@@ -117,7 +118,7 @@ class Offsets:
                 kept.pop(partition, None)
 
     def being_told(self) -> dict[TopicPartition, int]:
-        """Where the group will stand as soon as the commits under way are settled."""
+        """The offsets of commits under way: where the group will stand once they are accepted."""
         return {p: entry.offset for p, entry in dict(self._telling).items() if p not in self.given_up}
 
     # -- committing
@@ -127,15 +128,15 @@ class Offsets:
         return self._config.auto_commit and self.touched and now >= self._due_at
 
     def commit_due(self, plane: ControlPlane, now: float, *, member: bool) -> None:
-        """Auto-commit, from poll: what was returned before is processed by now. Between two generations it waits."""
+        """Auto-commit. Called by poll, so what poll returned before counts as processed. Not between two generations:
+        the coordinator would refuse it."""
         if member and plane.state.phase in BETWEEN_GENERATIONS:
             return
         self._due_at = now + self._config.auto_commit_interval_ms
         self.touched = False
         entries = self.uncommitted(self._data.assigned)
-        ready = {
-            p: entry for p, entry in entries.items() if p not in self._sent
-        }  # one at a time: it may be tried again
+        # One commit of a partition at a time: the one under way may still be retried.
+        ready = {p: entry for p, entry in entries.items() if p not in self._sent}
         if ready:
             self._commit_later(plane, self.shown_with(ready), member=member, by_itself=True)
         if len(ready) < len(entries):
@@ -144,8 +145,8 @@ class Offsets:
     def commit_later(
         self, plane: ControlPlane, entries: Entries, *, member: bool, fenced: ck.KafkaError | None = None
     ) -> None:
-        """A commit that the application asked for and does not wait for: on_commit hears what it came to. `fenced` says
-        why nothing is committed any more."""
+        """A commit that the application does not wait for: its outcome goes to on_commit. `fenced` is the fatal error
+        after which nothing is committed any more."""
         if fenced is not None or not _sendable(entries):
             self._reports.append((fenced or no_offset().args[0], listed(entries, None)))
             return
@@ -165,21 +166,22 @@ class Offsets:
         self._run(plane, self._report(plane, entries, begun, handed_over=handed_over, by_itself=by_itself))
 
     def begin(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Future[CommitAnswer]:
-        """Send them as who we are now. Whoever waits for it may stop waiting: the commit goes on, and is settled by
-        itself. So nobody may cancel the future; an asyncio loop shields it."""
+        """Send these under the current membership. A caller that stops waiting must not cancel the future (asyncio:
+        shield it): the commit goes on, and its outcome is recorded."""
         return self._run(plane, self._begun(plane, entries, member=member))
 
     def _run(self, plane: ControlPlane, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """On the plane's loop; `wait` waits for it."""
+        """Run it on the plane's loop. `wait` waits for everything started here."""
         future = plane.submit(work)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
         return future
 
     def _begun(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Coroutine[Any, Any, CommitAnswer]:
-        """A commit under way from here on; to be run on the plane's loop.
+        """Mark a commit as under way and return the coroutine that sends it, to be run on the plane's loop.
 
-        What the group took from us is left out: its next owner may be further. Nothing but that is refused as a whole.
+        Partitions that the group took from us are left out: their next owner may be further. If there are no others,
+        the whole commit is refused.
         """
         sent = _sendable(entries)
         ours = {p: entry for p, entry in sent.items() if p not in self.given_up}
@@ -190,7 +192,7 @@ class Offsets:
         return self._settle(entries, plane.commit_soon(sent, member=member, given_up=frozenset(self.given_up)))
 
     async def _settle(self, entries: Entries, sent: Coroutine[Any, Any, CommitAnswer]) -> CommitAnswer:
-        """However it ends, it is under way no longer: what it held back is due again."""
+        """Send it. However that ends, the commit is no longer under way, and what was not accepted is due again."""
         answer = None
         try:
             answer = await sent
@@ -207,10 +209,11 @@ class Offsets:
         handed_over: bool,
         by_itself: bool,
     ) -> None:
-        """Keep what became of a commit for on_commit.
+        """Keep the outcome of a commit for on_commit.
 
-        One that the next round overtook is no failure if its offsets went with the join: their next owner commits them.
-        Nor is one that nobody asked for and that was not sent, since the group is between two generations: it is due.
+        Two outcomes are not failures and are not reported. A commit that the next round overtook, if its offsets went
+        with the join: the next owner commits them. And an auto-commit that was not sent because the group is between
+        two generations: it is still due.
         """
         try:
             answer = await begun
@@ -227,7 +230,7 @@ class Offsets:
         plane.wake()
 
     def commit_now(self, plane: ControlPlane, entries: Entries, *, member: bool) -> list[ck.TopicPartition]:
-        """Commit and wait. Raises when something of it was not accepted."""
+        """Commit and wait. Raises when any partition was not accepted."""
         if not _sendable(entries):
             raise no_offset()
         try:
@@ -239,14 +242,14 @@ class Offsets:
         return self.settled(entries, answer)
 
     def settled(self, entries: Entries, answer: CommitAnswer) -> list[ck.TopicPartition]:
-        """What a commit that somebody waited for has come to. Raises when something of it was not accepted."""
+        """The result of a commit that was waited for. Raises when any partition was not accepted."""
         self.spoken_for.update(_accepted_of(entries, answer))
         if answer.first_error is not ErrorCode.NONE:
             raise refused(answer.first_error)
         return listed(entries, answer)
 
     def _accepted(self, entries: Entries, answer: CommitAnswer | None) -> None:
-        """A commit has come back, without an answer if there was none. What was refused is due again."""
+        """A commit has ended; `answer` is None if it failed. What was not accepted is due again."""
         sent, accepted = _sendable(entries), _accepted_of(entries, answer)
         for partition, entry in sent.items():
             for kept in (self._sent, self._telling):
@@ -259,37 +262,38 @@ class Offsets:
     # -- giving up
 
     def begin_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition], *, handed_over: bool) -> None:
-        """Before the listener hears of it: commit where these stand. Where positions reach the next owner, the listener
-        does not wait for that.
+        """Before on_revoke is called: commit the positions of these.
 
-        Where they may not (a foreign leader, a foreign member that can't read them, the eager protocol), the next owner
-        asks the coordinator: a join that overtakes this commit would make it do again what we did.
+        If the positions reach the next owner with our join, on_revoke does not wait for the commit. Otherwise (a
+        foreign leader, a foreign member that can't read them, the eager protocol) the next owner asks the coordinator.
+        If our join overtook the commit, it would process again what we did. So the commit is waited for.
         """
         self.spoken_for, self._going = {}, frozenset(self.uncommitted(partitions))
         self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
-        if not handed_over or not self._config.auto_commit:  # who commits by hand may have one under way
+        if not handed_over or not self._config.auto_commit:  # the application's own commits may be under way
             self.wait(REVOKE_COMMIT_TIMEOUT_S)
 
     def end_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition], *, handed_over: bool) -> Entries:
-        """The listener has returned: what it stored, or committed without waiting, goes out before we join or leave.
+        """on_revoke has returned: commit what it stored, and wait for commits under way, before we join or leave.
 
-        Returns where the next owner goes on. Whoever commits for himself hands over what he committed just now, and
-        nothing he did not.
+        Returns where the next owner goes on. An application that commits by itself hands over what it committed inside
+        on_revoke, and nothing else.
 
-        A join that overtakes the commit has it refused, and then the positions are nowhere but in the round's notes. A
-        next owner that is hit before it has taken them (it hangs, it is frozen or killed) takes them with it, and what
-        we did is done again though nothing happened to us. So the commit goes first here too.
+        The commit is waited for even if the join carries the positions. If the join overtook it, the coordinator would
+        refuse the commit, and the positions would exist only in the round's notes. They would be lost with a next owner
+        that hangs, freezes or is killed before it takes them, and our work would be done again.
         """
         self._going = frozenset()
         self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
         final = self.committable(partitions) if self._config.auto_commit else self.spoken_for
         final = {p: entry for p, entry in final.items() if p in partitions}
-        rides = handed_over and not any(entry.metadata for entry in final.values())  # which rides in no join
+        rides = handed_over and not any(entry.metadata for entry in final.values())  # joins carry no metadata
         self.wait(HANDED_COMMIT_TIMEOUT_S if rides else REVOKE_COMMIT_TIMEOUT_S)
         return final
 
     def part(self, plane: ControlPlane | None, partitions: Iterable[TopicPartition], *, member: bool) -> None:
-        """The application unassigns these: what it did counts. They are the group's until it takes them."""
+        """The application unassigns these itself: commit and remember its positions. The group still counts them as
+        ours until it takes them."""
         gone = set(partitions)
         if self._config.auto_commit and plane is not None:
             self.commit_rest(plane, gone, member=member)
@@ -303,9 +307,9 @@ class Offsets:
         member: bool,
         handed_over: bool = False,
     ) -> None:
-        """Commit where these stand, if that is ours to do and the group does not know it yet, nor is being told.
+        """With auto-commit: commit the positions of these, except where that offset is committed or on its way.
 
-        The same offset again would only wipe the metadata that it was committed with.
+        Committing the same offset again would only erase the metadata of the first commit.
         """
         if not self._config.auto_commit:
             return
@@ -314,17 +318,17 @@ class Offsets:
             known = self._sent.get(partition) or self._committed.get(partition)
             if known is None or known.offset != entry.offset:
                 entries[partition] = entry
-            elif known.leader_epoch < entry.leader_epoch:  # by hand, without what its record came with
+            elif known.leader_epoch < entry.leader_epoch:  # the application committed it without the record's epoch
                 entries[partition] = replace(entry, metadata=known.metadata)
         if entries:
             self._commit_later(plane, entries, member=member, handed_over=handed_over)
 
     def wait(self, timeout_s: float) -> None:
-        """Until every commit under way is settled, or the time is up."""
+        """Wait until every commit under way has ended, or the time is up."""
         concurrent.futures.wait(set(self._under_way), timeout_s)
 
     def report(self) -> None:
-        """Tell on_commit how the commits went that nobody waited for."""
+        """Pass the outcome of commits that nobody waited for to on_commit."""
         while self._reports:
             error, partitions = self._reports.popleft()
             if self._config.on_commit is not None:
@@ -349,7 +353,7 @@ class Offsets:
 
 
 def _further(entry: OffsetEntry, than: OffsetEntry) -> bool:
-    """A later leader's epoch comes first, as librdkafka compares; where one of them has none, the offset decides."""
+    """Compare by leader epoch first, as librdkafka does; if one of them has none, by offset alone."""
     if entry.leader_epoch < 0 or than.leader_epoch < 0 or entry.leader_epoch == than.leader_epoch:
         return entry.offset > than.offset
     return entry.leader_epoch > than.leader_epoch
@@ -367,10 +371,10 @@ def _accepted_of(entries: Entries, answer: CommitAnswer | None) -> Entries:
 
 
 def after(message: ck.Message) -> Entries:
-    """The position behind a record; none behind a message that was made without an offset."""
+    """The position after a record; no offset if the message has none."""
     error = message.error()
     if error is not None:
-        why = f"a message with an error has no offset to keep: {error.str()}"
+        why = f"a message with an error has no offset: {error.str()}"
         raise refused_here(ck.KafkaError._INVALID_ARG, why)
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None or partition is None:
@@ -382,7 +386,7 @@ def after(message: ck.Message) -> Entries:
 
 
 def entries_of(offsets: Iterable[ck.TopicPartition]) -> Entries:
-    """What the application listed. One without an offset is kept: it is shown in the result, and not sent."""
+    """The application's list. An entry without an offset is kept: it is not sent, but shown in the result."""
     return {
         TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, epoch_of(p), metadata=p.metadata or "")
         for p in offsets
@@ -390,7 +394,7 @@ def entries_of(offsets: Iterable[ck.TopicPartition]) -> Entries:
 
 
 def listed(entries: Mapping[TopicPartition, OffsetEntry], answer: CommitAnswer | None) -> list[ck.TopicPartition]:
-    """The partitions of a commit, each with its own verdict; one without was not ours to commit."""
+    """The partitions of a commit, each with its error. One that has an offset but no answer was not ours to commit."""
     shown: list[ck.TopicPartition] = []
     for partition, entry in sorted(entries.items()):
         code = ErrorCode.NONE if answer is None or entry.offset < 0 else answer.errors.get(partition)

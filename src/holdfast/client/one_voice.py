@@ -1,7 +1,8 @@
-"""What goes wrong with the group is told once, although two clients of the same group are at work in a consumer.
+"""Reports an error of the group once, although a consumer contains two clients of the group.
 
-librdkafka looks for the group's coordinator too, to find committed offsets. Where that is refused it says so, as our
-member does in the same moment: the application heard of one missing right twice. Whoever is first is heard.
+librdkafka looks for the group's coordinator too, to fetch committed offsets. If that is refused (a missing ACL, say),
+it reports the error, and our member reports the same one at the same moment. The first report is passed on, the second
+is dropped.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class OneVoice:
-    """Remembers what was said last, and by whom."""
+    """Remembers the last error, and which client reported it."""
 
     def __init__(self) -> None:
         self._said: tuple[str, int] = ("", 0)
         self._at = -math.inf
 
     def again(self, who: str, message: ck.Message, now: float) -> bool:
-        """Whether the other one has just said the same: then it need not be handed out."""
+        """Whether the other client has just reported the same error, so that this one is not handed out."""
         error = message.error()
-        if error is None or message.topic() is not None or error.code() <= 0:  # a record, or not the group's
+        if error is None or message.topic() is not None or error.code() <= 0:  # a record, or no error of the group
             return False
         before, code = self._said
         if code == error.code() and before != who and now - self._at < TELL_AGAIN_MS:

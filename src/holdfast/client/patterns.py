@@ -1,8 +1,8 @@
 """Topic patterns as librdkafka reads them: a name that starts with ^ is a POSIX extended regular expression.
 
-Python's are a different language. What both have means the same, and POSIX's bracket classes are translated. A consumer
-refuses what only Python has, so that a pattern means the same whichever client reads it; Spark's source, whose patterns
-are Java's, does not ask.
+Python's regular expressions differ. What both languages have means the same in both, and POSIX's bracket classes are
+translated. A consumer refuses what only Python has, so that a pattern means the same to every client. Spark's source
+skips that check (`check`), because its patterns are Java's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_pattern(topic: str) -> bool:
 
 
 def check(pattern: str) -> None:
-    """Raises ValueError for what is no pattern to librdkafka."""
+    """Raises ValueError for a pattern that librdkafka would not accept."""
     if "(?" in pattern:
         raise ValueError(f"{pattern}: (? is no part of a POSIX regular expression")
     if re.search(r"(^\^|\(|(?<!\\)\|)[*+?]", pattern):
@@ -40,7 +40,7 @@ def check(pattern: str) -> None:
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Raises ValueError for what is no pattern."""
+    """Raises ValueError for a pattern that can't be compiled."""
     try:
         return re.compile(_CLASS.sub(_translated, pattern))
     except re.error as error:

@@ -1,11 +1,11 @@
-"""The calls of a round: what the listener is told, and what becomes of positions and fetching around it.
+"""The listener's calls of a round, and what happens to commits, positions and fetching around them.
 
-Made by the polling thread, in the order of KIP-429. Whatever a callback raises, Ctrl-C included, the others are made
-and the group goes on; the first error is kept for poll. What a revoker hands over, and what a new owner was handed,
-live here between two calls of one round.
+The polling thread makes them, in the order of KIP-429. If a callback raises, even a Ctrl-C, the others are still made
+and the group goes on; poll raises the first error. The positions that a revoker hands over, and those that a new owner
+was handed, are kept here from one call of a round to the next.
 
-Inside on_assign nothing of what is added is read yet. Whoever says where to start one (`assign`, `seek`) begins it with
-that; the others begin when the callback has returned.
+Inside on_assign the added partitions are not read yet. `assign` or `seek` on one of them starts it right there; the
+others start when the callback has returned.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class RoundCalls:
         self._noting = noting
         self._trace = trace
         self._positions: dict[TopicPartition, OffsetEntry] = {}
-        """Final positions of what was revoked: they ride in the next join."""
+        """Final positions of what was revoked: the next join carries them."""
         self._handed: dict[TopicPartition, OffsetEntry] = {}
-        """Where the last owners of what was assigned stood; the group hears it from us."""
+        """Positions that the previous owners of what was assigned handed over: we commit them."""
         self._raised: BaseException | None = None
         self.adding: dict[TopicPartition, int | None] | None = None
-        """Inside on_assign: what is added, and where it would start; None means by auto.offset.reset."""
+        """Inside on_assign: the added partitions and their start offsets; None means auto.offset.reset decides."""
         self.leaving: frozenset[TopicPartition] | None = None
-        """Inside on_revoke and on_lost: what goes."""
+        """Inside on_revoke and on_lost: the partitions that are taken away."""
         self.replaced = False
-        """Whether on_assign has said all there is to read; only under the eager protocol, where that is its right."""
+        """Whether on_assign called `assign` with the whole assignment. Allowed under the eager protocol only."""
 
     def make(self, plane: ControlPlane, pending: PendingCall) -> bool:
         """One call, whatever it raises: the first error comes out of poll when all are made (KIP-429)."""
@@ -70,7 +70,7 @@ class RoundCalls:
     def _make(self, plane: ControlPlane, pending: PendingCall) -> bool:
         match pending.call:
             case mb.Revoked(partitions) if plane.state.lost:
-                self._lose(plane, partitions)  # it was asked for while we still were a member; by now it is lost
+                self._lose(plane, partitions)  # queued as a revoke, but the membership was lost since
             case mb.Revoked(partitions):
                 self._revoke(plane, partitions)
             case mb.Lost(partitions):
@@ -89,18 +89,18 @@ class RoundCalls:
         if not last.answered:
             plane.feed(mb.Notified(last.serial, self._positions))
         self._positions = {}
-        if self._handed:  # ahead of any commit of the application's own, which takes its place
+        if self._handed:  # numbered before any commit of the application's own, so that its own replaces this one
             handed, self._handed = self._handed, {}
-            with contextlib.suppress(HoldfastError):  # not a member any more: then it is not ours to say
+            with contextlib.suppress(HoldfastError):  # no longer a member: then it is not ours to commit
                 plane.submit(plane.commit_handed(handed))
 
     def remember(self, error: BaseException) -> None:
-        """What a callback raised, for poll: the first of them. But nothing hides a Ctrl-C."""
+        """Keep the first error of a callback for poll; a Ctrl-C replaces an ordinary error."""
         if self._raised is None or (isinstance(self._raised, Exception) and not isinstance(error, Exception)):
             self._raised = error
 
     def raise_first(self) -> None:
-        """What the first callback to fail raised, if one did; once."""
+        """Raise the first error that a callback raised, if one did, and forget it."""
         if self._raised is not None:
             raised, self._raised = self._raised, None
             raise raised
@@ -108,10 +108,10 @@ class RoundCalls:
     def _revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
         state = plane.state
-        # A join follows the revoke and carries the positions. Whoever leaves must commit instead; somebody who drains
-        # joins once more only where that reaches the next owners.
+        # A join follows the revoke and carries the positions. A member that leaves sends no join, so it must commit.
+        # One that drains joins once more only where its positions reach the next owners.
         joins = self._config.inventions.offset_handover and state.phase is not mb.Phase.LEAVING
-        # An eager member revokes before it can know who else will be in the round, and which assignor will plan it.
+        # An eager member revokes before it knows who else will be in the round and which assignor will plan it.
         reaches = joins and state.cooperative and state.positions_reach and fit_in(partitions, state.room)
         hands_over = reaches or (joins and state.draining is None)
         try:
@@ -124,7 +124,7 @@ class RoundCalls:
             final = self._offsets.end_revoke(plane, partitions, handed_over=reaches)
             if hands_over:
                 self._positions.update(final)
-        finally:  # whatever happened, somebody else reads them from here on
+        finally:  # whatever happened, another member reads them from here on
             self._let_go(partitions)
             self.leaving = None
         self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started, listener_ms=listener_ms)
@@ -165,8 +165,8 @@ class RoundCalls:
         self._trace.callback("assigned", started, plane.state, partitions, now_ms() - started, listener_ms=listener_ms)
 
     def _drop_strangers(self, plane: ControlPlane, before: set[TopicPartition]) -> None:
-        """Under the eager protocol the group's assignment is all there is to read: what was assigned by hand before it
-        may be another member's by now. What on_assign itself has added stays."""
+        """Under the eager protocol a member reads the group's assignment and nothing else: partitions that it assigned
+        itself before may be another member's now. What on_assign itself has added stays."""
         state = plane.state
         strangers = (before & self._data.assigned) - state.owned - state.next_phase_owned
         if strangers and not state.cooperative:
@@ -175,7 +175,7 @@ class RoundCalls:
             self._offsets.forget(strangers)
 
     def begin(self, partitions: Iterable[ck.TopicPartition]) -> None:
-        """Inside on_assign: begin those of these that are added, at the offset they name or else where they would."""
+        """Inside on_assign: start those of these that are being added, at the named offset or else at the round's."""
         adding = self.adding or {}
         named = {TopicPartition(p.topic, p.partition): p.offset for p in partitions}
         wanted = {p: at for p, at in named.items() if p in adding and p not in self._data.assigned}

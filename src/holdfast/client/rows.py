@@ -1,10 +1,10 @@
-"""Records one by one from the fast side: confluent-kafka's messages, made a few hundred at a time.
+"""Records one by one from our own fetcher: confluent-kafka's messages, made a few hundred at a time.
 
-For whoever has no librdkafka under it: `AsyncConsumer`. A row that was made and not yet handed out counts as unread: it
-goes when its partition goes, and the position is in front of it.
+For `AsyncConsumer`, which has no librdkafka. A message that was made and not yet handed out counts as unread: it is
+dropped with its partition, and the position is before it.
 
-What can't be read, and the end of a partition for whoever asked for it, are messages too, as in confluent-kafka: in
-their place behind the rows before them, with an error.
+Read errors, and partition ends if the application wants them, are messages with an error too, as in confluent-kafka.
+They keep their place after the rows before them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK = 500
-"""Rows made at a time: enough to hide the cost of a batch, and a millisecond or two of an event loop's time."""
+"""Messages made at a time: enough to hide the fixed cost of a batch, in a millisecond or two of the event loop's time.
+"""
 
 NO_TIMESTAMP = (ck.TIMESTAMP_NOT_AVAILABLE, 0)
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Rows in both forms, of which some were handed out."""
+    """Rows, both as a batch and as messages; the first `at` of them were handed out."""
 
     batch: pa.RecordBatch | None
-    """None: no rows, but one message with an error."""
+    """None for a chunk with one message that is an error."""
     messages: list[ck.Message]
     at: int = 0
 
@@ -63,13 +64,13 @@ class RowPlane(ArrowPlane):
     def __init__(
         self, *args: Any, tell: Callable[[ck.KafkaError], bool] = lambda _error: False, **options: Any
     ) -> None:
-        """`tell` is error_cb, for what confluent-kafka tells there; False when the application has none."""
+        """`tell` reports errors that confluent-kafka reports to error_cb; False if the application has none."""
         self._chunks: deque[Chunk] = deque()
         self._tell = tell
         super().__init__(*args, **options)
 
     def ready(self, wanted: int) -> int:
-        """How many messages can be handed out at once, up to what is wanted. Makes them if need be."""
+        """How many messages can be handed out now, up to `wanted`. Makes them if need be."""
         with self._lock:
             there = sum(chunk.left for chunk in self._chunks)
             while there < wanted:
@@ -83,7 +84,7 @@ class RowPlane(ArrowPlane):
             return min(wanted, there)
 
     def rows(self, count: int) -> list[ck.Message]:
-        """Hand out so many of them."""
+        """Hand out `count` messages; `ready` must have said that there are as many."""
         found: list[ck.Message] = []
         with self._lock:
             while len(found) < count:
@@ -108,7 +109,7 @@ class RowPlane(ArrowPlane):
             return part if include_headers else part.select(range(part.num_columns - 1))
 
     def _raise_first(self) -> None:
-        """Whoever takes batches hears of errors as exceptions, and not of ends."""
+        """For batches: raise an error that comes next, and skip ends of partitions."""
         while self._chunks and self._chunks[0].batch is None:
             (message,) = self._chunks.popleft().messages
             error = message.error()
@@ -121,7 +122,7 @@ class RowPlane(ArrowPlane):
     def _troubled(self, trouble: Trouble) -> None:
         error = trouble.error
         if isinstance(error, NetError) and not isinstance(error, BrokerError):
-            return  # a broker that can't be reached: told for the whole client, by error_cb
+            return  # a broker that can't be reached: reported once for the whole client, to error_cb
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name and trouble.partition is not None:
             known = trouble.partition.topic in self.info.topics
             number = ck.KafkaError._UNKNOWN_PARTITION if known else ck.KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -165,7 +166,7 @@ class RowPlane(ArrowPlane):
         self._chunks = deque(chunk for chunk in kept if chunk.left)
 
     def _unread(self) -> dict[TopicPartition, int]:
-        """The first row of each partition that was made and not handed out."""
+        """The offset of the first unread message of each partition."""
         found: dict[TopicPartition, int] = {}
         for chunk in self._chunks:
             for row in chunk.unread():
@@ -173,7 +174,7 @@ class RowPlane(ArrowPlane):
         return found
 
     def _rewind(self, partition: TopicPartition, offset: int) -> None:
-        """Fetch this again, without a word to anybody: the position stays where it is."""
+        """Fetch again from this offset. The application's position stays where it is."""
         position = self.position(partition)
         self._forget(partition)
         self._flows.seek(partition, offset)
@@ -186,7 +187,7 @@ def _where(row: ck.Message) -> TopicPartition:
 
 
 def messages(batch: pa.RecordBatch, epochs: Epochs) -> list[ck.Message]:
-    """The rows of a batch with headers, as confluent-kafka would give them."""
+    """The rows of a batch with headers, as confluent-kafka's messages."""
     import pyarrow as pa
 
     keys, values, topics, partitions, offsets = (batch.column(number).to_pylist() for number in range(5))

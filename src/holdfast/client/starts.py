@@ -1,7 +1,7 @@
-"""What may be named as a place to read from, where our own fetcher reads: the rules that librdkafka has for itself.
+"""Which start offsets are accepted while our own fetcher reads. The rules, and their errors, are librdkafka's.
 
-`assign` and `incremental_assign` take an offset, a place (the beginning, the end, so many before the end) or none at
-all. `seek` takes any number but OFFSET_STORED; one that stands for nothing goes where auto.offset.reset says (`flows`).
+`assign` and `incremental_assign` take an offset, a symbolic one (beginning, end, n before the end) or none. `seek`
+takes any number except OFFSET_STORED; for a negative one without a meaning auto.offset.reset decides (`flows`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PLACES = frozenset({ck.OFFSET_BEGINNING, ck.OFFSET_END, ck.OFFSET_INVALID, ck.OF
 
 
 def check_starts(partitions: Iterable[ck.TopicPartition], *, beside: Collection[TopicPartition] = ()) -> None:
-    """Refuse the whole list if one of it can't be read, or is read already."""
+    """Refuse the whole list if one of its entries is a duplicate, has no valid start, or is in `beside`."""
     seen: set[TopicPartition] = set()
     for partition in partitions:
         where, name = TopicPartition(partition.topic, partition.partition), _shown(partition)
@@ -33,13 +33,13 @@ def check_starts(partitions: Iterable[ck.TopicPartition], *, beside: Collection[
 
 
 def check_seek(partition: ck.TopicPartition, assigned: Collection[TopicPartition]) -> None:
-    """Only what is assigned can be sought, and not to where a commit stands."""
+    """Only assigned partitions can be sought, and not to OFFSET_STORED."""
     if TopicPartition(partition.topic, partition.partition) not in assigned:
         known = any(partition.topic == one.topic for one in assigned)
         code = ck.KafkaError._STATE if known else ck.KafkaError._UNKNOWN_PARTITION
         raise refused_here(code, f"Failed to seek: {_shown(partition)} is not assigned to this consumer")
     if partition.offset == ck.OFFSET_STORED:
-        why = "Failed to seek: OFFSET_STORED is no place. Seek to what committed() says."
+        why = "Failed to seek: OFFSET_STORED is not a valid position. Seek to the offset that committed() returns."
         raise refused_here(ck.KafkaError._INVALID_ARG, why)
 
 

@@ -1,8 +1,8 @@
 """`stats_cb`: librdkafka's statistics, with the group's part filled in.
 
-librdkafka reads partitions that we give it and knows of no group: its statistics would say that it never joined, that
-nothing is committed and that there is no lag, and every dashboard made for them would go dark. What it does know
-(brokers, queues, fetches) stays as it is; names and meanings are those of its STATISTICS.md.
+librdkafka only fetches and takes no part in the group. Its own statistics would show that it never joined, that nothing
+is committed and that the lag is unknown, and existing dashboards would be empty. What it does know (brokers, queues,
+fetches) is left as it is. Names and meanings are those of its STATISTICS.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JOIN_STATES = {
     Phase.FAILED: "init",
     Phase.CLOSED: "init",
 }
-"""librdkafka's word for where a member stands."""
+"""librdkafka's join_state for each of our phases."""
 
 INVALID = -1001
 NO_LAG = -1
@@ -36,19 +36,19 @@ NO_LAG = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where a partition stands. None for what is not known."""
+    """The offsets of one partition; None where not known."""
 
     app: int | None = None
     stored: int | None = None
     committed: int | None = None
     low: int | None = None
     high: int | None = None
-    """The watermarks as our own fetcher has seen them; librdkafka's statistics have its own."""
+    """The watermarks that our own fetcher has seen; None while librdkafka reads, whose statistics have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPart:
-    """What librdkafka does not know."""
+    """What librdkafka does not know: the group's part."""
 
     phase: Phase = Phase.UNSUBSCRIBED
     rebalances: int = 0
@@ -59,7 +59,7 @@ class GroupPart:
 
 
 class Statistics:
-    """Stands in for the application's callback in librdkafka's configuration."""
+    """Replaces the application's stats_cb in librdkafka's configuration, and calls it with the completed JSON."""
 
     __slots__ = ("_callback", "_group")
 

@@ -1,7 +1,7 @@
-"""Tokens, overheard: whichever plane asks for one, the watchdog learns the newest.
+"""Passes the newest OAuth token on to the watchdog, whichever plane asked for it.
 
-They come from the application's `oauth_cb`, or for our own plane from a source that librdkafka has built in as well
-(OIDC). Tokens live in memory and travel through the watchdog's pipe alone.
+Tokens come from the application's `oauth_cb`. With OIDC, which librdkafka has built in, our own plane has a source of
+its own. Tokens are kept in memory, and leave the process only through the watchdog's pipe.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Heard = Callable[[str, Mapping[str, str]], None]
-"""Told a token and its extensions."""
+"""Called with a token and its extensions."""
 
 
 class Tokens:
-    """Stands in for the callback, in the configuration of both planes."""
+    """Replaces `oauth_cb` in the configuration of both planes."""
 
     __slots__ = ("_callback", "_heard", "_newest", "built_in")
 
     def __init__(self, callback: Callable[[str], Any], *, built_in: bool = False) -> None:
         self._callback = callback
         self.built_in = built_in
-        """Whether librdkafka has such a source of its own."""
+        """Whether the tokens come from a source that librdkafka has built in too, so that it needs no callback."""
         self._newest: tuple[str, Mapping[str, str]] | None = None
         self._heard: Heard | None = None
 
@@ -33,13 +33,13 @@ class Tokens:
         return given
 
     def tell(self, heard: Heard) -> None:
-        """Pass on what was heard last, and everything from now on."""
+        """Pass on the newest token, and every one from now on."""
         self._heard = heard
         if self._newest is not None:
             heard(*self._newest)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokens) and other._callback == self._callback  # what is alike shares its connections
+        return isinstance(other, Tokens) and other._callback == self._callback  # equal configurations share connections
 
     def __hash__(self) -> int:
         return hash(self._callback)
@@ -58,7 +58,7 @@ def tokens_of(config: Mapping[str, Any]) -> Tokens | None:
     mechanism = config.get("sasl.mechanism", config.get("sasl.mechanisms"))
     if callback is not None or str(mechanism).upper() != "OAUTHBEARER":
         return None
-    from holdfast.net.token_sources import built_in  # with what only it needs
+    from holdfast.net.token_sources import built_in  # imported late: most consumers don't need it
 
     source = built_in(config)
     return None if source is None else Tokens(lambda _argument: source(), built_in=True)

@@ -1,7 +1,7 @@
-"""What a member wants to read, and what the cluster has of it: patterns, and topics that come, grow, go or are denied.
+"""Watches the topics that a member subscribes to: resolves patterns, and sees topics that appear, grow or disappear.
 
-Runs on the control plane's loop. The machine is told of what changed; the application of every topic that it asked for
-by name and can't have, once each time that becomes so.
+Runs on the control plane's loop. Changes are fed to the machine. The application is told when a topic that it named
+does not exist or is denied, once each time that happens.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from holdfast.net.driver import MemberDriver
 from holdfast.net.errors import NetError
 
 LOOK_S = 30.0
-"""How often the cluster is looked at, at the latest: a topic that grew is served half a minute later at worst.
-topic.metadata.refresh.interval.ms makes it more often."""
+"""Longest time between two metadata refreshes: new partitions are found within half a minute.
+topic.metadata.refresh.interval.ms can make it shorter."""
 
 SOON_S = 1.0
-"""How often while a topic is missing, for as long as somebody may just be creating it, or it may come back."""
+"""The same while a topic is missing, for as long as somebody may just be creating it (`topic_patience_s`)."""
 
 AT_ONCE_S = 0.25
 LOOKS = 3
-"""A topic that can't be had is told when so many looks in a row have said so, the first of them quickly: a broker that
-just started says it of every topic."""
+"""A missing topic is reported after this many refreshes in a row without it. They come every AT_ONCE_S, because a
+broker that has just started reports every topic as missing."""
 
 Tell = Callable[[HoldfastError, str | None], None]
 Running = Callable[[], Awaitable[str | None]]
@@ -37,10 +37,10 @@ Wish = tuple[tuple[str, ...], frozenset[str]]
 
 
 class Topics:
-    """The wishes of one member, and the look-out for what becomes of them."""
+    """The subscription of one member, and the watch over its topics."""
 
     def __init__(self, cluster: Cluster, driver: MemberDriver, tell: Tell, running: Running) -> None:
-        """`running` says which assignor the group runs, if that matters."""
+        """`running` returns the assignor that the group runs, or None if that does not matter."""
         self._running = running
         self._cluster = cluster
         self._driver = driver
@@ -48,9 +48,9 @@ class Topics:
         self._patterns: tuple[str, ...] = ()
         self._names: frozenset[str] = frozenset()
         self._told: dict[str, ErrorCode] = {}
-        """What the application was told of each topic it asked for."""
+        """The error that the application was told of each missing topic."""
         self._misses: dict[str, int] = {}
-        """How many looks in a row could not show each of them."""
+        """For each missing topic the number of refreshes in a row without it."""
         self._missing_since: float | None = None
         self._look_now = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
@@ -60,11 +60,11 @@ class Topics:
             self._watch.cancel()
 
     def forget(self) -> None:
-        """Nothing is wanted any more. A look that is under way must not subscribe again."""
+        """Unsubscribed. A refresh under way must not subscribe again."""
         self._patterns, self._names = (), frozenset()
 
     def want(self, topics: list[str]) -> Wish:
-        """At once, so that an unsubscribe right behind it finds what it takes back."""
+        """Note the subscription at once, so that an unsubscribe right after it takes effect."""
         self._patterns = tuple(topic for topic in topics if is_pattern(topic))
         self._names = frozenset(topic for topic in topics if not is_pattern(topic))
         self._told, self._misses = {}, {}
@@ -72,9 +72,9 @@ class Topics:
         return self._patterns, self._names
 
     async def subscribe(self, wanted: Wish) -> None:
-        """Join with what the patterns match. Who can't learn that now goes on asking: nobody else would ask for him.
+        """Join with the topics that the patterns match. If they can't be looked up now, keep trying.
 
-        `wanted` is what want() said, not what is wanted when this comes to run: an unsubscribe may have come between.
+        `wanted` is what want() returned. If the subscription has changed by the time this runs, it does nothing.
         """
         while wanted == (self._patterns, self._names):
             try:
@@ -87,7 +87,7 @@ class Topics:
                 continue
             if self._driver.closed.is_set():
                 return
-            if wanted == (self._patterns, self._names):  # and not subscribed anew meanwhile
+            if wanted == (self._patterns, self._names):  # not unsubscribed or subscribed again meanwhile
                 self._driver.feed(mb.Subscribe(found, runs))
                 self._look_now.set()
                 if self._watch is None:
@@ -122,23 +122,23 @@ class Topics:
         return min(usual, SOON_S) if soon else usual
 
     async def _look(self) -> None:
-        """Look at the cluster, and say what changed."""
+        """Refresh the metadata, and tell the machine and the application what changed."""
         patterns = self._patterns
         try:
             topics = await self._resolve()
-            # A leader answers for every topic it planned, also those that only others subscribe to.
+            # A leader watches every topic of its plan, also those that only other members subscribe to.
             view = await self._cluster.view(topics | set(self._driver.state.planned_counts or ()))
-        except HoldfastError:  # unreachable just now: the next look will tell
+        except HoldfastError:  # unreachable just now: the next refresh will do
             return
         if self._patterns != patterns:
-            return  # subscribed anew meanwhile
+            return  # subscribed again meanwhile
         if patterns and topics != self._driver.state.topics:
             self._driver.feed(mb.Subscribe(topics))
         self._driver.feed(mb.MetadataChanged(view))
         self._tell_of_missing(frozenset(view.topics))
 
     def _tell_of_missing(self, there: frozenset[str]) -> None:
-        """What was asked for and can't be had. Somebody who asks by pattern asks for what there is."""
+        """Report topics that were named and can't be read. A pattern only ever means topics that exist."""
         errors = {name: self._cluster.topic_error(name) for name in sorted(self._names)}
         if not any(code is not ErrorCode.NONE for code in errors.values()):
             self._missing_since = None
@@ -146,7 +146,7 @@ class Topics:
             self._missing_since = time.monotonic()
         for name, code in errors.items():
             if name in there or verdict(Ask.METADATA, code) is not Verdict.TELL:
-                self._told.pop(name, None)  # it is there, or was just now
+                self._told.pop(name, None)  # it exists, or its error is a transient one
                 self._misses.pop(name, None)
                 continue
             self._misses[name] = self._misses.get(name, 0) + 1

@@ -1,4 +1,4 @@
-"""A consumer's trace: the machine's records and the consumer's own, counted, logged, and kept where configured."""
+"""A consumer's trace: records of the machine and of the consumer, which are counted, logged and written to a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ConsumerTrace:
             self.metrics.observe(record)
             if self._file is not None:
                 self._file.write(record)
-        self._log.write(record)  # outside: a handler of the application's may call us
+        self._log.write(record)  # outside the lock: a log handler of the application may call us
 
     def callback(
         self,
@@ -40,9 +40,10 @@ class ConsumerTrace:
         *,
         listener_ms: float,
     ) -> None:
-        """One call to the listener, with how long it took in all.
+        """Trace one call of the listener.
 
-        `listener_ms` is the listener alone; `took_ms` has the commits around a revoke in it, and the start of reading.
+        `listener_ms` is the time in the listener alone; `took_ms` includes the commits of a revoke and the start of
+        reading.
         """
         named: Value = {topic: list(numbers) for topic, numbers in by_topic(partitions).items()}
         self.write(

@@ -1,7 +1,7 @@
-"""One knock for many: how the engine's thread wakes consumers that wait on an application's loop.
+"""How the engine's thread wakes consumers that wait on an application's loop: many of them with one wake-up.
 
-`call_soon_threadsafe` writes to a socket, and lets go of the interpreter for it. When a round ends, hundreds of
-consumers of one loop have to be woken within milliseconds: they are noted, and the loop is woken once.
+`call_soon_threadsafe` writes to a socket and releases the GIL for it. When a round ends, hundreds of consumers on one
+loop have to be woken within milliseconds. So their functions are queued, and the loop is woken once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 
 class Waker:
-    """For one loop. `wake` from any thread; what it is given is called on the loop, in order."""
+    """One per loop. `wake` may be called from any thread; the functions it gets are called on the loop, in order."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -22,7 +22,7 @@ class Waker:
         self._lock = threading.Lock()
 
     def wake(self, loop: asyncio.AbstractEventLoop, look: Callable[[], None]) -> None:
-        """Raises RuntimeError when the loop is closed."""
+        """Have `look` called on the loop. Raises RuntimeError when the loop is closed."""
         with self._lock:
             self._waiting.append(look)
             if self._knocked:
@@ -48,5 +48,5 @@ _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, Waker] = WeakKeyDictionary
 
 
 def waker_of(loop: asyncio.AbstractEventLoop) -> Waker:
-    """The one of this loop. Call it on the loop."""
+    """This loop's waker. To be called on the loop."""
     return _wakers.setdefault(loop, Waker())

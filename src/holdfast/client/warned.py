@@ -1,4 +1,4 @@
-"""The one class of warning that the consumer gives, and how it is given. Everything here may use it."""
+"""The consumer's only class of warning, and the function that gives it. Every module of this package may use it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class PitfallWarning(UserWarning):
 
 
 def warn(text: str) -> None:
-    """Say it, as from the line of the application that called us: that is the one to change.
+    """Warn, attributed to the line of the application that called us, since that is the line to change.
 
-    A warning never stops a program that works: where filters make an exception of it (`-W error`), it is logged.
+    A warning never stops a working program: where a filter turns it into an exception (`-W error`), it is logged.
     """
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("holdfast."):

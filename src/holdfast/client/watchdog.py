@@ -1,8 +1,8 @@
-"""The member's side of its watchdog: starts it, keeps its note and the positions up to date, says goodbye.
+"""The member's side of its watchdog: starts it, keeps its note and positions up to date, and ends it.
 
-The note (who we are, in which generation, where the coordinator is) changes once a round and is written whole under a
-sequence number; positions are eight bytes each, written where they stand, and their epochs four bytes each, which only
-changes of leaders touch. Nothing here waits for the watchdog.
+Both are in shared memory. The note (member, generation, coordinator) changes once a round and is rewritten as a whole,
+under a sequence number. A position is eight bytes in a fixed slot. Its leader epoch is four more bytes, written only
+when the epoch changes. Nothing here waits for the watchdog, except a clean close for its end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.client.config import ConsumerConfig
 
 IN_DOUBT = -2
-"""No epoch is this: what an interrupted write has left is written anew."""
+"""Marks an epoch whose write was interrupted, so that the next write repeats it. No real epoch has this value."""
 
 CHILD = Path(__file__).with_name("watchdog_child.py")
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
@@ -59,13 +59,14 @@ class Watchdog:
         self._memory = mmap.mmap(memory_fd, MEMORY_SIZE)
         self._slots: dict[TopicPartition, int] = {}
         self._epochs = [NO_EPOCH] * MAX_SLOTS
-        """What was written of each slot."""
+        """The epoch last written to each slot."""
         self._early: dict[TopicPartition, tuple[int, int]] = {}
-        """Positions of what is about to be owned: records flow before the group hears that the listener returned."""
+        """Positions of partitions that have no slot yet: records may be read before the machine counts the partition as
+        owned."""
         self._giving = threading.Lock()
         self._free = list(range(MAX_SLOTS - 1, -1, -1))
         self._resting: list[int] = []
-        """Slots that are free again, but that the note still names for what they were."""
+        """Slots that were given back, while the last written note still names them for their old partitions."""
         self._pid = os.getpid()
         self._sequence = 0
         self._pipe = threading.Lock()
@@ -97,16 +98,17 @@ class Watchdog:
         return self._process.pid
 
     def wait_ready(self) -> None:
-        """For tests: until the watchdog watches."""
+        """For tests: wait until the watchdog watches."""
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
     # -- what it would need to know
 
     def note(self, state: MemberState, coordinator: tuple[str, int] | None, *, commits: bool) -> None:
-        """Who we are now. An empty member id means: nothing to say for us.
+        """Write who we are now. With an empty member id the watchdog does nothing.
 
-        Whoever has an id but no generation yet waits in a round: the round would wait for him too if he died.
+        A member with an id but without a generation is waiting in a round. It is noted too: if it died, the round would
+        wait for it.
         """
         known = coordinator is not None and bool(state.membership.member_id) and not state.lost
         who: dict[str, Any] = {"member": ""}
@@ -125,22 +127,22 @@ class Watchdog:
             }
         data = json.dumps(who, separators=(",", ":")).encode()
         if len(data) > SLOTS_AT - 16:
-            who["slots"] = []  # too many partitions to note: then it leaves without committing
+            who["slots"] = []  # too many partitions for the note: the watchdog would leave without committing
             data = json.dumps(who, separators=(",", ":")).encode()
         self._sequence += 2
         SEQUENCE.pack_into(self._memory, 0, self._sequence - 1)
         LENGTH.pack_into(self._memory, 8, len(data))
         self._memory[16 : 16 + len(data)] = data
         SEQUENCE.pack_into(self._memory, 0, self._sequence)
-        with self._giving:  # no note names them any more
+        with self._giving:  # the new note does not name them
             self._free += self._resting
             self._resting = []
 
     def own(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give every owned partition a slot, and take away those of the others.
+        """Give every owned partition a slot, and take back the slots of the others.
 
-        A slot that is given back rests until the next note is written: were we killed before, the note would commit
-        one partition at another's position.
+        A slot taken back is not reused before the next note is written. If we were killed in between, the old note
+        would commit one partition at another's position.
         """
         wanted = set(partitions)
         with self._giving:
@@ -156,7 +158,7 @@ class Watchdog:
                 self._slots[partition] = slot
 
     def position(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Where the application stands, with the leader epoch of the record before it if that is known."""
+        """Write the application's position, with the leader epoch of the record before it if known."""
         slot = self._slots.get(partition)
         if slot is None:
             with self._giving:
@@ -170,7 +172,7 @@ class Watchdog:
             self._write(slot, offset, epoch)
 
     def _write(self, slot: int, offset: int, epoch: int) -> None:
-        """In an order in which a kill between two writes leaves an offset with its own epoch or with none."""
+        """In this order a kill between two writes leaves an offset with its own epoch, or with none."""
         self._epochs[slot] = IN_DOUBT
         EPOCH.pack_into(self._memory, EPOCHS_AT + 4 * slot, NO_EPOCH)
         SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, offset)
@@ -178,13 +180,13 @@ class Watchdog:
         self._epochs[slot] = epoch
 
     def gave_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """What was noted ahead of owning these no longer counts: whoever reads them next gets further."""
+        """Forget early positions of these: their next owner may get further."""
         with self._giving:
             for partition in partitions:
                 self._early.pop(partition, None)
 
     def positions(self, entries: Mapping[TopicPartition, OffsetEntry]) -> None:
-        """The same for several; one without an offset is taken back."""
+        """The same for several; an entry without an offset removes the position."""
         for partition, entry in entries.items():
             if entry.offset >= 0:
                 self.position(partition, entry.offset, entry.leader_epoch)
@@ -192,7 +194,7 @@ class Watchdog:
                 self.position(partition, NO_POSITION)
 
     def token(self, text: str, extensions: Mapping[str, str]) -> None:
-        """The token it would log in by from now on. From any thread."""
+        """Send the watchdog the token to log in with from now on. From any thread."""
         self._log_in_by({"token": text, "extensions": dict(extensions)})
 
     def login(self, user: str, password: str) -> None:
@@ -212,20 +214,20 @@ class Watchdog:
     # -- the end
 
     def dismiss(self, *, clean: bool = True) -> None:
-        """The end. After a clean close it does nothing; after one that could not leave, it speaks for the member now.
+        """End the watchdog. After a clean close it does nothing; otherwise it commits and leaves for the member now.
 
-        A forked copy of the member only lets go of its end of the pipe: the watchdog is its parent's.
+        A forked copy of the member only closes its end of the pipe: the watchdog belongs to its parent.
         """
         if os.getpid() != self._pid:
             self._hang_up()
-            self._process.poll()  # not a child of this process: as good as ended
+            self._process.poll()  # not our child, so Popen takes it as ended and does not warn
         elif clean:
             self._say(GOODBYE)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(5)
             self._hang_up()
         else:
-            self._hang_up()  # the end of the pipe without a goodbye
+            self._hang_up()  # end of file without a goodbye: the watchdog takes the member for dead
             threading.Thread(target=self._process.wait, name="holdfast-farewell", daemon=True).start()
 
     def _hang_up(self) -> None:
@@ -236,7 +238,7 @@ class Watchdog:
 
 
 def watched(config: ConsumerConfig) -> Watchdog:
-    """A watchdog that logs in as the consumer does, also when that changes."""
+    """Start a watchdog that logs in as the consumer does, also after its credentials change."""
     client = client_config(config.raw)
     watchdog = Watchdog(client.security, client.family)
     if config.tokens is not None:
@@ -247,7 +249,7 @@ def watched(config: ConsumerConfig) -> Watchdog:
 
 
 def _tls(security: Security) -> dict[str, Any] | None:
-    """The member's own settings; secrets in the open, for they travel through the pipe alone."""
+    """The member's TLS settings, secrets in plain text: they travel through the pipe only."""
     if security.tls is None:
         return None
     values = {field.name: getattr(security.tls, field.name) for field in fields(security.tls)}
@@ -262,6 +264,6 @@ def _sasl(security: Security) -> dict[str, Any] | None:
         "mechanism": sasl.mechanism,
         "user": sasl.user,
         "password": sasl.password.reveal(),
-        "token": "",  # the newest one is told as soon as there is one
+        "token": "",  # sent later, as soon as there is one
         "extensions": {},
     }

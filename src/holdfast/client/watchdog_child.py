@@ -1,11 +1,12 @@
-"""The watchdog's own process: waits for its member to die without a word, and then speaks for it.
+"""The watchdog's own process: waits for its member to die without a clean close, and then leaves the group for it.
 
-It commits the member's positions and leaves the group in its name, milliseconds after a kill -9 or an out-of-memory
-kill, where the coordinator would wait for the session timeout. Then it pokes the others.
+Milliseconds after a kill -9 or an out-of-memory kill it commits the member's positions and leaves in its name. Without
+it the coordinator would wait for the session timeout. Then it pokes the other members.
 
-Rules. Small: the standard library, and ours only for logins. It learns everything through its standard input, where
-nobody else can read it, never by arguments or environment. It does nothing after a clean close, and ends with its
-member in any case. What it sends carries the member's own generation, so a coordinator that has moved on refuses it.
+Rules. Small: it imports the standard library, and holdfast only for logins. It gets everything through its standard
+input, where nobody else can read it, never through arguments or the environment. After a clean close it does nothing.
+It ends with its member in any case. Its requests carry the member's generation, so they are refused if the group has
+moved on.
 """
 
 from __future__ import annotations
@@ -20,28 +21,29 @@ import socket
 import struct
 import sys
 
-TYPE_CHECKING = False  # the real one lives in typing, a megabyte that nothing here needs
+TYPE_CHECKING = False  # importing typing for it would cost a megabyte, and nothing else here needs it
 if TYPE_CHECKING:
     from typing import Any
 
 OFFSET_COMMIT, LEAVE_GROUP, SASL_HANDSHAKE, SASL_AUTHENTICATE = 8, 13, 17, 36
 COMMIT_VERSION, LEAVE_VERSION = 7, 3
-"""The newest versions without tagged fields: simple enough to write by hand, and every Kafka since 2.4 takes them."""
+"""The newest versions without tagged fields: easy to encode by hand, and accepted by every Kafka since 2.4."""
 
 SLOTS_AT = 65_536
 MAX_SLOTS = 8_192
 EPOCHS_AT = SLOTS_AT + 8 * MAX_SLOTS
 MEMORY_SIZE = EPOCHS_AT + 4 * MAX_SLOTS
-"""The note, then an offset for each slot, then an epoch for each slot. A word is written whole, a kill falls between
-two: before an offset of another epoch is written the epoch is NO_EPOCH, which is true of any offset."""
+"""The memory has the note, then an offset for each slot, then an epoch for each slot. A single number is written
+atomically, but a kill may come between two writes. So before an offset with another epoch is written, the epoch is set
+to NO_EPOCH, which is valid with any offset."""
 
 NO_POSITION = -1
 NO_EPOCH = -1
 TIMEOUT_S = 20.0
-"""For each step of the farewell: much later the session timeout would have done it as well."""
+"""Time limit for each step after the member's death. Much later the session timeout would have ended it anyway."""
 
 GOODBYE, LOGIN = b"x", b"t"
-"""What comes through the pipe after the start: a clean close, or a login that replaces the one before."""
+"""Messages through the pipe after the start: a clean close, or new credentials that replace the old ones."""
 
 SEQUENCE = struct.Struct("=Q")
 LENGTH = struct.Struct("=I")
@@ -97,7 +99,7 @@ def exactly(link: socket.socket, count: int) -> bytes:
 
 
 def read_note(memory: mmap.mmap) -> dict[str, Any] | None:
-    """The member's last note: written under a sequence number that is even when it is whole."""
+    """The member's last note. Its sequence number is even when the note is complete."""
     for _ in range(1_000):
         before = SEQUENCE.unpack_from(memory, 0)[0]
         size = LENGTH.unpack_from(memory, 8)[0]
@@ -106,7 +108,7 @@ def read_note(memory: mmap.mmap) -> dict[str, Any] | None:
             found: dict[str, Any] | None = json.loads(data) if data else None
             return found
         if before % 2 == 1:
-            break  # it died while writing: the note before is overwritten, and its id can't be trusted
+            break  # it died while writing: the old note is partly overwritten and can't be used
     return None
 
 
@@ -139,7 +141,7 @@ def connect(start: dict[str, Any], who: dict[str, Any]) -> socket.socket:
 
 
 def reach(host: str, port: int, family: int) -> socket.socket:
-    """A connection by an address of the family that the member uses, whichever answers."""
+    """Connect to the first address that answers, of the address family that the member uses."""
     failed: OSError = OSError(f"{host} has no address")
     for found, kind, number, _, address in socket.getaddrinfo(host, port, family, socket.SOCK_STREAM):
         link = socket.socket(found, kind, number)
@@ -176,7 +178,7 @@ def farewell(start: dict[str, Any], memory: mmap.mmap) -> None:
 
 
 def poke(peers: list[tuple[str, int]], token: bytes) -> None:
-    """Addresses, never names. Who can't be reached hears from the coordinator, on its next heartbeat."""
+    """Peers are IP addresses, never names. One that can't be reached learns of the round from its next heartbeat."""
     for host, port in peers:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as voice:
@@ -184,11 +186,11 @@ def poke(peers: list[tuple[str, int]], token: bytes) -> None:
 
 
 def watch(start: dict[str, Any]) -> bool:
-    """Until the member says goodbye or is gone. True when it died without a word."""
+    """Wait until the member says goodbye or is gone. True when it died without a goodbye."""
     poll = select.poll()
     poll.register(0, select.POLLIN | select.POLLHUP)
     with contextlib.suppress(AttributeError, OSError):
-        # A copy of the pipe may live on in a process that the member forked; its own end shows here regardless.
+        # A process that the member forked may keep the pipe open. The pidfd shows the member's own end regardless.
         poll.register(os.pidfd_open(start["pid"]), select.POLLIN)
     while True:
         for descriptor, _ in poll.poll():
@@ -197,7 +199,7 @@ def watch(start: dict[str, Any]) -> bool:
                 if said is not None:
                     return said != GOODBYE
                 continue
-            while select.select([0], [], [], 0)[0]:  # it is gone, but what it said last counts
+            while select.select([0], [], [], 0)[0]:  # it is gone, but its last messages count
                 said = listen(start)
                 if said is not None:
                     return said != GOODBYE
@@ -205,7 +207,7 @@ def watch(start: dict[str, Any]) -> bool:
 
 
 def listen(start: dict[str, Any]) -> bytes | None:
-    """One message: a goodbye, b"" for the end of the pipe, or None for a login, which is kept."""
+    """Read one message: GOODBYE, b"" at the end of the pipe, or None for new credentials, which are kept in `start`."""
     said = os.read(0, 1)
     if said != LOGIN:
         return said
@@ -218,7 +220,7 @@ def listen(start: dict[str, Any]) -> bytes | None:
 
 
 def from_pipe(count: int) -> bytes:
-    """So many bytes; fewer if the member died in the middle of a word."""
+    """Read `count` bytes; fewer if the member died in the middle of a message."""
     data = b""
     while len(data) < count:
         part = os.read(0, count - len(data))
@@ -234,17 +236,17 @@ def main() -> None:
     head = from_pipe(LENGTH.size)
     data = from_pipe(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
     if len(head) < LENGTH.size or len(data) < LENGTH.unpack(head)[0]:
-        os._exit(1)  # the member died while it started us: there is nobody to speak for yet
+        os._exit(1)  # the member died while it started us: it had not joined yet
     start = json.loads(data)
     memory = mmap.mmap(start["memory"], MEMORY_SIZE)
-    with contextlib.suppress(OSError):  # the member may be gone already, and is to be spoken for all the same
+    with contextlib.suppress(OSError):  # the member may be gone already, and must be handled all the same
         os.write(1, b"ready\n")
     if watch(start):
         socket.setdefaulttimeout(TIMEOUT_S)
         try:
             farewell(start, memory)
         except OSError:
-            os._exit(1)  # the session timeout will do it
+            os._exit(1)  # the session timeout will end the membership
     os._exit(0)
 
 

@@ -1,8 +1,8 @@
-"""Figures over the last minute, as Kafka's clients keep them: averages, maxima and rates of what happened lately.
+"""Averages, maxima and rates over the last minute, computed as Kafka's Java client does.
 
-A window has two samples of 30 s, Java's defaults (metrics.num.samples, metrics.sample.window.ms). What happened goes
-into the newer one; a sample whose time is over is begun anew. So a figure is over the last 30 to 60 seconds, and says
-nothing (NaN) when nothing happened in them, except for a rate, which is 0 then.
+A window has two samples of 30 s, Java's defaults (metrics.num.samples, metrics.sample.window.ms). An event is added to
+the newer sample; a sample that is over is dropped. So a figure covers the last 30 to 60 seconds. If nothing happened in
+them, averages and maxima are NaN, and a rate is 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Sample:
 
 @dataclass(slots=True)
 class Window:
-    """One figure's last minute, and its sum and count since the beginning."""
+    """The last minute of one figure, and its count and sum since the start."""
 
     count: int = 0
     total: float = 0.0
@@ -52,10 +52,10 @@ class Window:
         return max((sample.highest for sample in self._samples), default=math.nan)
 
     def per_hour(self, now: float) -> float:
-        """How often it happened, by the hour, as lately as the window reaches.
+        """Events per hour, over the window.
 
-        A window that has just begun counts as if a whole sample had gone before: one event in the first second is no
-        reason to say 3,600 an hour.
+        A window younger than one sample counts as one sample longer than it is, as in Java: one event in the first
+        second must not show as 3,600 an hour.
         """
         self._forget(now)
         if not self._samples:
