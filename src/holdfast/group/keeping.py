@@ -1,7 +1,7 @@
-"""What a leader sends when its assignor fails: everybody keeps what he has.
+"""The plan that a leader sends when its assignor fails: every member keeps its partitions.
 
-Only a cooperative round can say it: its members claim what they own, and go on processing it. In an eager round
-everything was revoked before anybody joined, and there is nothing to keep.
+Only possible in a cooperative round, whose members say what they own and go on processing it. In an eager round
+everything was revoked before the joins, so there is nothing to keep.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from holdfast.model.consumer_protocol import decode_subscription, encode_assignm
 
 
 def kept_plan(members: Sequence[JoinedMember], *, generation: int) -> dict[str, bytes]:
-    """Every member's own claims, as its assignment. Two that claim one partition: the newer generation holds it, and
-    of equals nobody does, as in any plan. A claim of this generation or a later one can't be true."""
+    """Assign to every member what it claims. If two claim one partition, the newer generation gets it; at the same
+    generation nobody does, as in any plan. A claim of this generation or a later one is invalid and ignored."""
     claims = {member.member_id: _claims(member) for member in members}
     held: dict[TopicPartition, tuple[int, str | None]] = {}
     for name, subscription in sorted(claims.items()):
@@ -41,10 +41,11 @@ def kept_plan(members: Sequence[JoinedMember], *, generation: int) -> dict[str, 
 def _claims(member: JoinedMember) -> Subscription:
     try:
         return decode_subscription(member.metadata)
-    except HoldfastError:  # a stranger's bytes: it is given nothing, and claims nothing that we could read
+    except HoldfastError:  # unreadable: no claims that we could see, so it gets nothing
         return Subscription(topics=())
 
 
 def _note(subscription: Subscription) -> bytes | None:
-    """Ours are told that the leader is one of them, so that nobody heartbeats quickly for a second round."""
+    """For holdfast members an empty note: it shows that the leader is holdfast too, so that they don't heartbeat
+    quickly for a second round."""
     return None if read_member_note(subscription.user_data) is None else encode_leader_note(LeaderNote())

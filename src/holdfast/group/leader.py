@@ -1,7 +1,7 @@
 """The leader's part of a round: from what the members sent to what each of them gets, with our notes in it.
 
-`assign` plans (KIP-429 2a–2f); this module reads the members' notes before and writes the leader's after: who drains,
-the mark that partitions are withheld, where pokes reach the others, and the positions that change hands.
+`assign` plans (KIP-429 2a–2f). This module reads the members' notes before that, and writes the leader's notes after
+it: who drains, the mark that partitions are withheld, the endpoints for pokes, and the positions that change hands.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.model import (
 from holdfast.model.consumer_protocol import decode_subscription
 
 DRAIN_HINT = b'"drain":1'
-"""How a draining member's note looks in its bytes: only where it occurs is the whole subscription read twice."""
+"""These bytes are in every draining member's note. Only if they occur are subscriptions decoded a second time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class LeaderPlan:
     planned_for: Mapping[str, int]
     """Partitions of every topic that some member subscribes to, as the plan saw them; 0 for those that don't exist."""
     all_list: frozenset[str] = frozenset()
-    """Assignors that every member says it lists; members of other makes say nothing."""
+    """Assignors that every member says it lists. Empty if there is a foreign member: those don't say."""
     doubts: Mapping[str, str] = field(default_factory=dict)
-    """Members that said what can't be true, and what: their notes or claims were not counted."""
+    """Members whose notes or claims were invalid and therefore ignored, each with the reason."""
 
 
 def plan(
@@ -62,10 +62,10 @@ def plan(
     notes_bytes: int = NOTES_BYTES,
     short_notes: bool = False,
 ) -> LeaderPlan:
-    """Plan the round of this generation; without one no positions are handed over.
+    """Plan the round of this generation. Without a generation no positions are handed over.
 
-    `leader` is our own member id, `token` what pokes must carry. With `marks` off we lead as a foreign client would,
-    with `short_notes` as in a large group.
+    `leader` is our own member id, `token` what pokes must carry. With `marks` off no notes are written, as by a foreign
+    leader; with `short_notes` they are written as in a large group.
     """
     draining = _draining(members) if marks else frozenset[str]()
     newest = None if generation == NO_GENERATION else generation - 1
@@ -100,9 +100,9 @@ def plan(
     )
     positions = _positions(planned, _offers(planned, notes, generation)) if cooperative else {}
     endpoints = {member: note.endpoint for member, note in notes.items()}
-    if leader and leader not in planned.assignor_user_data:  # it reads its own note, whatever its join had room for
+    if leader and leader not in planned.assignor_user_data:  # the leader gets a note even if its own join had none
         endpoints.setdefault(leader, None)
-    # Somebody may subscribe to a name that no topic can have. There is nothing to count, and nobody could read it.
+    # A member may subscribe to a name that no topic can have. Readers would refuse a note that contains it.
     counts = {topic: count for topic, count in planned_for.items() if can_be_topic(topic)}
     own = {leader: counts}
     return result(write_notes(common, endpoints, positions, own, budget=notes_bytes, always_short=short_notes))
@@ -114,10 +114,11 @@ def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:
 
 
 def _draining(members: Sequence[JoinedMember]) -> frozenset[str]:
-    """Whose partitions are planned away: those who drain, if everybody follows the mark.
+    """The members whose partitions are planned away: those that drain, if every member follows the mark.
 
-    What is revoked in one round is given in the next, and that one waits for a foreign member's heartbeat. Where there
-    is one, whoever drains is told that we don't know the flag, works on, and leaves just before that heartbeat.
+    What is revoked in one round is assigned in the next, and that one would wait for a foreign member's heartbeat. So
+    with a foreign member in the group nobody is planned away. The note then says `knows_drain=False`, and draining
+    members find their own way (`member.aside`, `leaving.drain_after_round`).
     """
     if not any(DRAIN_HINT in member.metadata for member in members):
         return frozenset()
@@ -135,7 +136,7 @@ def _note_of(member: JoinedMember) -> MemberNote | None:
 
 
 def _doubts(planned: RoundPlan, generation: int) -> dict[str, str]:
-    """Whose subscription can't be read, and who claims what it holds in a generation that has not been yet."""
+    """Members whose subscription can't be read, and members that claim partitions of a future generation."""
     doubts = dict.fromkeys(planned.malformed, "its subscription can't be read")
     for member in planned.ahead:
         doubts[member] = f"it says that it holds partitions of a generation after {generation - 1}"
@@ -148,7 +149,7 @@ def _all_list(notes: Iterable[MemberNote]) -> frozenset[str]:
 
 
 def _notes(planned: RoundPlan, doubts: dict[str, str]) -> dict[str, MemberNote]:
-    """What the members say. What can't be read is no note, and a doubt."""
+    """The members' notes. One that can't be read is left out, and added to `doubts`."""
     notes: dict[str, MemberNote] = {}
     for member in planned.members:
         note, fault = examine_member_note(planned.user_data(member))
@@ -160,9 +161,10 @@ def _notes(planned: RoundPlan, doubts: dict[str, str]) -> dict[str, MemberNote]:
 
 
 def _offers(planned: RoundPlan, notes: Mapping[str, MemberNote], generation: int) -> list[Positions]:
-    """The positions on offer from members that took part in the round before this one.
+    """The positions that members offer, from those that took part in the previous round only.
 
-    An older offer may have been taken already: another round's owner went beyond it, and its successor would go back.
+    An older offer may have been used already. The owner of that round has gone beyond it, and the next one would go
+    back.
     """
     return [
         note.positions
@@ -172,9 +174,9 @@ def _offers(planned: RoundPlan, notes: Mapping[str, MemberNote], generation: int
 
 
 def _positions(planned: RoundPlan, offers: Sequence[Positions]) -> dict[str, dict[TopicPartition, OffsetEntry]]:
-    """Who gets which final positions: only for partitions that this round really gives and that nobody claims.
+    """Which member gets which final positions: only of partitions that this round assigns and that nobody claims.
 
-    Two members that both hand over one partition contradict each other; then its committed offset decides as ever.
+    If two members hand over the same partition, both offers are ignored, and the committed offset decides.
     """
     offered: dict[TopicPartition, OffsetEntry] = {}
     doubted: set[TopicPartition] = set()

@@ -1,11 +1,11 @@
-"""How the leader's notes share what a group may say: below 128 KB in all, whatever its size.
+"""Keeps all notes of a plan below 128 KB together, whatever the group's size.
 
-Positions come first, because members were promised that theirs are passed on (`LeaderNote.room`); then the leader's
-note to itself; then flags for everybody; then peers. What does not fit is left out, and then things are as under a
-leader that writes no notes: offsets come from the coordinator, and a round is heard of on the next heartbeat.
+Positions have priority, because members were promised that theirs are passed on (`LeaderNote.room`). Then come the
+leader's note to itself, flags for everybody, and peers. What does not fit is left out. Members then behave as under a
+leader without notes: they ask the coordinator for offsets, and learn of a round on their next heartbeat.
 
-Where everybody's list of all peers fits, which is up to some 60 members, the notes are JSON. Beyond, they are short
-ones with a few peers each, and pokes are passed on from member to member.
+If every note can list all peers, which works up to about 60 members, the notes are JSON. In larger groups they are
+short notes with a few peers each, and pokes are passed on from member to member.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ from holdfast.group.user_data import (
 )
 
 NOTES_BYTES = 128_000
-"""All notes of one plan. Kafka's limit for a whole group's record is 1 MB, of which members' own bytes are the rest."""
+"""Limit for all notes of one plan. Kafka limits the record of a whole group to 1 MB; the rest of that is for the
+members' own bytes."""
 
 POSITIONS_BYTES = 80_000
-"""Of those, positions: about a thousand that change hands in one round."""
+"""How much of it positions may take: enough for about a thousand that change hands in one round."""
 
 PLANNED_FOR_BYTES = 16_000
-"""Of those, the leader's note to itself: some 500 topics. With more, a static leader that returns asks for a round."""
+"""How much of it the leader's note to itself may take: about 500 topics. With more it is left out, and a static leader
+that comes back asks for a round."""
 
 FAN_OUT = (3, 2)
-"""Peers of one member where pokes are passed on: three if they fit, so that two may be deaf and all the others hear.
-A single one would make a chain that any of its members breaks."""
+"""How many peers each member has where pokes are passed on: three if they fit. With three, two members may miss their
+pokes and all others are still reached. One peer each would make a chain that breaks at any member."""
 
 
 def room_for_each(members: int) -> int:
-    """How many bytes of positions every member of so many may hand over, so that the next leader can pass on all."""
+    """How many bytes of positions each member may hand over, so that the next leader can pass on all of them."""
     return min(MAX_ROOM_BYTES, POSITIONS_BYTES // max(1, members))
 
 
 def fair_positions(positions: Mapping[str, Positions]) -> dict[str, Positions]:
-    """As many as may be told. All, if members offered no more than the room they were given."""
+    """As many positions as fit. All of them, if no member offered more than the room it was given."""
     left = POSITIONS_BYTES
     fair: dict[str, Positions] = {}
     for member in sorted(positions):
@@ -64,7 +66,7 @@ def fair_positions(positions: Mapping[str, Positions]) -> dict[str, Positions]:
 
 
 def affordable_counts(planned_for: Mapping[str, int] | None) -> Mapping[str, int] | None:
-    """All of it or none: of a part nobody could tell which topics it lacks."""
+    """All counts if they fit, otherwise none: from a part one could not tell which topics are missing."""
     if planned_for is None or len(as_json(planned_for)) > PLANNED_FOR_BYTES:
         return None
     return planned_for
@@ -79,8 +81,8 @@ def write_notes(
     budget: int = NOTES_BYTES,
     always_short: bool = False,
 ) -> dict[str, bytes]:
-    """The note for every member of `endpoints`. `common` is what all are told, but for peers. With `always_short` a
-    group of any size is told what a large one is."""
+    """The note for every member of `endpoints`. `common` is what all notes contain, without peers. With `always_short`
+    the notes are short ones, whatever the group's size."""
     fair = fair_positions(positions)
     own = {
         member: replace(common, positions=fair.get(member, {}), planned_for=affordable_counts(planned_for.get(member)))
@@ -111,7 +113,7 @@ def _short(
 ) -> dict[str, bytes]:
     bare = {member: encode_short_note(note) for member, note in own.items()}
     left = budget - sum(len(note) - SHORT_BYTES for note in bare.values()) - SHORT_BYTES * len(endpoints)
-    if left < 0:  # not even flags for everybody: those who are handed positions get them, as far as they go
+    if left < 0:  # no room even for everybody's flags: only notes with content of their own, as many as fit
         return _up_to(budget, bare)
     fan_out = _affordable_fan_out(endpoints, peers, left) if short_token(common.token) is not None else 0
     if fan_out == 0:
@@ -126,8 +128,8 @@ def _short(
 
 
 def successors(place: int, peers: Sequence[Endpoint], fan_out: int) -> tuple[Endpoint, ...]:
-    """Whom the member at this place pokes: a generalised de Bruijn graph, in which everybody is reached from anywhere
-    in as many steps as it takes to multiply 1 by the fan-out up to the number of members (Imase and Itoh, 1981)."""
+    """Whom the member at this place pokes: its successors in a generalised de Bruijn graph. From any member everybody
+    is reached in log(members) / log(fan_out) steps, rounded up (Imase and Itoh, 1981)."""
     numbers = {(place * fan_out + step) % len(peers) for step in range(fan_out)} - {place}
     return tuple(peers[number] for number in sorted(numbers))
 

@@ -1,7 +1,7 @@
-"""Whether a commit may be sent now, and for what; and which of its answers are worth another try.
+"""Whether a commit may be sent now, and for which partitions; and which of its answers are worth a retry.
 
-Offsets live outside the member's machine; these rules look at its state and never change it. A commit in the middle of
-a round is refused for now, nothing is lost, and it never makes the member rejoin.
+Offsets are not part of the member's machine: these rules read its state and never change it. A commit in the middle of
+a round is refused for the moment; nothing is lost, and it never makes the member rejoin.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from holdfast.group.verdicts import Ask, Verdict, verdict
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 
 BETWEEN_GENERATIONS = frozenset({Phase.PLANNING, Phase.SYNCING})
-"""The coordinator answers REBALANCE_IN_PROGRESS to any commit from the join's answer to the sync's."""
+"""Between the join's answer and the sync's the coordinator answers REBALANCE_IN_PROGRESS to every commit."""
 
 
 UNKNOWN_TRIES = 3
-"""How often a partition is asked for that the coordinator does not know; librdkafka does it as often. One just created
-takes a moment to be known everywhere, and one that does not exist is no reason to wait."""
+"""How often a commit is tried for a partition that the coordinator does not know, as in librdkafka. A new partition
+takes a moment to be known everywhere; one that does not exist is not worth waiting for."""
 
 
 class RebalanceInProgress(HoldfastError):
@@ -34,7 +34,7 @@ class RebalanceInProgress(HoldfastError):
 
 
 class NotOwned(HoldfastError):
-    """The partition is somebody else's now: its offset may not be moved from here (librdkafka 3340)."""
+    """Another member owns the partition now: this one must not commit it (librdkafka 3340)."""
 
     def __init__(self, partitions: frozenset[TopicPartition]) -> None:
         names = ", ".join(str(p) for p in sorted(partitions)[:5]) + (" …" if len(partitions) > 5 else "")
@@ -46,7 +46,7 @@ class NotOwned(HoldfastError):
 
 
 class MembershipGone(HoldfastError):
-    """The group went on without this member; whatever it did since is done again by others."""
+    """The group went on without this member: others repeat what it did since."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -62,10 +62,11 @@ def commit_request(
     *,
     given_up: frozenset[TopicPartition] | None = None,
 ) -> CommitRequest:
-    """The request for these offsets, or the reason why not now.
+    """The request for these offsets. Raises the reason if it may not be sent now.
 
-    `given_up` is what the group took from this member and has not given back: only that is refused, since its next
-    owner may be further. None means everything that is not owned. Whoever has not joined yet commits from outside.
+    `given_up` are the partitions that the group took from this member and has not given back. Only those are refused,
+    because their next owner may be further. With None everything that is not owned is refused. A member that has never
+    joined commits without a membership.
     """
     if state.phase in BETWEEN_GENERATIONS:
         raise RebalanceInProgress
@@ -87,7 +88,7 @@ def commit_request(
 
 
 def worth_another_try(answer: CommitAnswer, *, tries: int) -> frozenset[TopicPartition]:
-    """Which partitions of a commit to send again, after so many tries. The others are settled, one way or the other."""
+    """Which partitions of a commit to send again, after `tries` tries. The others have their final answer."""
     unknown = tries < UNKNOWN_TRIES
     return frozenset(
         partition
@@ -97,10 +98,10 @@ def worth_another_try(answer: CommitAnswer, *, tries: int) -> frozenset[TopicPar
 
 
 def passes(ask: Ask, code: ErrorCode) -> bool:
-    """Whether the same question may be answered differently in a moment, without anybody's help."""
+    """Whether the error is transient: the same request may succeed in a moment, without anybody's help."""
     return verdict(ask, code) in (Verdict.LATER, Verdict.MOVED)
 
 
 def coordinator_moved(answer: CommitAnswer) -> bool:
-    """Whether to look for the coordinator before asking again."""
+    """Whether to look the coordinator up before a retry."""
     return any(verdict(Ask.COMMIT, code) is Verdict.MOVED for code in answer.errors.values())

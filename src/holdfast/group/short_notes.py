@@ -1,10 +1,11 @@
-"""The short form of a leader's note: what a large group can afford to tell each of its members.
+"""The short form of a leader's note, for large groups, where every note counts.
 
     magic · version 2 · flags · room uint16 · [token 8 bytes · count uint8 · {length uint8, address, port uint16}]
     · JSON?
 
-The part in brackets is there if a flag says so. The JSON at the end has what is one member's own: positions, and the
-leader's note to itself. Holdfast before version 2 reads it as no note and heartbeats quickly instead.
+The part in brackets is there if the flag HAS_PEERS is set. The JSON at the end has what concerns one member only:
+positions, and the leader's note to itself. A holdfast that does not know version 2 finds no note, and heartbeats
+quickly instead. `read_on` exists in this form only.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ _HEAD = struct.Struct(">BH")
 _PORT = struct.Struct(">H")
 
 SHORT_BYTES = len(MAGIC) + 1 + _HEAD.size
-"""A short note with nothing in it but flags and room."""
+"""Size of a short note with flags and room only."""
 
 
 def encode_short_note(note: LeaderNote) -> bytes:
-    """`peers` are left out without a token of 16 hexadecimal digits."""
+    """Peers are left out unless the token is 16 hexadecimal digits."""
     token = short_token(note.token)
     peers = note.peers if token is not None else ()
     flags = (
@@ -68,13 +69,13 @@ def short_token(token: str) -> bytes | None:
 
 @lru_cache(maxsize=4_096)
 def packed_endpoint(endpoint: Endpoint) -> bytes:
-    """Kept: every member is the peer of three others, in every round."""
+    """Cached: every member is a peer of three others, in every round."""
     address = ipaddress.ip_address(endpoint.host).packed
     return bytes([len(address)]) + address + _PORT.pack(endpoint.port)
 
 
 def examine_leader_note(user_data: bytes | None) -> tuple[LeaderNote | None, str | None]:
-    """The note in an assignment, or None under a foreign leader; and why, if what is under our magic can't be read."""
+    """The note in an assignment, or None under a foreign leader; and the reason if a note of ours can't be read."""
     if user_data is None or not is_ours(user_data):
         return None, None
     version, rest = user_data[len(MAGIC)], user_data[len(MAGIC) + 1 :]

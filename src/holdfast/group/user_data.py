@@ -1,14 +1,15 @@
 """What holdfast's members tell each other inside Kafka's own messages.
 
-Subscriptions: the first four bytes stay an int32 generation, which Java's cooperative-sticky reads; then our magic, a
-version byte and a JSON object. Assignments: magic, version, JSON; in a large group the short form of `short_notes`.
-Java and librdkafka ignore both; user data without our magic is somebody else's and ignored by us.
+In a subscription the first four bytes stay an int32 generation, which Java's cooperative-sticky reads; then come our
+magic, a version byte and a JSON object. In an assignment: magic, version, JSON; in large groups the short form of
+`short_notes`. Java and librdkafka ignore our notes, and we ignore user data without our magic.
 
-What arrives is a stranger's word. A field that we don't know is ignored, it may be a newer version's; one that we know
-and that can't be true makes the whole thing no note at all, and `examine_…` says why. Nothing here raises.
+Notes are untrusted input. An unknown field is ignored, because a newer version may have written it. If a known field
+has an impossible value, the whole note is ignored, and `examine_…` gives the reason. The `examine_…` and `read_…_note`
+functions never raise.
 
-Every size has a bound: Kafka keeps a group, all subscriptions and assignments, in one record of at most a megabyte, and
-refuses the round that makes a larger one.
+Every size has a bound: Kafka keeps a group, with all subscriptions and assignments, in one record of at most a
+megabyte, and refuses a round that would make a larger one.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ VERSION = 1
 GENERATION = struct.Struct(">i")
 
 MAX_NOTE_BYTES = 256 * 1024
-"""A longer note is not looked into. None of ours has a tenth of it."""
+"""A longer note is not parsed. Ours are not a tenth as long."""
 
 MAX_ROOM_BYTES = 16 * 1024
-"""Positions in one join, by `position_bytes`: some 190. The rest are read from the coordinator as ever."""
+"""Limit for the positions in one join, counted by `position_bytes`: about 190. The next owners ask the coordinator for
+the others."""
 
 MAX_PEERS = 128
-"""Endpoints in one assignment that we read, whoever leads."""
+"""How many endpoints of one assignment are read."""
 
 MAX_ASSIGNORS = 16
-"""Names in one note: a member in the middle of a migration lists two."""
+"""How many assignors one note names: a member in the middle of a migration lists two."""
 
 MAX_TOKEN = 64
 MAX_PARTITION = 2**31 - 1
@@ -47,17 +49,17 @@ MAX_OFFSET = 2**63 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _POSITION_BYTES = 64
-"""A position in JSON beside its topic's name: the largest numbers, quotes, brackets; and what stands around a lone one.
-"""
+"""The longest a position can be in JSON, without its topic's name: numbers, quotes, brackets, and the surrounding
+object of a single one."""
 
 
 Positions = Mapping[TopicPartition, OffsetEntry]
-"""Where the next owner goes on, each with the leader epoch of the record before it. Metadata rides in no note."""
+"""Where the next owner continues, each with the leader epoch of the record before it. Notes carry no metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a poke reaches a member: an IP address, because a name would have to be looked up."""
+    """Where a poke reaches a member. An IP address, because a name would need a look-up."""
 
     host: str
     port: int
@@ -71,7 +73,7 @@ class MemberNote:
     endpoint: Endpoint | None = None
     positions: Positions = field(default_factory=dict)
     assignors: tuple[str, ...] = ()
-    """Which assignors it lists, in its order: nobody else tells an operator in the middle of a migration."""
+    """The assignors it lists, in its order. During a migration nothing else tells an operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,39 +81,40 @@ class LeaderNote:
     """From the leader to a member, in its assignment."""
 
     withheld: bool = False
-    """The mark: partitions are kept back this round, so rejoin at once."""
+    """The mark: partitions are withheld this round, so everybody should rejoin at once."""
     knows_drain: bool = True
     """Whether the leader plans the partitions of draining members away."""
     peers: tuple[Endpoint, ...] = ()
     passed_on: bool = False
-    """Whether the peers are a few of many: then pokes reach the others by being passed on."""
+    """Whether the peers are only some of the members: then a poke must be passed on to reach all of them."""
     token: str = ""
     """What a poke must carry in this generation."""
     positions: Positions = field(default_factory=dict)
     all_read: bool = False
-    """Whether every member of this round reads notes, so that positions reach whoever a partition goes to."""
+    """Whether every member of this round reads notes, so that positions reach whoever gets the partition."""
     read_on: bool = False
-    """Whether nobody gets what this round takes from a member before that one has joined again: then it reads on until
-    the others have."""
+    """Whether a member may go on reading partitions that this round takes from it, until the others have joined the
+    next round: nobody gets them before it has joined too. Only short notes carry this."""
     room: int = MAX_ROOM_BYTES
-    """How many bytes of positions, by `position_bytes`, the next join may carry: so many are sure to be passed on."""
+    """How many bytes of positions, counted by `position_bytes`, the next join may carry and be sure that the leader
+    passes them on."""
     planned_for: Mapping[str, int] | None = None
-    """For the leader itself: the partitions of each topic as it saw them when it planned. A static leader that returns
-    is told to skip planning, and sees by this whether the plan is still up to date."""
+    """For the leader itself: the number of partitions of each topic when it planned. A static leader that comes back is
+    told to skip planning, and checks by this whether the plan is still up to date."""
 
 
 def position_bytes(partition: TopicPartition) -> int:
-    """What one position counts for, wherever a note has it: at least what its JSON takes, alone or among others."""
+    """The size that one position counts for in any note: at least the size of its JSON."""
     return len(partition.topic) + _POSITION_BYTES
 
 
 def fit_in(partitions: Iterable[TopicPartition], room: int) -> bool:
-    """Whether the positions of all these may ride in one join."""
+    """Whether one join can carry the positions of all these."""
     return sum(map(position_bytes, partitions)) <= room
 
 
 def as_many_as_fit(positions: Positions, room: int) -> dict[TopicPartition, OffsetEntry]:
-    """The first of them, in order, that fit."""
+    """The first of them, in order, up to what fits."""
     kept: dict[TopicPartition, OffsetEntry] = {}
     for partition in sorted(positions):
         room -= position_bytes(partition)
@@ -122,9 +125,9 @@ def as_many_as_fit(positions: Positions, room: int) -> dict[TopicPartition, Offs
 
 
 def append_note(user_data: bytes | None, note: MemberNote, generation: int) -> bytes | None:
-    """The assignor's own user data with our note behind it, where there is room for one.
+    """The assignor's own user data with our note after it, if a note can be added.
 
-    There is when the assignor sends nothing or just a generation; anything longer is an assignor's own format.
+    It can if the assignor sends nothing, or just a generation. Anything longer is a format of the assignor's own.
     """
     if user_data is not None and len(user_data) != GENERATION.size:
         return user_data
@@ -159,7 +162,7 @@ def encode_leader_note(note: LeaderNote) -> bytes:
 
 
 def leader_body(note: LeaderNote) -> dict[str, object]:
-    """What is one member's own in a leader's note."""
+    """The part of a leader's note that concerns one member only."""
     body: dict[str, object] = {}
     if note.positions:
         body |= positions_body(note.positions)
@@ -169,7 +172,7 @@ def leader_body(note: LeaderNote) -> dict[str, object]:
 
 
 def positions_body(positions: Positions) -> dict[str, object]:
-    """Offsets by topic; and the epochs of all, in the same order, in a field that versions without them don't read."""
+    """Offsets by topic; and the epochs of all, in the same order, in a separate field that older versions ignore."""
     offsets: dict[str, list[list[int]]] = {}
     epochs: list[int] = []
     for partition in sorted(positions):
@@ -191,11 +194,11 @@ def _pack(body: Mapping[str, object]) -> bytes:
 
 
 class Unreadable(Exception):
-    """What stands there can't be a note of ours. Never leaves this package."""
+    """This can't be a valid note. Never raised outside this package."""
 
 
 def examine_member_note(user_data: bytes | None) -> tuple[MemberNote | None, str | None]:
-    """The note in a subscription, or None where there is none; and why, if something under our magic can't be read."""
+    """The note in a subscription, or None if there is none; and the reason if a note of ours can't be read."""
     if user_data is None or len(user_data) < GENERATION.size or not is_ours(user_data[GENERATION.size :]):
         return None, None
     try:
@@ -224,7 +227,7 @@ def json_leader_note(data: bytes) -> LeaderNote:
     peers, token = body.get("peers", []), body.get("token", "")
     if not isinstance(peers, list):
         raise Unreadable("its peers are no list")
-    everybody = _flag(body, "all")  # as leaders before `room` said it: they pass everything on
+    everybody = _flag(body, "all")  # the flag of older leaders without `room`, which pass on all positions
     return LeaderNote(
         withheld=_flag(body, "wait"),
         knows_drain=_flag(body, "drains"),
@@ -268,7 +271,7 @@ def read_positions(body: Mapping[str, object]) -> Positions:
 
 
 def _read_offsets(raw: object) -> list[tuple[TopicPartition, int]]:
-    """In the order in which they stand there: their epochs stand in the same."""
+    """In the order of the JSON text, which is also the order of their epochs."""
     offsets: list[tuple[TopicPartition, int]] = []
     if raw is None:
         return offsets
@@ -304,7 +307,7 @@ def read_endpoint(raw: object) -> Endpoint:
 
 @lru_cache(maxsize=4_096)
 def can_be_poked(host: str) -> bool:
-    """Whether it is the address of one host. A name would be looked up, by whoever pokes, on its loop."""
+    """Whether this is the IP address of a single host. Looking up a name would block the loop of whoever pokes it."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -327,7 +330,7 @@ def _number(raw: object, what: str, highest: int) -> int:
 
 
 def can_be_topic(name: str) -> bool:
-    """Whether Kafka lets a topic have this name. Subscriptions may have any text in them."""
+    """Whether Kafka allows this name for a topic. A subscription may contain any text."""
     return _TOPIC.fullmatch(name) is not None
 
 

@@ -1,8 +1,8 @@
-"""What an error code means to a member: one table for every request of a group, and what to tell the application.
+"""What an error code means to a member: one table for every request of a group, and the text for the application.
 
-Rules. Nothing that can pass ends a membership: it is tried again, with a back-off, and the application is told where
-trying again may need a person's help. A code that is not listed, also one that is newer than we are, can pass.
-Pure: the machine, the consumer's own requests and the tests read the same table.
+Rules. A transient error never ends a membership: the request is retried with a back-off, and the application is told if
+a person may have to help. A code that is not listed, for instance a new one, counts as transient. Pure: the machine,
+the consumer's own requests and the tests read the same table.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from holdfast.model import ErrorCode, HoldfastError
 
 
 class Ask(Enum):
-    """What was asked. The value is how an error's text begins, as librdkafka's does."""
+    """The kind of request. Its value is how the error's text begins, as librdkafka's does."""
 
-    # Members are single objects: their identity will do, and Enum's own hash is a call of Python's.
+    # An enum's members are singletons, so hashing by identity is right, and faster than Enum's hash, written in Python.
     __hash__ = object.__hash__
 
     JOIN = "JoinGroup failed"
@@ -32,18 +32,18 @@ class Ask(Enum):
 class Verdict(Enum):
     """What follows from an answer."""
 
-    # Members are single objects: their identity will do, and Enum's own hash is a call of Python's.
+    # See `Ask`.
     __hash__ = object.__hash__
 
     FINE = "go on"
     TAKE_ID = "ask again under the id that was given"
     REBALANCE = "the group is moving: take part"
-    EXPELLED = "the coordinator does not know this member: forget the id, lose what is owned, join anew"
-    OUTDATED = "the group went on without us: keep the id, lose what is owned, join anew"
+    EXPELLED = "the coordinator does not know this member: forget the id, lose what is owned, join again"
+    OUTDATED = "the group went on without us: keep the id, lose what is owned, join again"
     MOVED = "the coordinator is elsewhere: look it up and ask again"
-    LATER = "it passes by itself: ask again"
-    TELL = "it can pass, but perhaps not by itself: ask again, and tell the application"
-    FATAL = "it can't pass: the membership ends, and every poll says so"
+    LATER = "transient: ask again"
+    TELL = "transient, but may need help: ask again, and tell the application"
+    FATAL = "permanent: the membership ends, and polls report it"
 
 
 V = Verdict
@@ -57,7 +57,7 @@ COORDINATOR: Mapping[ErrorCode, Verdict] = {
     E.REQUEST_TIMED_OUT: V.LATER,
     E.NETWORK_EXCEPTION: V.LATER,
 }
-"""What every request to a coordinator may be answered."""
+"""Answers that every request to a coordinator may get."""
 
 MEMBER: Mapping[ErrorCode, Verdict] = {
     **COORDINATOR,
@@ -66,13 +66,13 @@ MEMBER: Mapping[ErrorCode, Verdict] = {
     E.ILLEGAL_GENERATION: V.OUTDATED,
     E.FENCED_INSTANCE_ID: V.FATAL,
 }
-"""The same for requests in a member's name. Another process with our group.instance.id stays: that can't pass."""
+"""The same for requests in a member's name. A process that took our group.instance.id keeps it: that is permanent."""
 
 LISTED: Mapping[Ask, Mapping[ErrorCode, Verdict]] = {
     Ask.JOIN: {**MEMBER, E.MEMBER_ID_REQUIRED: V.TAKE_ID, E.REBALANCE_IN_PROGRESS: V.LATER},
     Ask.SYNC: MEMBER,
     Ask.HEARTBEAT: MEMBER,
-    # What a leave is refused for can't be mended by staying.
+    # If a leave is refused for any other reason, staying would not help.
     Ask.LEAVE: COORDINATOR,
     Ask.COMMIT: {
         **MEMBER,
@@ -95,8 +95,8 @@ OTHERWISE: Mapping[Ask, Verdict] = {
     Ask.FIND_COORDINATOR: V.TELL,
     Ask.METADATA: V.TELL,
 }
-"""For codes not listed. A sync or a heartbeat that fails is followed by a join or another heartbeat, which tells if it
-fails too; and a trouble that lasts is told whatever it is (`member.trouble`)."""
+"""For codes not listed. After a failed sync or heartbeat comes a join or another heartbeat, which is reported if it
+fails too. Any error that lasts is reported as well (`member.trouble`)."""
 
 
 def verdict(ask: Ask, code: ErrorCode) -> Verdict:
@@ -116,7 +116,7 @@ ADVICE: Mapping[ErrorCode, tuple[str, str]] = {
     E.TOPIC_AUTHORIZATION_FAILED: ("this user may not read the topic.", "Grant READ on the topic."),
     E.UNKNOWN_TOPIC_OR_PARTITION: (
         "the topic does not exist, or this user may not see it.",
-        "Create it, mend the name, or grant DESCRIBE on it; it is read as soon as it is there.",
+        "Create it, correct the name, or grant DESCRIBE on it; it is read as soon as it exists.",
     ),
     E.INVALID_SESSION_TIMEOUT: (
         "session.timeout.ms is outside the range the broker allows.",
@@ -140,7 +140,7 @@ ADVICE: Mapping[ErrorCode, tuple[str, str]] = {
 
 
 def refusal(ask: Ask, code: ErrorCode) -> HoldfastError:
-    """What the application is told of this answer."""
+    """The error that the application gets for this answer."""
     fallback = (f"the broker answered {code.name}.", "It is tried again; see the broker's log if it lasts.")
     what, do = ADVICE.get(code, fallback)
     return HoldfastError(code.name, f"{ask.value}: {what}", do)

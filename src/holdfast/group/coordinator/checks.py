@@ -1,4 +1,4 @@
-"""Is this request all right? Looking only: nothing here changes the group, so a refused request changes nothing.
+"""Checks of requests. Nothing here changes the group, so a refused request changes nothing.
 
 Each check returns the error to answer with, or None. The order of checks is Kafka's where clients can tell.
 """
@@ -37,7 +37,7 @@ from holdfast.model import ErrorCode, Membership
 
 
 def refusal(request: Request | AdminRequest, error: ErrorCode) -> Answer | AdminAnswer:
-    """The answer that says no to a request of any kind. Also for drivers: an append failed, a client may not."""
+    """The answer that refuses a request of any kind. Drivers use it too: if an append failed, or for want of rights."""
     match request:
         case JoinRequest():
             return JoinAnswer(error=error, membership=Membership(request.membership.member_id))
@@ -58,7 +58,8 @@ def refusal(request: Request | AdminRequest, error: ErrorCode) -> Answer | Admin
 
 
 def growth(roster: Roster | None, request: Request | AdminRequest) -> tuple[ErrorCode, int]:
-    """About how much memory a request adds to its group, and the error if there is none left, which is not retried."""
+    """About how much memory a request adds to its group, and the error to answer if the broker has no more. Clients
+    don't retry these errors."""
     match request:
         case JoinRequest():
             before = None if roster is None else roster.members.get(request.membership.member_id)

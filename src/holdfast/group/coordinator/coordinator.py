@@ -51,7 +51,7 @@ class Coordinator:
         self._closed = False
         self._weights: dict[str, int] = {}
         self._weight = 0
-        """What each group takes, and all of them."""
+        """About how much memory each group takes, and all of them together."""
 
     @classmethod
     def replay(
@@ -129,8 +129,8 @@ class Coordinator:
         return effects
 
     def reload(self, group_id: str, records: Iterable[Record], now: float) -> list[Effect]:
-        """Put one group back to what its log says, because what it wanted written can't be. Whoever waits in it is
-        answered NOT_COORDINATOR; the other groups don't notice.
+        """Reset one group to what its log says, because its changes could not be written. Members that wait for an
+        answer get NOT_COORDINATOR; other groups are not affected.
         """
         group = self._groups.get(group_id)
         effects = [] if group is None else self._done(group_id, group.unload(now))
@@ -207,7 +207,8 @@ class Coordinator:
         return refusal(request, ErrorCode.POLICY_VIOLATION) if full else None
 
     def _refuse_growth(self, group: Group | None, request: Request | AdminRequest) -> ErrorCode | None:
-        """No more memory than we can give. What is there may stay, and say the same again."""
+        """The error for a request that needs more memory than is left. Existing members stay, and may repeat what they
+        sent before."""
         error, more = growth(None if group is None else group.roster, request)
         full = more > 0 and self._weight + more > self._settings.max_groups_bytes
         return error if full else None

@@ -21,7 +21,7 @@ from holdfast.model import TopicPartition
 JOIN, SYNC, SESSION, PENDING, CHECK = range(5)
 JOIN_KEY, SYNC_KEY, CHECK_KEY = (JOIN, ""), (SYNC, ""), (CHECK, "")
 
-# What things weigh beside the bytes that clients gave: memory as measured, names of their greatest length, rounded up.
+# Memory that things take beside the bytes that clients sent: measured, with names of the greatest length, rounded up.
 GROUP_BYTES, MEMBER_BYTES, OFFSET_BYTES, PENDING_BYTES = 4_000, 3_000, 600, 500
 
 
@@ -65,7 +65,7 @@ class Member:
 
     @property
     def weight(self) -> int:
-        """What the member costs, its assignment aside."""
+        """About how much memory the member takes, without its assignment."""
         return member_weight(self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -212,7 +212,7 @@ class Roster:
 
     @property
     def plan_weight(self) -> int:
-        """The share of it that is the leader's plan."""
+        """The part of `weight` that is the leader's plan."""
         return self._plan_weight
 
     # What the members have in common
@@ -305,7 +305,7 @@ class Roster:
         return self.durable
 
     def keep(self, record: GroupRecord) -> None:
-        """This is what is written of the group."""
+        """Note the group's record as the one that is written to its log."""
         self.durable = record
         self._plan_weight = sum(len(member.assignment) for member in record.members)
 

@@ -18,8 +18,8 @@ class CoordinatorSettings:
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 5_000
-    """Members a group may have. Kafka has no limit by default, but keeps a group in one record of at most 1 MB, which
-    holds about as many; ours keeps one round's record and the leader's join answer within what a client accepts."""
+    """How many members a group may have. Kafka has no limit by default, but its record of a group, at most 1 MB, holds
+    about as many. Ours keeps a round's record and the leader's join answer within what clients accept."""
     offset_metadata_max_bytes: int = 4_096
     """Per committed partition. Kafka's default; it counts characters, we count bytes."""
     offsets_retention_ms: float = 7 * DAY_MS
@@ -37,9 +37,9 @@ class CoordinatorSettings:
     max_group_metadata_bytes: int = 67_108_864
     """All members together: the leader gets it in one frame, and clients take 100 MB at most (librdkafka's default)."""
     max_groups_bytes: int = 134_217_728
-    """About how much memory all groups may take together: members with what they bring along, plans, offsets. Beyond,
-    what would add to it is refused, and what is there goes on. With 128 MiB of requests in flight and as much of
-    answers that wait, a broker stays below 512 MB. A thousand members with 100 KB each fit, or 200,000 offsets."""
+    """About how much memory all groups may take together: members with their metadata, plans, offsets. Beyond that,
+    requests that would add to it are refused, and existing groups go on. With 128 MiB of requests in flight and as much
+    of waiting answers, a broker stays below 512 MB. A thousand members with 100 KB each fit, or 200,000 offsets."""
     max_pending_members: int = 1_000
     """Ids given out and not used yet. Each lives for a session timeout; a crash loop must not pile them up."""
     max_offsets_per_group: int = 100_000

@@ -1,16 +1,18 @@
-"""Joining what runs: a member that nobody told which assignor to use.
+"""A member without a configured assignor: it adapts to the protocol that its group runs.
 
-It has two faces. Cooperative, it lists cooperative assignors alone. Eager, it lists what librdkafka's default lists and
-a cooperative one behind that, gives everything up before it joins, and so fits into a group that still runs range.
+It can join in two ways. As a cooperative member it lists cooperative assignors only. As an eager member it lists
+librdkafka's default assignors and a cooperative one after them, and gives everything up before it joins; so it can join
+a group that still runs range.
 
 Rules
-- Whoever keeps partitions while it joins lists cooperative assignors and nothing else: then no coordinator can choose
-  an assignor that does not know of claims. All safety rests on this one; the rest is about getting there.
-- Who comes looks first. A group that is empty or cooperative is joined cooperatively, any other one eagerly.
-- A cooperative join that is refused (somebody lists no cooperative assignor) is repeated eagerly.
-- A round that runs a cooperative assignor makes everybody in it cooperative: all of them list it.
-- The leader of an eager group tries a cooperative join when every member has listed such an assignor for a while. If it
-  is taken, the round that follows is the last eager one. If it is refused, nothing has happened; it tries again later.
+- A member that keeps partitions while it joins lists cooperative assignors and nothing else. So no coordinator can
+  choose an assignor that ignores claims. Safety depends on this rule alone; the others are about becoming cooperative.
+- A new member looks at the group first. It joins an empty or cooperative group cooperatively, and any other eagerly.
+- If a cooperative join is refused (another member lists no cooperative assignor), the member joins eagerly.
+- A round that runs a cooperative assignor makes all its members cooperative: all of them list it.
+- The leader of an eager group tries a cooperative join after every member has listed such an assignor for a while. If
+  it is accepted, the round that follows is the last eager one. If it is refused, nothing has changed, and the leader
+  tries again later.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ UPGRADE_REASON = "every member lists a cooperative assignor: the group becomes c
 FITTING_IN_REASON = "the group is not cooperative: joining it under the eager protocol"
 
 TRY_AGAIN_MS = 60_000.0
-"""The least time between two tries while somebody does not say what it lists: only a refusal tells, and that is one
-request a minute."""
+"""Shortest time between two tries while some member does not say which assignors it lists. Only a try can tell then,
+and it costs one request a minute."""
 
 
 def choose(turn: Turn, event: Subscribe) -> None:
-    """How to come to a group that looks like this."""
+    """Choose between a cooperative and an eager join, by the assignor that the group runs."""
     config = turn.state.config
     if config.eager_assignors:
         fits = event.runs == "" or event.runs in {assignor.name for assignor in config.assignors}
@@ -36,12 +38,13 @@ def choose(turn: Turn, event: Subscribe) -> None:
 
 
 def fits_in(state: MemberState) -> bool:
-    """Whether a refusal for want of a common assignor may be met by listing others."""
+    """Whether we may answer INCONSISTENT_GROUP_PROTOCOL by joining eagerly, with other assignors."""
     return bool(state.config.eager_assignors) and not state.eager
 
 
 def refused_upgrade(turn: Turn) -> bool:
-    """Whether what was refused was the leader's own try. Then the group stands as it stood, and we are in it still."""
+    """If the refused join was the leader's try to become cooperative, go back to STABLE and return True: a refused join
+    changes nothing in the group, so we are still its member."""
     state = turn.state
     if state.join_reason != UPGRADE_REASON or state.lost or not state.membership.joined:
         return False
@@ -51,7 +54,7 @@ def refused_upgrade(turn: Turn) -> bool:
         eager=True,
         all_can=False,
         upgrade_at=None if after is None else turn.now + max(after, TRY_AGAIN_MS),
-        next_heartbeat_at=turn.now,  # was there a round after all?
+        next_heartbeat_at=turn.now,  # ask at once whether a round has started meanwhile
     )
     turn.trace("upgrade-refused", cause="a member lists no cooperative assignor")
     return True
@@ -63,7 +66,7 @@ def fit_in(turn: Turn) -> None:
 
 
 def joined(turn: Turn, protocol: str) -> None:
-    """This round's assignor is chosen."""
+    """The coordinator has chosen this round's assignor."""
     state = turn.state
     if state.eager and protocol in {assignor.name for assignor in state.config.assignors}:
         turn.set(eager=False, all_can=False, upgrade_at=None)
@@ -73,24 +76,24 @@ def joined(turn: Turn, protocol: str) -> None:
 
 
 def planned(turn: Turn, event: Planned) -> None:
-    """As the leader of an eager round: when to try."""
+    """We planned a round. If it was an eager one, set when to try to make the group cooperative."""
     state = turn.state
     after = state.config.cooperative_after_ms
     if not state.eager or after is None:
         return
     can = all(assignor.name in event.all_list for assignor in state.config.assignors)
     if can and state.all_can and state.upgrade_at is not None:
-        return  # the time runs since the round in which the last one who could not was gone
+        return  # the time runs already, since the first round in which all members could
     turn.set(all_can=can, upgrade_at=turn.now + (after if can else max(after, TRY_AGAIN_MS)))
 
 
 def due_at(state: MemberState) -> float | None:
-    """When to try, if there is anything to try."""
+    """When to try to make the group cooperative; None if there is nothing to try."""
     waits = state.phase is Phase.STABLE and state.eager and state.leader and state.rejoin is None
     return state.upgrade_at if waits and state.draining is None else None
 
 
 def begin(turn: Turn) -> None:
-    """Try: join as a cooperative member would, with everything in hand."""
+    """Start the try: the join that follows is a cooperative one, which gives nothing up."""
     turn.set(eager=False, upgrade_at=None)
     turn.trace("upgrading", cause=UPGRADE_REASON)

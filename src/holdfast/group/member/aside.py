@@ -1,15 +1,15 @@
-"""A drain where not everybody follows a leader's mark: call a round, work on while the others come to it, leave last.
+"""A drain in a group with foreign members: start a round, keep working while the others join it, and leave last.
 
-Members of other makes come to a round on their next heartbeat. Whoever leaves first and lets the others come then
-leaves its partitions dark for as long as that takes, up to a heartbeat interval. A round does not complete while one
-member is missing, and until then everybody works on and may commit. So the one who drains is that member: when the
-others have had time to come, it stops, commits and leaves, and the round completes at once, without it.
+Foreign members join a round on their next heartbeat. If a draining member left first, nobody would read its partitions
+until the others have joined, which takes up to a heartbeat interval. But a round does not complete while one member is
+missing, and until then everybody works and may commit. So the draining member is the one that is missing. When the
+others have had time to join, it stops, commits and leaves, and the round completes at once without it.
 
-The round must be called by somebody else, because whoever calls it has come to it. That is the *herald*: a member of
-no topics that joins in our name and is taken out again as soon as the round has begun. No round ever completes with
-it; should this process die in between, no leader gives anything to a member without topics.
+Somebody else must start the round, because a member starts a round by joining it. That is the *herald*: a second member
+without topics, which this process joins and takes out again as soon as the round has begun. No round completes with it.
+Should this process die in between, no leader assigns anything to a member without topics.
 
-Where no herald is let in, `leaving.drain_after_round` has another way.
+If the coordinator does not accept a herald, `leaving.drain_after_round` has another way.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from holdfast.model import NOBODY, ErrorCode, Membership, Subscription
 from holdfast.model.consumer_protocol import encode_subscription
 
 USUAL_HEARTBEAT_MS = 3_000.0
-"""Every client's default of heartbeat.interval.ms. Nobody tells what others have set."""
+"""The default heartbeat.interval.ms of every client. What other members have set can't be known."""
 
 LATE_MS = 1_100.0
-"""How much later than its interval a heartbeat may come: librdkafka looks at its clock when something wakes it, which
-is once a second at least, and a busy machine adds to it."""
+"""How late a heartbeat may come: librdkafka checks its clock when something wakes it, which is at least once a second,
+and a busy machine adds to that."""
 
 CONFIRM_MS = 10.0
-"""How often we ask whether the herald's join has reached the coordinator."""
+"""How often we ask, by a heartbeat, whether the herald's join has started a round."""
 
 HERALD_REASON = "a member drains and calls a round for it"
 
 
 def wait_ms(config: MemberConfig) -> float:
-    """How long the others are given to come."""
+    """How long the other members get to join the round."""
     return max(config.heartbeat_interval_ms, USUAL_HEARTBEAT_MS) + LATE_MS
 
 
 def fits(state: MemberState) -> bool:
-    """Whether this is the way to drain, now that the group is at rest.
+    """Whether to drain in this way.
 
-    Not where the leader plans our partitions away; not in the middle of something (a rebalance's second half is waited
-    for by partitions that nobody has); and not if the coordinator might lose its patience with us.
+    Not if the leader plans draining members' partitions away by itself. Not in the middle of a rebalance: partitions
+    that nobody owns wait for its next round. And not if the coordinator's rebalance timeout might expel us.
     """
     at_rest = state.membership.joined and not state.lost and state.hurried == 0
     patient = 2 * wait_ms(state.config) <= state.config.rebalance_timeout_ms
@@ -55,7 +55,7 @@ def fits(state: MemberState) -> bool:
 
 
 def begin(turn: Turn) -> None:
-    """As soon as the last rebalance is surely over: within its quick heartbeats a second round may still follow."""
+    """Begin as soon as the last rebalance is surely over. While its quick heartbeats last, another round may follow."""
     state = turn.state
     turn.set(aside=Aside.RESTING, aside_at=max(turn.now, state.hot_until), rejoin=None)
     if turn.now >= state.hot_until:
@@ -63,18 +63,19 @@ def begin(turn: Turn) -> None:
 
 
 def due_at(state: MemberState) -> float | None:
-    """When to ask, if that is what we wait for."""
+    """When to ask whether the group is at rest, if that is what we wait for."""
     return state.aside_at if state.aside is Aside.RESTING and state.phase is Phase.STABLE else None
 
 
 def ask(turn: Turn) -> None:
-    """Ask whether the group is at rest. If it isn't, somebody may wait for this round: it is not ours to hold up."""
+    """Ask, by a heartbeat, whether the group is at rest. If a round is under way we must not delay it: others may be
+    waiting for partitions."""
     turn.set(aside=Aside.ASKING, aside_at=None)
     turn.send_heartbeat()
 
 
 def at_rest(turn: Turn) -> None:
-    """A heartbeat was answered, and no round is under way."""
+    """A heartbeat was answered: no round is under way."""
     state = turn.state
     _dismiss_if_owed(turn)
     if state.aside is Aside.ASKING:
@@ -86,13 +87,13 @@ def at_rest(turn: Turn) -> None:
 
 
 def let_wait(turn: Turn) -> bool:
-    """A round is under way. True when it is the one we called: then we work on, and let it wait for us."""
+    """A round is under way. True when it is the one that our herald started: it waits for us while we keep working."""
     state = turn.state
     if state.phase is Phase.STABLE and state.aside is Aside.CALLING and state.herald_id:
         turn.set(aside=Aside.WAITED_FOR, leave_at=turn.now + wait_ms(state.config))
         turn.trace(
             "leave-last",
-            cause="not everybody follows a leader's mark, and the others come first",
+            cause="not every member follows a leader's mark, so the others join first",
             at=turn.state.leave_at or 0.0,
         )
     _dismiss_if_owed(turn)
@@ -100,7 +101,7 @@ def let_wait(turn: Turn) -> bool:
 
 
 def herald_answered(turn: Turn, event: JoinAnswered | LeaveAnswered | RequestFailed) -> None:
-    """What the coordinator says to the herald's join or leave, or that nothing came of it."""
+    """The herald's join or leave was answered, or failed."""
     state = turn.state
     if isinstance(event, RequestFailed):
         turn.do(ForgetCoordinator())
@@ -115,7 +116,7 @@ def herald_answered(turn: Turn, event: JoinAnswered | LeaveAnswered | RequestFai
         if state.aside is Aside.CALLING:
             _send_herald(turn, event.answer.membership.without_generation())
             turn.set(next_hot_at=turn.now + CONFIRM_MS)
-        else:  # we take part in somebody else's round, which would wait for whoever was given an id
+        else:  # another round has begun meanwhile, and would wait for every id that was given out
             _dismiss_if_owed(turn)
     elif isinstance(event, JoinAnswered):
         _not_called(turn, f"the coordinator answered {event.answer.error.name} to a join in our name")
@@ -124,12 +125,12 @@ def herald_answered(turn: Turn, event: JoinAnswered | LeaveAnswered | RequestFai
 
 
 def herald_leaver(state: MemberState) -> tuple[Leaver, ...]:
-    """The herald, as long as the coordinator has not said that it is out."""
+    """The herald as one of a leave's members, until the coordinator has confirmed that it is out."""
     return (Leaver(member_id=state.herald_id, reason=cut_reason(HERALD_REASON)),) if state.herald_id else ()
 
 
 def _not_called(turn: Turn, cause: str) -> None:
-    """No herald gets in. The drain goes on in the other way."""
+    """The coordinator accepts no herald: drain in the other way."""
     if turn.state.phase is Phase.STABLE and turn.state.aside is Aside.CALLING:
         turn.set(herald_refused=True)
         turn.trace("round-not-called", cause=cause)
@@ -155,7 +156,8 @@ def _send_herald(turn: Turn, membership: Membership) -> None:
 
 
 def _dismiss_if_owed(turn: Turn) -> None:
-    """Take the herald out. Said again with every heartbeat until it is heard: a round waits for every id given out."""
+    """Send the herald's leave, unless one is under way. Repeated with every heartbeat until it is confirmed: a round
+    waits for every id that was given out."""
     state = turn.state
     if not state.herald_id or state.aside is Aside.CALLING or state.dismissal is not None:
         return

@@ -76,17 +76,18 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Poke:
-    """Tell the peers that the group is moving, once what moves it has reached the coordinator."""
+    """Tell the peers that a rebalance has begun, once the request that starts it has reached the coordinator."""
 
     peers: tuple[Endpoint, ...]
     token: str
     known: bool
     """Whether the coordinator knows already: a leave was answered, while a join is only on its way."""
     words: tuple[str, ...] = ()
-    """Where pokes are passed on: which of the generation's these are."""
+    """In a large group, where pokes are passed on: which pokes of the generation these are (`turn.UNSURE_WORDS`)."""
 
     def datagrams(self) -> tuple[bytes, ...]:
-        """What is sent, one after the other: what is known once, what is on its way again in case it was too early."""
+        """What is sent, one after the other. If the coordinator may not know yet there are two: the first may come too
+        early."""
         token = self.token.encode()
         if self.words:
             return tuple(token + b" " + word.encode() for word in self.words)
@@ -100,14 +101,14 @@ class CountMembers:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Something is wrong that the application should hear of; the member goes on by itself."""
+    """Report an error to the application; the member goes on."""
 
     error: HoldfastError
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The member can't go on. Every poll says so."""
+    """The member can't go on: a fatal error, which polls keep returning."""
 
     error: HoldfastError
 

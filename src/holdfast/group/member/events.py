@@ -12,11 +12,11 @@ from holdfast.model import ClusterView, ErrorCode, HoldfastError, Membership
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """The user wants these topics. A pattern is resolved by the driver, which says so anew when it matches others."""
+    """The user subscribes to these topics. Patterns are resolved outside; a new match is another `Subscribe`."""
 
     topics: frozenset[str]
     runs: str | None = None
-    """The assignor that the group runs: empty where nobody is in it, None where that is not known."""
+    """The assignor that the group runs; empty if the group is, None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +44,24 @@ class Planned:
     serial: int
     assignments: Mapping[str, bytes]
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """The topics it was made by: when they change, the plan is out of date."""
+    """The partitions of each topic that it was made for: when they change, the plan is out of date."""
     all_list: frozenset[str] = frozenset()
-    """Assignors that every member says it lists. Members of other makes say nothing."""
+    """Assignors that every member says it lists. Foreign members don't say."""
     doubts: Mapping[str, str] = field(default_factory=dict)
-    """Members that said what can't be true, and what."""
+    """Members whose notes or claims were invalid, each with the reason."""
     withheld: bool = False
-    """Whether it keeps partitions back until somebody has revoked them."""
+    """Whether partitions are withheld until their owners have revoked them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFailed:
-    """No plan came of it: the assignor raised or gave one that can't be used, or the topics can't be looked up."""
+    """Planning failed: the assignor raised or gave an unusable plan, or the topics can't be looked up."""
 
     serial: int
     error: HoldfastError
     kept: Mapping[str, bytes] | None = None
-    """What leaves everybody with what he has, if that is known. None: the driver goes on trying to plan."""
+    """A plan by which every member keeps its partitions, if there can be one. None: the driver goes on trying to plan.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class LeaveAnswered:
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswered:
-    """A commit sent with `membership` was answered. It never makes us rejoin by itself; it may make us ask."""
+    """A commit sent with `membership` was answered. It never makes us rejoin, but it may make us heartbeat."""
 
     membership: Membership
     error: ErrorCode
@@ -96,9 +97,9 @@ class RequestFailed:
     serial: int
     reason: str
     code: ErrorCode | None = None
-    """What the search for the coordinator was refused with, if it was."""
+    """The error that the look-up of the coordinator was refused with, if it was."""
     error: HoldfastError | None = None
-    """What the application should hear at once: a failure that may not pass by itself, like a wrong password."""
+    """An error that the application should be told at once, because it may need help, like a wrong password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +118,10 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Poked:
-    """Somebody says that the group is moving. Trusted for nothing but asking the coordinator, and for passing on."""
+    """A peer says that a rebalance has begun. Not trusted: it only makes us ask the coordinator, and pass it on."""
 
     token: str
-    """What the datagram said: a token, and behind a space which poke of its generation it is, where pokes are passed
-    on."""
+    """The datagram's text: a token; in a large group, after a space, which poke of its generation it is."""
 
 
 @dataclass(frozen=True, slots=True)

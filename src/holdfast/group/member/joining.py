@@ -43,13 +43,13 @@ def select_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
 
 
 def lose_membership(turn: Turn, error: ErrorCode) -> None:
-    """1d: forget the id (UNKNOWN_MEMBER_ID) or the generation alone (ILLEGAL_GENERATION); what is owned is lost."""
+    """1d: forget the id (UNKNOWN_MEMBER_ID) or only the generation (ILLEGAL_GENERATION); what is owned is lost."""
     kept = turn.state.membership.without_generation() if error is ErrorCode.ILLEGAL_GENERATION else NOBODY
     turn.trace("membership-lost", cause=error.name)
     turn.set(
         membership=kept,
         lost=True,
-        positions={},  # others may be beyond them by the time we are back
+        positions={},  # other members may be beyond them when we are back
         heartbeat=None,
         next_heartbeat_at=None,
         next_hot_at=None,
@@ -59,9 +59,9 @@ def lose_membership(turn: Turn, error: ErrorCode) -> None:
 
 
 def prepare(turn: Turn, reason: str) -> None:
-    """The step before a join: give up what must be given up, then join. Runs also in mid-round (KAFKA-12983)."""
+    """Before a join: revoke or lose what must be given up, then join. Also in the middle of a round (KAFKA-12983)."""
     state = turn.state
-    if state.leave_after_round:  # there is no result to wait for any more
+    if state.leave_after_round:  # this round will have no result to wait for
         part(turn)
         return
     turn.set(join_reason=reason, rejoin=None, leave_at=None, look_at=None, put_off_until=0.0, aside=Aside.NO)
@@ -83,7 +83,8 @@ def prepare(turn: Turn, reason: str) -> None:
 
 
 def part(turn: Turn) -> None:
-    """The last thing the listener is told: everything owned goes. Then we go (`leaving.let_go`)."""
+    """Begin to leave: have everything owned revoked (or lost). When the listener has returned, `leaving.let_go` sends
+    the leave."""
     state = turn.state
     turn.set(
         phase=Phase.LEAVING,
@@ -107,15 +108,15 @@ def _before_joining(state: MemberState) -> list[Call]:
         return [Lost(state.owned)]
     if not state.cooperative:
         return [Revoked(state.owned)]
-    # What no longer exists is given up in order too: the membership stands, and with it the right to commit. A leader
-    # that does not know a topic returns it to whoever claims it (2e), so it is the owner who lets go.
+    # Partitions that no longer exist are revoked, not lost: we are still a member and may commit. A leader that does
+    # not know a topic assigns it to whoever claims it (2e), so the owner has to give it up.
     unwanted = frozenset(p for p in state.owned if p.topic not in state.topics) | vanished(state)
     unwanted |= state.taken & state.owned
     return [Revoked(unwanted)] if unwanted else []
 
 
 def vanished(state: MemberState) -> frozenset[TopicPartition]:
-    """What we own of wanted topics that the cluster has no more. With no metadata at all nothing is said to be gone."""
+    """Owned partitions of subscribed topics that no longer exist in the cluster. None while there is no metadata."""
     seen = state.partition_counts
     if not seen:
         return frozenset()
@@ -123,9 +124,9 @@ def vanished(state: MemberState) -> frozenset[TopicPartition]:
 
 
 def prepared(turn: Turn, event: Notified) -> None:
-    """The listener has returned from the step before the join."""
+    """The listener has returned from the calls before the join."""
     turn.set(owned=turn.state.next_phase_owned, pending=None, positions=turn.to_hand_over(event.positions))
-    if turn.state.rejoin is not None:  # something else happened meanwhile, so look again at what must go (KAFKA-9815)
+    if turn.state.rejoin is not None:  # something changed meanwhile: check again what must be given up (KAFKA-9815)
         prepare(turn, turn.state.rejoin)
     else:
         _join(turn)
@@ -159,8 +160,8 @@ def _join(turn: Turn) -> None:
 
 
 def _everybody_knows(state: MemberState) -> bool:
-    """Where the leader marked, everybody rejoins without being told. Whoever revoked in such a round is not alone with
-    it either; in a small group a poke too many costs nothing, and reaches who does not follow the mark."""
+    """After a marked round everybody rejoins by itself, so a poke is not needed. In a small group a member that revoked
+    pokes nevertheless: it costs nothing, and reaches members that don't follow the mark."""
     return state.join_reason == MARKED_REASON or (state.passed_on and state.marked)
 
 
@@ -185,7 +186,7 @@ def _subscription(state: MemberState, assignor: Assignor) -> bytes:
 
 
 def retry_join(turn: Turn) -> None:
-    """The backoff is over. What must be given up may have changed meanwhile (KAFKA-9815)."""
+    """The back-off is over. What must be given up may have changed meanwhile (KAFKA-9815)."""
     if _before_joining(turn.state):
         prepare(turn, turn.state.rejoin or turn.state.join_reason)
     else:
@@ -193,7 +194,7 @@ def retry_join(turn: Turn) -> None:
 
 
 def back_off(turn: Turn, cause: str) -> None:
-    """Try the join again a little later, with the id we have (KAFKA-13214)."""
+    """Retry the join after a back-off, with the id we have (KAFKA-13214)."""
     if turn.state.leave_after_round:
         part(turn)
         return
@@ -202,7 +203,7 @@ def back_off(turn: Turn, cause: str) -> None:
 
 
 def join_again(turn: Turn, reason: str) -> None:
-    """A round broke off: join again, at once if it is the first time, and after a back-off otherwise."""
+    """A round failed: join again, at once after the first failure in a row, otherwise after a back-off."""
     if turn.state.tries <= 1:
         prepare(turn, reason)
     else:
@@ -226,7 +227,7 @@ def join_answered(turn: Turn, event: JoinAnswered) -> None:
             turn.vouched(turn.state.asked_at)
             turn.set(membership=answer.membership.without_generation())
             _join(turn)
-        case Verdict.TAKE_ID:  # we had one
+        case Verdict.TAKE_ID:  # although we had an id
             turn.set(membership=answer.membership.without_generation())
             troubled(turn, refusal(Ask.JOIN, answer.error), loud=False)
             back_off(turn, answer.error.name)
@@ -251,7 +252,7 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
         back_off(turn, error.what)
         return
     if _missed_a_round(state, answer):
-        # What we own may have been given to others: nothing of it may be processed or committed any more.
+        # Others may own our partitions by now: nothing of them may be processed or committed any more.
         lose_membership(turn, ErrorCode.ILLEGAL_GENERATION)
         prepare(turn, "the group completed a round without us")
         return
@@ -262,7 +263,7 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
         leader_id=answer.leader,
         protocol=answer.protocol,
         joined_at=turn.now,
-        positions={},  # they ride in one completed round only: later they would be stale
+        positions={},  # valid for one completed round only: later they would be stale
         next_heartbeat_at=turn.now + state.config.heartbeat_interval_ms,
     )
     adapting.joined(turn, answer.protocol)
@@ -275,13 +276,13 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
         turn.do(Plan(serial, answer.protocol, answer.members, answer.membership.generation))
     else:
         turn.set(bad_plans=0, replan_at=None)
-        turn.set(planned_counts=None)  # where we lead, our former self planned: its note to us will say what for
+        turn.set(planned_counts=None)  # if we lead, we planned before a restart: that plan's note says by which counts
         send_sync(turn, {})
 
 
 def _missed_a_round(state: MemberState, answer: JoinAnswer) -> bool:
-    """Whether the group went through a whole round without us. Dynamic members are expelled for that and hear of it;
-    static ones keep their place, and what they claim is out of date (KAFKA-14639)."""
+    """Whether the group completed a whole round without us. A dynamic member is expelled then, and is told. A static
+    one keeps its place, but what it claims is out of date (KAFKA-14639)."""
     before, now = state.membership, answer.membership
     kept_place = state.static and before.joined and before.member_id == now.member_id
     return kept_place and bool(state.owned) and now.generation > before.generation + 1

@@ -14,19 +14,19 @@ from holdfast.group.verdicts import Ask
 from holdfast.model import NOBODY, HoldfastError
 
 LEAVE_LEAD_MS = 45.0
-"""How long before everybody's next heartbeat a member leaves under a leader that doesn't know the drain flag: late
-enough that hardly anybody waits, early enough that the leave is through when they ask."""
+"""Under a leader that does not plan draining members away, a member leaves this long before everybody's next heartbeat:
+so late that others hardly wait, and early enough that the coordinator has the leave when they ask."""
 
 LISTENING = frozenset({Phase.PREPARING, Phase.APPLYING, Phase.EVICTED})
-"""Phases in which what is pending is a listener's return."""
+"""Phases in which `pending` may be listener's calls under way."""
 
 JOIN_WAIT_MS = 250.0
-"""How long a member that wants to leave waits for the answer to a join under way. Members that poke each other are
-together by then. Where it takes longer the group waits for others' heartbeats, and commits under the old generation
-hold until the last of them has come."""
+"""How long a member that wants to leave waits for the answer to a join under way. Members that poke each other have all
+joined by then. If it takes longer, the group waits for heartbeats of others, and until the last of them has joined
+commits under the old generation are still accepted."""
 
 MAX_LEAVES = 3
-"""How often a leave is sent: a coordinator that moved is found by the second, and close() does not wait for ever."""
+"""How often a leave is sent. A coordinator that moved is found by the second, and close() must not wait for ever."""
 
 RETURNED_REASON = "the application polls again"
 UNSUBSCRIBED_REASON = "the consumer unsubscribed from all topics"
@@ -43,21 +43,21 @@ def unsubscribe(turn: Turn, _event: object) -> None:
 
 
 def close_after_round(turn: Turn, event: Close) -> None:
-    """In the middle of a round: leave as soon as what we did can be committed."""
+    """In the middle of a round: leave as soon as our work can be committed."""
     turn.set(closing=event.reason)
     _leave_after_round(turn)
 
 
 def unsubscribe_after_round(turn: Turn, _event: object) -> None:
-    """The same, until the next subscribe."""
+    """The same for an unsubscribe: the member may subscribe again."""
     turn.set(topics=frozenset())
     _leave_after_round(turn)
 
 
 def _leave_after_round(turn: Turn) -> None:
-    """Whoever holds something and leaves between two generations could commit nothing: the coordinator refuses it from
-    the join's answer to the sync's, and the next owner would do everything again. So the round is seen through first;
-    for so long only that a group that hangs does not hold us."""
+    """Between the join's answer and the sync's the coordinator refuses commits. A member that owned something and left
+    then could not commit, and the next owner would repeat its work. So wait for the end of the round first, but not for
+    long, in case the group hangs."""
     state = turn.state
     under_way = state.pending is not None and state.membership.joined and not state.lost
     if not state.owned or not under_way:
@@ -72,7 +72,7 @@ def _leave_after_round(turn: Turn) -> None:
 
 
 def _leave(turn: Turn) -> None:
-    """Tell the listener first, while the membership still stands and it may commit (KAFKA-8972), then go."""
+    """Have everything revoked while we are still a member and may commit (KAFKA-8972), then send the leave."""
     state = turn.state
     listening = state.pending is not None and state.phase in LISTENING
     pending = state.pending if listening else None
@@ -88,12 +88,12 @@ def _leave(turn: Turn) -> None:
         retry_at=None,
         pending=pending,
     )
-    if not listening:  # else the calls under way come first; what is owned after them goes then, and only then (let_go)
+    if not listening:  # otherwise `let_go` continues when the calls under way have returned
         _send_leave(turn)
 
 
 def let_go(turn: Turn, _event: Notified) -> None:
-    """The listener has returned: from the last revoke, or from calls that were under way when we wanted to leave."""
+    """The listener has returned, from the last revoke or from calls that were under way when we wanted to leave."""
     turn.set(owned=turn.state.next_phase_owned, pending=None)
     if turn.state.owned:
         _leave(turn)
@@ -118,7 +118,7 @@ def _send_leave(turn: Turn) -> None:
 
 
 def gone(turn: Turn, *, forget: bool = True) -> None:
-    """Out of the group: for good after a close or a drain, until the next subscribe otherwise (KAFKA-20985)."""
+    """We are out of the group: for good after a close or a drain, otherwise until the next subscribe (KAFKA-20985)."""
     state = turn.state
     turn.set(
         membership=NOBODY if forget else state.membership,
@@ -149,14 +149,14 @@ def gone(turn: Turn, *, forget: bool = True) -> None:
         turn.set(phase=Phase.CLOSED)
         turn.trace("closed", cause=state.closing or state.draining)
         turn.do(Closed())
-    elif state.topics:  # subscribed again before the leave was through
+    elif state.topics:  # subscribed again before the leave was answered
         prepare(turn, "subscribed")
     else:
         turn.set(phase=Phase.UNSUBSCRIBED)
 
 
 def drain(turn: Turn, event: Drain) -> None:
-    """From STABLE: have the leader plan our partitions away, or call a round that waits for us; work on meanwhile."""
+    """From STABLE: have the leader plan our partitions away, or start a round that waits for us; work goes on."""
     if turn.state.aside is not Aside.NO:
         return  # asked twice
     turn.set(draining=event.reason)
@@ -170,7 +170,7 @@ def drain(turn: Turn, event: Drain) -> None:
 
 
 def note_drain(turn: Turn, event: Drain) -> None:
-    """In the middle of a round: the next one carries the flag."""
+    """In the middle of a round: the next join carries the drain flag."""
     turn.set(draining=event.reason, rejoin=_draining(event.reason))
     turn.trace("draining", cause=event.reason, owned=as_value(turn.state.owned))
 
@@ -180,7 +180,7 @@ def _draining(reason: str | None) -> str:
 
 
 def drain_after_round(turn: Turn) -> bool:
-    """After a round of a draining member: leave, or wait for the right moment. False when a round is still owed."""
+    """A draining member has applied a round: leave, or schedule the leave. False when another round is still owed."""
     state = turn.state
     if state.rejoin in (None, _draining(state.draining)) and aside.fits(state):
         aside.begin(turn)
@@ -188,23 +188,23 @@ def drain_after_round(turn: Turn) -> bool:
     if not state.drain_sent:
         return False
     if state.positions and state.positions_reach and not state.lost:
-        return False  # one more round, which hands our positions to the next owners; then we have nothing and leave
+        return False  # one more round, which hands our positions to the next owners; after it we own nothing and leave
     if not state.owned or state.leader_drains:
         _leave(turn)
         return True
     if state.rejoin is not None:
         return False
-    # The leader is a stranger, or some member is, and no herald was let in: leaving just before their next heartbeat
-    # costs tens of milliseconds instead of up to a whole interval. Java's clock starts anew with the sync. librdkafka's
-    # runs on from the heartbeat that sent it into this round, right before the join was answered: so that answer is
-    # what we count from.
+    # The leader or another member is foreign, and no herald was accepted. Leaving just before their next heartbeat
+    # costs tens of milliseconds instead of up to a whole interval. Java's heartbeat clock restarts with the sync.
+    # librdkafka's runs on from the heartbeat that told it of this round, right before the join was answered. So we
+    # count from that answer.
     turn.set(leave_at=state.joined_at + max(0.0, state.config.heartbeat_interval_ms - LEAVE_LEAD_MS))
-    turn.trace("leave-aligned", cause="not everybody follows a leader's mark", at=turn.state.leave_at or 0.0)
+    turn.trace("leave-aligned", cause="not every member follows a leader's mark", at=turn.state.leave_at or 0.0)
     return True
 
 
 def leave_now(turn: Turn) -> None:
-    """The right moment has come, or the latest one."""
+    """`leave_at` has come."""
     _leave(turn)
 
 
@@ -249,23 +249,23 @@ def evict(turn: Turn) -> None:
 
 
 def returned(turn: Turn, _event: object) -> None:
-    """The application polls again after an eviction: everything it held is lost, and it joins anew."""
+    """The application polls again after an eviction: everything it owned is lost, and it joins again."""
     turn.set(last_polled_at=turn.now)
     if turn.state.pending is None:
         prepare(turn, RETURNED_REASON)
-    else:  # first the calls it has not made yet
+    else:  # the listener's calls under way come first
         turn.set(rejoin=RETURNED_REASON)
 
 
 def caught_up(turn: Turn, _event: Notified) -> None:
-    """Evicted while the listener was being told: what it was told is what is owned, and so what is lost."""
+    """Listener's calls that were under way at the eviction have returned: what is owned after them is lost."""
     turn.set(owned=turn.state.next_phase_owned, pending=None)
     if turn.state.rejoin is not None:
         prepare(turn, turn.state.rejoin)
 
 
 def leave_failed(turn: Turn, cause: str) -> None:
-    """Nobody took our leave. The others would wait for our session to end: so it is said again, a few times."""
+    """Our leave was refused or not answered. Others would wait for the session timeout, so repeat it a few times."""
     turn.set(leaves=turn.state.leaves + 1)
     if turn.state.leaves < MAX_LEAVES:
         turn.set(pending=None, retry_at=turn.now + back_off_ms(turn.state))
@@ -281,7 +281,7 @@ def leave_again(turn: Turn) -> None:
 
 
 def want_nothing(turn: Turn, _event: object) -> None:
-    """Unsubscribed once more while leaving: a subscribe in between no longer counts."""
+    """Unsubscribed while leaving: cancels a subscribe that came in between."""
     turn.set(topics=frozenset())
 
 
@@ -296,7 +296,7 @@ def close_when_left(turn: Turn, event: Close) -> None:
 
 
 def drain_by_closing(turn: Turn, event: Drain) -> None:
-    """Nothing is held that could be handed over."""
+    """Nothing is owned that could be handed over: just close."""
     turn.set(closing=event.reason)
     _leave(turn)
 

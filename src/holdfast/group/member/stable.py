@@ -30,25 +30,25 @@ from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import ErrorCode, HoldfastError
 
 BUSY = frozenset({Phase.PREPARING, Phase.JOINING, Phase.PLANNING, Phase.SYNCING, Phase.APPLYING})
-"""Phases in which a wish for another round waits for the current one."""
+"""Phases in which a rejoin waits for the round under way."""
 
 HEARTBEATING = frozenset({Phase.PREPARING, Phase.PLANNING, Phase.SYNCING, Phase.APPLYING, Phase.STABLE, Phase.LEAVING})
 MUST_POLL = BUSY | {Phase.STABLE}
 RETRYING = frozenset({Phase.JOINING, Phase.LEAVING})
-"""Phases whose request may be sent again after a while."""
+"""Phases in which a failed request is sent again after a back-off."""
 
 POKABLE = frozenset({Phase.STABLE, Phase.APPLYING})
-"""Phases in which a poke is a reason to ask the coordinator; in others a round is under way already."""
+"""Phases in which a poke makes us heartbeat; in others a round is under way already."""
 
 LOOK_MS = 50.0
-"""How often we look for a poll while a round waits for it: what it adds to a round's first half, which stops nobody."""
+"""How often we check for a poll while a round waits for it. It delays the round's first half, which stops nobody."""
 
 POKE_SPACING_MS = 10.0
-"""Pokes make us ask the coordinator at most this often, whoever sends them."""
+"""Shortest time between two heartbeats caused by pokes, whoever sends them."""
 
 EARLY_MS = 100.0
-"""How long before the common tick we ask once more under a foreign leader: more than clocks of other makes drift in an
-interval and a round takes, and little enough that hardly any round begins just in between."""
+"""Under a foreign leader we send an extra heartbeat this long before the normal tick. It is more than other clients'
+clocks drift in one interval plus the length of a round, and so little that hardly any round begins in between."""
 
 COMMIT_DOUBTS = frozenset({Verdict.REBALANCE, Verdict.OUTDATED, Verdict.EXPELLED})
 
@@ -57,7 +57,7 @@ KEPT_BACK_REASON = "partitions are still kept back, and nobody asked for the rou
 
 
 def next_deadline(state: MemberState) -> float | None:
-    """When this member wants a Tick at the latest."""
+    """When this member needs its next Tick."""
     times: list[float | None] = []
     if state.heartbeat is None and state.phase in HEARTBEATING and state.membership.joined:
         times += (state.next_heartbeat_at, state.next_hot_at)
@@ -73,12 +73,14 @@ def next_deadline(state: MemberState) -> float | None:
 
 
 def may_process(state: MemberState, now: float, *, awake_since: float = 0.0) -> bool:
-    """Whether what we own may be processed further: as far as we can know, nobody else has been given it.
+    """Whether what we own may still be processed: as far as we can know, no other member has been given it.
 
-    Not after the membership was taken away or given up, also before the listener has heard of it. And not when the
-    coordinator has acknowledged nothing that we sent within a session timeout: then it may have expelled us and given
-    everything to others, be it that the network is cut or that this process was frozen. A parked join is no silence, as
-    long as none failed and this process has not been away for a session timeout since, until `awake_since`.
+    Not after the membership was lost or given up, even if the listener has not been told yet. And not if the
+    coordinator has acknowledged nothing that we sent within the last session timeout. Then it may have expelled us and
+    assigned everything to others, because the network is cut or this process was frozen.
+
+    While a join is parked no answer is expected, so silence does not count. It does count again after a request has
+    failed, or after this process was away for a session timeout. `awake_since` is when it came back.
     """
     if state.lost or state.phase is Phase.EVICTED:
         return False
@@ -112,7 +114,7 @@ def tick(turn: Turn, _event: object) -> None:
 
 
 def _must_poll(state: MemberState) -> bool:
-    """Whoever is about to leave has polled for the last time."""
+    """Whether max.poll.interval.ms applies. Not to a member that is about to leave: it polls no more."""
     return state.phase in MUST_POLL and not state.leave_after_round
 
 
@@ -124,7 +126,7 @@ def _heartbeat_if_due(turn: Turn) -> None:
     state = turn.state
     due = False
     if state.next_heartbeat_at is not None and turn.now >= state.next_heartbeat_at:
-        # Whole intervals from the sync on: quick heartbeats in between don't move the common tick.
+        # Always whole intervals after the sync: quick heartbeats in between don't shift the normal tick.
         behind = turn.now - state.next_heartbeat_at
         steps = int(behind // state.config.heartbeat_interval_ms) + 1
         turn.set(next_heartbeat_at=state.next_heartbeat_at + steps * state.config.heartbeat_interval_ms)
@@ -138,10 +140,12 @@ def _heartbeat_if_due(turn: Turn) -> None:
 
 
 def _before_the_tick(state: MemberState, now: float) -> float | None:
-    """Under a foreign leader: once more shortly before each tick, so that we come to a round ahead of everybody else.
+    """Under a foreign leader: when to send an extra heartbeat shortly before the tick, so that we join a round before
+    the others do.
 
-    Clocks like librdkafka's run on through a round, ours start anew with its sync. If we came last, each round would
-    move our tick further behind theirs, and a drain's leave, which is timed by when all had come, would be too late.
+    librdkafka's heartbeat clock runs on through a round, ours restarts with its sync. If we joined last, each round
+    would move our tick further behind theirs, and the leave of a drain, which is timed by the ticks, would come too
+    late.
     """
     interval = state.config.heartbeat_interval_ms
     if state.next_heartbeat_at is None or interval <= 2 * EARLY_MS:
@@ -172,31 +176,32 @@ def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
 
 
 def _heartbeat_again(turn: Turn) -> None:
-    """One was refused or not answered: the next comes sooner than usual, at first."""
+    """A heartbeat was refused or not answered: send the next one after the back-off, but within the interval."""
     state = turn.state
     turn.set(next_heartbeat_at=turn.now + min(back_off_ms(state), state.config.heartbeat_interval_ms))
 
 
 def _round_without_us(turn: Turn) -> None:
-    """The coordinator waits for everybody's join."""
+    """A round is under way that we have not joined: the coordinator waits for our join."""
     if aside.let_wait(turn):
         return
     state = turn.state
     if state.taken and turn.now < state.put_off_until:
-        return  # it is the round that we come last to
+        return  # we join this round late on purpose (`syncing._read_on`)
     if state.phase is Phase.STABLE:
         _join_when_polled(turn, state.rejoin or REBALANCING_REASON, now=True)
     elif state.phase is Phase.APPLYING and state.rejoin is None:
         turn.set(rejoin=REBALANCING_REASON)
-    elif state.phase is Phase.PLANNING and state.bad_plans:  # no plan in sight, and nobody waits for this one any more
+    elif state.phase is Phase.PLANNING and state.bad_plans:  # planning keeps failing, and the round is over anyway
         turn.set(pending=None)
         prepare(turn, REBALANCING_REASON)
 
 
 def _join_when_polled(turn: Turn, reason: str, *, now: bool = False) -> None:
-    """Take part in the round, if the application is there to give up what it costs; else look again, and again.
+    """Join the round if the application has polled recently, since its listener may have to be called. Otherwise check
+    again every LOOK_MS.
 
-    The first look is at once: a driver tells of polls when it ticks.
+    With `now` the first check is at once: the driver reports polls only when it feeds an event.
     """
     state = turn.state
     limit = state.config.responsive_ms
@@ -217,12 +222,12 @@ def _membership_refused(turn: Turn, error: ErrorCode) -> None:
         turn.set(pending=None)
         prepare(turn, why)
     else:
-        # The listener is being told something; what it holds is lost as soon as it returns (KAFKA-8104).
+        # Listener's calls are under way; what it holds is lost when they have returned (KAFKA-8104).
         turn.set(rejoin=why)
 
 
 def commit_answered(turn: Turn, event: CommitAnswered) -> None:
-    """A commit is never a reason to rejoin; a doubtful answer to a current one is a reason to ask (librdkafka 4059)."""
+    """A commit never makes us rejoin. If its answer puts the membership in doubt, heartbeat (librdkafka 4059)."""
     state = turn.state
     if event.membership != state.membership:
         return
@@ -236,7 +241,7 @@ def commit_answered(turn: Turn, event: CommitAnswered) -> None:
 
 
 def request_failed(turn: Turn, event: RequestFailed) -> None:
-    """Disconnected or timed out: the id stays ours (KAFKA-13214); look for the coordinator and go on."""
+    """Disconnected or timed out: keep the member id (KAFKA-13214), look the coordinator up again, and go on."""
     state = turn.state
     turn.do(ForgetCoordinator())
     if event.code is not None:
@@ -258,9 +263,9 @@ def request_failed(turn: Turn, event: RequestFailed) -> None:
 
 
 def poked(turn: Turn, event: Poked) -> None:
-    """Ask the coordinator, if we are at rest, and tell our peers where that is how they hear of it.
+    """Heartbeat if no round is under way. In a large group pass the poke on to our peers.
 
-    Without a token there are no pokes: an empty datagram is not one.
+    Without a token of this generation nothing counts as a poke, not even an empty datagram.
     """
     state = turn.state
     token, _, word = event.token.partition(" ")
@@ -287,7 +292,7 @@ def subscribe_first(turn: Turn, event: Subscribe) -> None:
 
 
 def subscribe_again(turn: Turn, event: Subscribe) -> None:
-    """1a: in STABLE the join follows at once, in the middle of a round after it."""
+    """1a: in STABLE rejoin at once, in the middle of a round after it."""
     state = turn.state
     if event.topics == state.topics:
         return
@@ -296,7 +301,7 @@ def subscribe_again(turn: Turn, event: Subscribe) -> None:
 
 
 def metadata_changed(turn: Turn, event: MetadataChanged) -> None:
-    """1b: whoever owns what no longer exists gives it up; a leader whose plan is out of date asks for a round."""
+    """1b: an owner gives up partitions that no longer exist; a leader whose plan is out of date asks for a round."""
     note_metadata(turn, event)
     state = turn.state
     counts, planned = state.partition_counts, state.planned_counts

@@ -1,4 +1,4 @@
-"""A member's state: a value. Handlers in this package make the next one from it; nothing here acts."""
+"""A member's state: an immutable value. The handlers in this package make the next one from it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ INT32_MAX = 2**31 - 1
 
 
 UNCOUNTED_INTERVAL_MS = 250.0
-"""How often a member that does not know the group's size asks: as often as in a group of a thousand."""
+"""Interval of quick heartbeats while the group's size is not known: that of a group of a thousand."""
 
 
 class Phase(Enum):
     """Where a member stands."""
 
-    # Members are single objects: their identity will do, and Enum's own hash is a call of Python's.
+    # An enum's members are singletons, so hashing by identity is right, and faster than Enum's hash, written in Python.
     __hash__ = object.__hash__
 
     UNSUBSCRIBED = "unsubscribed"
@@ -99,17 +99,17 @@ class Phase(Enum):
 
 
 class Aside(Enum):
-    """How far a draining member is that lets a round wait for it, and leaves last: see `aside`."""
+    """The steps of a drain that lets a round wait for it and leaves last: see `aside`."""
 
     NO = "no"
     RESTING = "resting"
-    """The last rebalance may not be over."""
+    """We wait until the last rebalance is surely over."""
     ASKING = "asking"
-    """A heartbeat is to say whether the group is at rest."""
+    """A heartbeat asks whether the group is at rest."""
     CALLING = "calling"
-    """The herald joins, so that there is a round."""
+    """The herald joins, which starts a round."""
     WAITED_FOR = "waited for"
-    """The round is there, and will not complete without us."""
+    """The round has begun, and does not complete without us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +119,12 @@ class MemberConfig:
     group: str
     assignors: tuple[Assignor, ...]
     protocol: RebalanceProtocol
-    """The one selected from all assignors, by `select_protocol`."""
+    """The protocol that `select_protocol` chose from the assignors."""
     eager_assignors: tuple[Assignor, ...] = ()
-    """What to list instead where the group is not cooperative: see `adapting`. Empty: `assignors`, whatever runs."""
+    """What to list in a group that is not cooperative: see `adapting`. If empty, always `assignors`."""
     cooperative_after_ms: float | None = 600_000.0
-    """How long all members must list a cooperative assignor before we make an eager group cooperative; None never."""
+    """How long all members must have listed a cooperative assignor before we make an eager group cooperative; None for
+    never."""
     name: str = ""
     """What traces call the member before it has an id."""
     client_id: str = ""
@@ -134,9 +135,10 @@ class MemberConfig:
     max_poll_interval_ms: int = 300_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
-    """Each try in a row waits twice as long as the one before, up to this."""
+    """The back-off doubles with each failure in a row, up to this."""
     retry_spread: float = 1.0
-    """A factor on every back-off. The driver draws it, so that members refused together don't come back together."""
+    """A factor on every back-off, chosen at random outside, so that members refused together don't come back together.
+    """
     instant_rejoin: bool = True
     """Follow the leader's mark at once instead of waiting for a heartbeat."""
     hand_over_offsets: bool = True
@@ -146,10 +148,10 @@ class MemberConfig:
     endpoint: Endpoint | None = None
     """Where a poke reaches us."""
     responsive_ms: float | None = None
-    """Take part in a round only while the application has polled within this time; wait for its poll otherwise.
+    """Join a round only if the application has polled within this time, else wait for its poll. None: join at once.
 
-    A round has two halves: what is revoked in the first stands still until the second, which needs everybody's listener
-    to return. An application that hangs would keep others' partitions dark for as long as it hangs. None joins at once.
+    A handover takes two rounds. What is revoked in the first is read by nobody until the second, which needs every
+    member's listener to return. An application that hangs would keep others' partitions unread for as long as it hangs.
     """
 
     @property
@@ -159,7 +161,7 @@ class MemberConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MemberState:
-    """Everything a member knows. Without slots: a dictionary is copied in a tenth of the time (`turn.changed`)."""
+    """Everything a member knows. Without slots, because a dictionary is copied ten times as fast (`turn.changed`)."""
 
     config: MemberConfig
     phase: Phase = Phase.UNSUBSCRIBED
@@ -167,29 +169,29 @@ class MemberState:
     topics: frozenset[str] = frozenset()
     owned: frozenset[TopicPartition] = frozenset()
     held_generation: int = -1
-    """The last round whose result we applied: the generation our claims are true for (KAFKA-14639)."""
+    """The generation of the last round whose result we applied. Our claims are true for it (KAFKA-14639)."""
     assigned: frozenset[TopicPartition] = frozenset()
-    """What that round gave us; outlives an eager revoke, for assignors that are sticky by user data."""
+    """What that round assigned to us. Kept after an eager revoke, for assignors that are sticky by user data."""
     leader: bool = False
     leader_id: str = ""
-    """Who leads the current round: whose notes these are."""
+    """Who leads the current round, and wrote its notes."""
     doubted: frozenset[str] = frozenset()
-    """Of whom it was told that they say what can't be true."""
+    """Members whose invalid notes or claims were reported already."""
     protocol: str | None = None
     """The assignor the group chose for the current round."""
     eager: bool = False
-    """Whether we list `eager_assignors`, and so give everything up before we join."""
+    """Whether we list `eager_assignors`, and so revoke everything before we join."""
     all_can: bool = False
-    """As the leader of an eager group: whether every member of the last round says that it lists our assignors."""
+    """As the leader of an eager group: whether every member of the last round lists our cooperative assignors."""
     upgrade_at: float | None = None
     """When the leader of an eager group tries to make it cooperative."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """The cluster's topics as last seen."""
+    """The number of partitions of each topic, as last seen."""
     planned_counts: Mapping[str, int] | None = None
-    """What a leader planned by; when it differs from what is seen now, the plan is out of date."""
+    """The counts that a leader planned for. When they differ from `partition_counts`, the plan is out of date."""
 
     serial: int = 0
-    """Numbers every request and notification, so that an answer to an old one is known as such (KAFKA-9823)."""
+    """The last number given to a request or notification. By it an answer to an old one is recognised (KAFKA-9823)."""
     pending: int | None = None
     """Serial of the join, plan, sync, leave or notification the phase waits for."""
     heartbeat: int | None = None
@@ -197,62 +199,62 @@ class MemberState:
     retry_at: float | None = None
     """When a join or a leave that failed is sent again."""
     tries: int = 0
-    """How many things went wrong in a row; the back-off grows with it."""
+    """How many failures there were in a row; the back-off grows with it."""
     troubled_at: float | None = None
-    """When the first of them did."""
+    """When the first of them was."""
     told: str = ""
-    """The code of the error that the application was told last."""
+    """The code of the last error that was reported to the application."""
     told_at: float = 0.0
     leaves: int = 0
-    """How many leaves were not taken."""
+    """How often our leave failed."""
     bad_plans: int = 0
     """How many plans of ours failed in a row."""
     replan_at: float | None = None
-    """When a leader whose plan failed tries another round."""
+    """When a leader asks for another round: its plan failed, or it still withholds partitions."""
     look_at: float | None = None
-    """When to look again whether the application polls, so that a round can be joined that is owed."""
+    """When to check again whether the application polls, so that we can join the round that is owed."""
     put_off_until: float = 0.0
-    """A poll is no reason to look earlier than this: the round that is owed was put off."""
+    """The round that is owed was put off until then: a poll does not make us join earlier."""
     taken: frozenset[TopicPartition] = frozenset()
-    """What the last round took from us and nobody gets before our next join. Until then we read on."""
+    """What the last round took from us and we still read. Nobody gets it before our next join."""
     next_phase_owned: frozenset[TopicPartition] = frozenset()
-    """What will be owned once the listener has returned."""
+    """What will be owned when the listener's calls under way have returned."""
 
     join_reason: str = ""
     """Why the join under way was sent."""
     rejoin: str | None = None
-    """Why another round is owed, once the current step is through."""
+    """Why we owe another round; None if we don't. It follows when the current step is done."""
     hurried: int = 0
-    """Rounds in a row after which we rejoined by ourselves: for a mark, for what we revoked, for a result that was not
-    for us."""
+    """How many rounds in a row made us rejoin by ourselves: for a mark, for a revoke, or for a result that did not fit.
+    """
     marked: bool = False
-    """Whether the last round's leader kept partitions back."""
+    """Whether the last round's leader withheld partitions."""
     lost: bool = False
     """Whether the membership was taken away: what is owned must be lost, not revoked."""
     positions: Positions = field(default_factory=dict)
-    """Final positions of what we revoked, to be handed over with the next join."""
+    """Final positions of what we revoked, for the next join to hand over."""
 
     last_heard_at: float = 0.0
-    """When the coordinator last acknowledged us."""
+    """When the coordinator last acknowledged a request of ours."""
     unheard: bool = False
     """Whether a request has failed since then."""
     asked_at: float = 0.0
     """When the join, sync or leave under way was sent, or the last one."""
     heartbeat_at: float = 0.0
-    """The same of the heartbeat."""
+    """The same for the heartbeat."""
     vouched_at: float = 0.0
-    """When the last request was sent that the coordinator acknowledged. It got it later, so our session lasts a session
-    timeout from here at least; when the answer was read says nothing, least of all in a process that was frozen."""
+    """When the last acknowledged request was sent. The coordinator got it later than that, so our session lasts at
+    least a session timeout from then on. When its answer was read does not matter: a frozen process reads it late."""
     last_polled_at: float = 0.0
     next_heartbeat_at: float | None = None
-    """The normal tick: SyncGroup plus whole intervals, like everybody's in the group."""
+    """The normal tick: whole intervals after SyncGroup, at the same times as the other members of the group."""
     hot_until: float = 0.0
     hot_interval_ms: float = UNCOUNTED_INTERVAL_MS
     next_hot_at: float | None = None
     count_again_at: float = 0.0
-    """Until when the count of members that the interval rests on is good enough."""
+    """When the members should be counted again, for `hot_interval_ms`."""
     joined_at: float = 0.0
-    """When the last join was answered: everybody had joined just then."""
+    """When the last join was answered: the last member had joined just before."""
     synced_at: float = 0.0
 
     draining: str | None = None
@@ -260,36 +262,37 @@ class MemberState:
     drain_sent: bool = False
     """Whether the current round's join carried the drain flag."""
     positions_reach: bool = False
-    """Whether positions in our next join reach whoever gets the partitions: the leader said that all members read them.
-    Otherwise the next owner asks the coordinator, and what it must find there has to be committed before we join."""
+    """Whether positions in our next join reach the new owners: the leader said that all members read them. Otherwise
+    the new owners ask the coordinator, so we must commit before we join."""
     room: int = 0
-    """How many bytes of positions our next join may carry, by `position_bytes`: so many the leader passes on."""
+    """How many bytes of positions, counted by `position_bytes`, our next join may carry so that the leader passes all
+    of them on."""
     leader_drains: bool = False
-    """Whether the leader said that it knows the drain flag."""
+    """Whether the leader said that it plans draining members' partitions away."""
     aside: Aside = Aside.NO
     aside_at: float | None = None
-    """When the last rebalance is surely over."""
+    """When the last rebalance is surely over, for a drain (`aside`)."""
     herald: int | None = None
     """Serial of the herald's join."""
     herald_id: str = ""
-    """The id it was given, until the coordinator has taken it back."""
+    """The herald's member id, until the coordinator has confirmed its leave."""
     dismissal: int | None = None
     """Serial of its leave."""
     herald_refused: bool = False
     leave_at: float | None = None
-    """When a draining member leaves whose partitions the leader does not plan away; with `leave_after_round`, when we
+    """When a draining member leaves if the leader does not plan its partitions away. With `leave_after_round`, when we
     leave at the latest."""
     leave_after_round: bool = False
-    """Whether we leave as soon as the round under way is through."""
+    """Whether we leave as soon as the round under way has completed."""
     closing: str | None = None
     """Why we leave for good."""
     peers: tuple[Endpoint, ...] = ()
     poke_token: str = ""
-    """What a poke says in this generation; empty where there are none."""
+    """What a poke must carry in this generation; empty if there are no pokes."""
     passed_on: bool = False
-    """Whether the peers are a few of many, so that pokes are passed on from member to member."""
+    """Whether `peers` are only some of the members, so that pokes are passed on from member to member."""
     poked_with: frozenset[str] = frozenset()
-    """Which pokes of this generation we have sent or passed on: each once, so that none goes round for ever."""
+    """Which pokes of this generation we have sent or passed on. Each is sent once, so that none circulates for ever."""
     last_poke_at: float = 0.0
     error: HoldfastError | None = None
 

@@ -24,39 +24,40 @@ from holdfast.model import Assignment, HoldfastError, TopicPartition
 from holdfast.model.consumer_protocol import decode_assignment
 
 MAX_HURRIED = 8
-"""Rounds that we ask for by ourselves, one right after the other. A sound plan needs one, and members that come and go
-some more; a leader that marks for ever, or that plans otherwise each time, would spin the group. Beyond, a mark is not
-followed, and what we owe the group waits for our heartbeat's turn."""
+"""How many rounds in a row we ask for by ourselves. A sound plan needs one, and a few more when members come and go. A
+leader that marks every round, or changes its plan each time, would keep the group rebalancing for ever. Beyond this
+number the mark is not followed, and a rejoin that is owed waits for our next heartbeat."""
 
 MAX_DOUBTED = 64
-"""Members of whom it is told that they say what can't be true. Their ids change when they restart."""
+"""How many members with invalid notes are reported. Their ids change when they restart."""
 
 HOT_WINDOW_MS = 1_000.0
 """How long we heartbeat quickly after a round under a leader that can't mark: a second round follows within it."""
 
 HOT_INTERVAL_MS = 25.0
 COORDINATOR_BUDGET_PER_S = 4_000
-"""Quick heartbeats of a whole group, as many as a coordinator serves without being noticed."""
+"""Quick heartbeats of a whole group per second: as many as a coordinator serves without noticeable load."""
 
 COUNT_STANDS_MS_PER_MEMBER = 10.0
-"""How long a count of the members is good for. The answer describes every member in some 300 bytes, so the larger the
-group the seldomer it is asked for: every 2 s in a group of 200, whose members then receive 30 KB a second each."""
+"""How long a count of the members is used, for each member. The answer takes about 300 bytes per member, so the larger
+the group, the less often we ask: every 2 s in a group of 200, where each member then receives 30 KB a second."""
 
 REPLAN_MS = 1_000.0
 REPLAN_MAX_MS = 60_000.0
-"""A leader whose plan failed tries another round after 1, 2, 4 … 60 s: nobody stands still for it, and an assignor that
-was mended, or that needed something which is back, is not waited for longer than a minute."""
+"""A leader whose plan failed tries another round after 1, 2, 4 … 60 s. Nobody stops working meanwhile, and once the
+assignor works again it takes at most a minute until it is used."""
 
 OWED_BEATS = 2
-"""Heartbeat intervals after which a leader that keeps partitions back asks for the next round itself. Whoever revokes
-asks for it at once, if he is there: a static member that restarted in between owns nothing, has nothing to revoke, and
-the partition would be nobody's for good."""
+"""After how many heartbeat intervals a leader that withholds partitions asks for the next round itself. Normally the
+member that revokes asks for it at once. But a static member that restarted in between owns nothing and has nothing to
+revoke, and the partition would stay unassigned for good."""
 
 READ_ON_HALVES = 2.0
-"""How long we read on what was taken from us: so many times as long as from our join's answer to our sync's. In both
-halves of a round every member is answered once and asks once, so they take about as long; but who is answered late in
-the first and early in the second sees only a part of it. Of 400 members on a busy machine the last join came 0.7 and
-1.8 times as long after. Rather too long: the newcomer waits, and meanwhile nothing stands still."""
+"""How long we go on reading partitions that were taken from us: this many times the time from our join's answer to our
+sync's answer. In both halves of a round every member sends one request and gets one answer, so they take about as long.
+But a member that is answered late in the first half and early in the second sees only part of that time. With 400
+members on a busy machine the last join came after 0.7 to 1.8 times as long. Too long is better than too short: only the
+new owner waits, and the partition is read meanwhile."""
 
 REVOKED_REASON = "revoked partitions that others wait for"
 
@@ -77,7 +78,7 @@ def planned(turn: Turn, event: Planned) -> None:
 
 
 def _doubt(turn: Turn, member: str, what: str) -> None:
-    """Somebody says what can't be true. It is told once and changes nothing: the group does without his note."""
+    """A member's note or claim is invalid. Trace it once per member; it is ignored, and nothing else changes."""
     doubted = turn.state.doubted
     if member not in doubted and len(doubted) < MAX_DOUBTED:
         turn.set(doubted=doubted | {member})
@@ -85,9 +86,10 @@ def _doubt(turn: Turn, member: str, what: str) -> None:
 
 
 def plan_failed(turn: Turn, event: PlanFailed) -> None:
-    """A plan that failed takes nothing from anybody: all keep what they have, and another round is tried later.
+    """Planning failed. Every member keeps its partitions (`event.kept`), and another round is tried later.
 
-    Where that is not known (an eager round has revoked everything by now), the driver goes on trying within the round.
+    Without `kept` (an eager round has revoked everything already, or the topics can't be looked up) the driver goes on
+    trying within the round.
     """
     state = turn.state
     turn.set(bad_plans=state.bad_plans + 1)
@@ -128,7 +130,7 @@ def _synced(turn: Turn, data: bytes) -> None:
         troubled(turn, bad, loud=True)
         join_again(turn, bad.what)
         return
-    if not turn.state.bad_plans:  # a leader whose plans fail has a trouble that a sync does not end
+    if not turn.state.bad_plans:  # a successful sync does not end the trouble of a leader whose plans fail
         settled(turn)
     state = turn.state
     note, fault = examine_leader_note(assignment.user_data)
@@ -147,12 +149,12 @@ def _synced(turn: Turn, data: bytes) -> None:
         leader_drains=note is not None and note.knows_drain,
         positions_reach=note is not None and note.all_read,
     )
-    if state.leave_after_round:  # the group has a generation again, in which everything can be committed
+    if state.leave_after_round:  # the new generation is in force, so everything can be committed
         part(turn)
         return
     _maybe_heat(turn, note)
     if any(partition.topic not in state.topics for partition in assignment.partitions):
-        # The subscription changed since this round was joined: its result is for another member (KAFKA-7961).
+        # The subscription changed since we joined this round, so its result does not fit (KAFKA-7961).
         turn.trace("assignment-ignored", assigned=as_value(assignment.partitions))
         turn.set(phase=Phase.STABLE, hurried=state.hurried + 1)
         _join_again(turn, "the subscription changed during the round")
@@ -161,7 +163,7 @@ def _synced(turn: Turn, data: bytes) -> None:
 
 
 def _maybe_heat(turn: Turn, note: LeaderNote | None) -> None:
-    """Under a foreign leader nobody marks: ask often for a while instead, within the coordinator's budget."""
+    """A foreign leader does not mark: heartbeat quickly for a while instead, within the coordinator's budget."""
     state = turn.state
     if note is not None or not state.cooperative or not state.config.hot_heartbeats:
         turn.set(hot_until=turn.now)
@@ -174,19 +176,19 @@ def _maybe_heat(turn: Turn, note: LeaderNote | None) -> None:
 
 
 def _pace(turn: Turn) -> None:
-    """The first quick heartbeat after a sync, unless the normal ones are about as quick."""
+    """Schedule the first quick heartbeat after a sync, unless normal ones are about as frequent."""
     state = turn.state
     worth_it = state.config.heartbeat_interval_ms > 2 * state.hot_interval_ms
     turn.set(next_hot_at=max(turn.now, state.synced_at + state.hot_interval_ms) if worth_it else None)
 
 
 def hot_interval(members: int) -> float:
-    """How often each of so many members may ask."""
+    """The interval of quick heartbeats for each member of a group of this size."""
     return max(HOT_INTERVAL_MS, members * 1_000.0 / COORDINATOR_BUDGET_PER_S)
 
 
 def group_sized(turn: Turn, event: GroupSized) -> None:
-    """The group was counted: quick heartbeats under way take the pace that this allows."""
+    """The group was counted: adjust the interval of quick heartbeats to its size."""
     turn.set(
         hot_interval_ms=hot_interval(event.members),
         count_again_at=turn.now + event.members * COUNT_STANDS_MS_PER_MEMBER,
@@ -212,12 +214,12 @@ def _apply(turn: Turn, assignment: Assignment, note: LeaderNote | None) -> None:
     calls: list[Call] = []
     reads_on = note is not None and note.read_on and withheld and state.hurried < MAX_HURRIED
     taken = revoked if reads_on else frozenset[TopicPartition]()
-    if revoked and not taken:  # an eager member revoked all before it joined, so only a cooperative one gets here
+    if revoked and not taken:  # only for cooperative members: an eager one revoked everything before it joined
         calls.append(Revoked(revoked))
         turn.trace("revoking", partitions=as_value(revoked))
     calls.append(OnAssignment(state.protocol or "", assignment, state.membership))
-    # A static member without a past may be given an assignment of long ago, and offers in it that others, or its own
-    # former self, have long gone beyond: it asks for the committed offsets instead.
+    # A static member that has just restarted may get an old assignment. The positions in its note may be outdated by
+    # other members or by itself before the restart. So it asks for the committed offsets instead.
     fresh = not (state.static and state.held_generation < 0)
     offers = note.positions if note is not None and fresh else {}
     offsets = {p: offset for p, offset in offers.items() if p in added}
@@ -244,7 +246,7 @@ def _why_again(state: MemberState, *, revoked: bool, withheld: bool) -> str | No
 
 
 def _planned_for(state: MemberState, note: LeaderNote | None) -> dict[str, int] | None:
-    """The topics that the plan in force was made by, if it is ours to watch them."""
+    """As the leader: the partition counts that the current plan was made for. None for other members."""
     if not state.leader:
         return None
     if state.planned_counts is not None:
@@ -254,9 +256,9 @@ def _planned_for(state: MemberState, note: LeaderNote | None) -> dict[str, int] 
 
 
 def _outdated(state: MemberState, note: LeaderNote | None) -> str | None:
-    """Whether a returning leader, told to skip planning, finds that topics have changed since its former self planned.
+    """For a static leader that restarted and was told to skip planning: why the old plan is outdated, or None.
 
-    Without a note from it nothing is known, and one round puts everything right.
+    Without a note from the old plan this can't be known, so a round is asked for.
     """
     if not state.leader or state.planned_counts is not None:
         return None
@@ -271,7 +273,7 @@ def _outdated(state: MemberState, note: LeaderNote | None) -> str | None:
 
 
 def applied(turn: Turn, event: Notified) -> None:
-    """The listener has returned: what was assigned is owned, and either all is well or another round is owed."""
+    """The listener has returned: what was assigned is owned now. If another round is owed, join it."""
     state = turn.state
     turn.set(
         owned=state.next_phase_owned, pending=None, positions=turn.to_hand_over(event.positions), phase=Phase.STABLE
@@ -289,9 +291,13 @@ def applied(turn: Turn, event: Notified) -> None:
 
 
 def _read_on(turn: Turn) -> None:
-    """What was taken from us stands still from our revoke until the next round is through, and that one begins when the
-    last of the others has joined it. So we revoke when they have, or nearly: how long everybody takes for half a round
-    we have just seen. Too late costs the newcomer a moment, too early costs the partition what it always did."""
+    """Put off the revoke of what this round took from us, and go on reading it.
+
+    From our revoke until the next round completes nobody reads these partitions, and that round completes only when the
+    last of the other members has joined it. So we revoke when they probably have; the first half of this round shows
+    how long that takes. If we are too late, the new owner waits a moment. If we are too early, the gap is what it would
+    be without this.
+    """
     state = turn.state
     half_ms = READ_ON_HALVES * (state.synced_at - state.joined_at)
     until = max(turn.now, state.synced_at + min(half_ms, state.config.heartbeat_interval_ms))
@@ -300,7 +306,7 @@ def _read_on(turn: Turn) -> None:
 
 
 def _join_again(turn: Turn, reason: str) -> None:
-    """At once; or, where that has gone on for too long, when our heartbeat's turn comes."""
+    """Rejoin at once; after more than MAX_HURRIED such rounds in a row, only after a heartbeat interval."""
     state = turn.state
     if state.hurried <= MAX_HURRIED:
         prepare(turn, reason)

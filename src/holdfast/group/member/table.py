@@ -1,7 +1,7 @@
-"""The member's machine as a table: (phase, event) -> what is done. Everything that moves a member between phases is
-reached from here; every pair is present, handled, ignored with a reason, or illegal.
+"""The member's machine as a table: (phase, event) -> handler. Everything that changes a member's phase is reached from
+here. Every pair is present: handled, ignored with a reason, or illegal.
 
-Events that answer something (a serial) are checked first: an answer to anything but what the phase waits for is stale
+Events that answer something carry a serial, which is checked first: an answer that the phase does not wait for is stale
 and changes nothing (KAFKA-9823).
 """
 
@@ -31,7 +31,7 @@ ENDED = Ignored("the member has ended")
 
 
 def row(default: Any, *parts: tuple[tuple[Phase, ...], Any]) -> Row:
-    """One event's entries: the default everywhere, then what the parts say, later ones first."""
+    """One event's entries: the default for every phase, overridden by the parts, of which later ones win."""
     entries = dict.fromkeys(ALL, default)
     for phases, entry in parts:
         entries.update(dict.fromkeys(phases, entry))
@@ -135,13 +135,13 @@ HERALDED = (ev.JoinAnswered, ev.LeaveAnswered, ev.RequestFailed)
 
 
 class IllegalEvent(Exception):
-    """The driver sent what can't happen in this phase: a defect in the driver, not in the group."""
+    """The driver fed an event that can't happen in this phase: a defect of the driver, not of the group."""
 
 
 def step(state: MemberState, event: ev.Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
-    """Take one event at `now` (milliseconds): the next state, and what is to be done. Pure."""
+    """Handle one event at `now` (milliseconds). Returns the next state and the effects. Pure."""
     if isinstance(event, HERALDED) and event.serial in (state.herald, state.dismissal):
-        turn = Turn(state, now)  # another member's join and leave, whatever phase we are in ourselves
+        turn = Turn(state, now)  # the herald's join and leave, in whatever phase we are ourselves
         aside.herald_answered(turn, event)
         return turn.state, tuple(turn.effects)
     entry = TABLE[type(event)][state.phase]

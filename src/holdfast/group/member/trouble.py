@@ -1,7 +1,7 @@
-"""What a member does when something was refused or not answered: count, wait, tell.
+"""What a member does when a request was refused or not answered: count it, back off, tell the application.
 
-A refusal that can pass is tried again after a back-off that doubles up to a bound. The application is told at once of
-what may need a person's help, and of anything else once it has lasted for so long that the membership is in danger.
+A transient refusal is retried after a back-off that doubles up to a limit. The application is told at once of errors
+that may need a person's help, and of all others when they have lasted for half a session timeout.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import ErrorCode, HoldfastError
 
 TELL_AGAIN_MS = 3_000.0
-"""How often the same trouble is told again: as often as librdkafka's clients tell it."""
+"""How often the same error is reported again: as often as librdkafka reports it."""
 
 REFUSED = frozenset({Verdict.MOVED, Verdict.LATER, Verdict.TELL})
 
 
 def back_off_ms(state: MemberState) -> float:
-    """How long to wait before the next try, after so many in a row. Spread, so that members don't come back as one."""
+    """How long to wait before the next try; it grows with the failures in a row. `retry_spread` differs from member to
+    member, so that they don't all come back at once."""
     config = state.config
     doubled = config.retry_backoff_ms * 2.0 ** min(max(state.tries - 1, 0), 20)
     return min(doubled, max(config.retry_backoff_ms, config.retry_backoff_max_ms)) * config.retry_spread
 
 
 def judge(turn: Turn, ask: Ask, code: ErrorCode) -> Verdict:
-    """Take note of an answer, and tell the application of it if need be. What follows from it is the caller's."""
+    """Note an answer, and report it to the application if need be. Acting on the verdict is up to the caller."""
     found = verdict(ask, code)
     if found in REFUSED:
         if found is Verdict.MOVED:
@@ -38,7 +39,7 @@ def judge(turn: Turn, ask: Ask, code: ErrorCode) -> Verdict:
 
 
 def troubled(turn: Turn, error: HoldfastError, *, loud: bool) -> None:
-    """One more thing went wrong in a row."""
+    """Count one more failure in a row. Report it if it is `loud`, or if the failures have lasted."""
     state = turn.state
     since = turn.now if state.troubled_at is None else state.troubled_at
     turn.set(unheard=True, tries=state.tries + 1, troubled_at=since)
@@ -50,7 +51,7 @@ def troubled(turn: Turn, error: HoldfastError, *, loud: bool) -> None:
 
 
 def settled(turn: Turn) -> None:
-    """All is well again: the next trouble is the first."""
+    """All is well again: the next failure is the first in a row."""
     turn.set(tries=0, troubled_at=None, told="")
 
 

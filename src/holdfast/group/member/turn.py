@@ -31,9 +31,9 @@ def changed(state: MemberState, changes: Mapping[str, Any]) -> MemberState:
 
 SURE_WORD = "k"
 UNSURE_WORDS = ("a", "b")
-"""The pokes of one generation where they are passed on: one for what the coordinator knows, as a watchdog's bare token
-does too, and two for what is on its way to it. Each member sends each at most once: a generation costs a member at most
-three datagrams to each of its peers, whoever pokes."""
+"""The three pokes of one generation in a large group, where pokes are passed on. "k": the coordinator knows of the
+change (a watchdog's bare token means the same). "a" and "b": the change is on its way to the coordinator. A member
+sends each at most once, so a generation costs it at most three datagrams to each of its peers."""
 
 
 class Turn:
@@ -49,7 +49,7 @@ class Turn:
 
     @property
     def state(self) -> MemberState:
-        """The state as of now: a value, made anew when it is looked at after a change."""
+        """The current state: an immutable value, rebuilt when it is read after a change."""
         if self._changes:
             self._state = changed(self._state, self._changes)
             self._changes = {}
@@ -95,17 +95,17 @@ class Turn:
         return serial
 
     def send(self, request: JoinRequest | SyncRequest | LeaveRequest) -> None:
-        """Send what the phase will wait for."""
+        """Send a request whose answer this phase waits for."""
         serial = self.next_serial()
         self.set(pending=serial, retry_at=None, asked_at=self.now)
         self.do(Send(serial, request))
 
     def send_and_forget(self, request: LeaveRequest) -> None:
-        """Send what nobody waits for."""
+        """Send a request whose answer does not matter."""
         self.do(Send(self.next_serial(), request))
 
     def send_heartbeat(self) -> None:
-        """At most one at a time: a slow coordinator is not helped by more of them."""
+        """Send a heartbeat, unless one is under way: more of them would not help a slow coordinator."""
         state = self.state
         if state.heartbeat is not None or not state.membership.joined:
             return
@@ -117,7 +117,10 @@ class Turn:
         self.do(Send(serial, request))
 
     def poke(self, *, known: bool, heard: bool = False) -> None:
-        """Spare the others the wait for their next heartbeat. `heard`: the coordinator told us, so it knows."""
+        """Tell the peers of a rebalance, so that they don't have to wait for their next heartbeat.
+
+        `known`: the coordinator has acknowledged what started it. `heard`: the coordinator itself told us of it.
+        """
         state = self.state
         if not state.passed_on:
             self._poke_with((), known=known)
@@ -127,7 +130,7 @@ class Turn:
             self._poke_with((SURE_WORD,), known=True)
 
     def pass_on(self, word: str) -> None:
-        """A poke that we have not sent in this generation goes on to our peers, once."""
+        """In a large group: pass a poke on to our peers, unless we have sent the same one in this generation."""
         if self.state.passed_on and word in (*UNSURE_WORDS, SURE_WORD, ""):
             self._poke_with((word or SURE_WORD,), known=True)
 
@@ -142,19 +145,19 @@ class Turn:
             self.do(Poke(others, state.poke_token, known, new))
 
     def notify(self, calls: Iterable[Call], *, then_owned: frozenset[TopicPartition]) -> None:
-        """Have the listener told. What is owned changes only once it has returned."""
+        """Have these calls made. What is owned becomes `then_owned` only when they have returned."""
         serial = self.next_serial()
         self.set(pending=serial, next_phase_owned=then_owned)
         self.do(Notify(serial, tuple(calls)))
 
     def to_hand_over(self, positions: Positions) -> Positions:
-        """Final positions are worth something as long as the membership stands: nobody else can be beyond them."""
+        """The final positions, or none if the membership was lost: then another member may be beyond them."""
         return {} if self.state.lost else dict(positions)
 
     def fail(self, error: HoldfastError) -> None:
-        """End with a fatal error. What was owned is lost: nobody vouches for it any more.
+        """End with a fatal error. What was owned is lost: other members may get it.
 
-        What is with the listener right now counts as done: it is told of the loss after it has returned.
+        If listener's calls are under way, they count as made: the loss is reported after they have returned.
         """
         state = self.state
         listening = state.pending is not None and state.phase in (Phase.PREPARING, Phase.APPLYING, Phase.LEAVING)
