@@ -73,7 +73,7 @@ def test_a_producer_is_refused_while_syncs_fail_and_served_again_once_the_file_w
         member = enter(client)
         assert commit(client, 1, member=member) == 0
     assert "Forcing topics/" in caplog.text
-    assert "was written anew after its sync had failed" in caplog.text
+    assert "was rewritten after its sync had failed" in caplog.text
 
 
 class Gate:

@@ -1,8 +1,8 @@
-"""Changes of topics without holding up the event loop: they are written and synced in a thread, one plan at a time.
+"""Changes topics without blocking the event loop: changes are written and synced in a thread, one plan at a time.
 
-Work that changes the catalog is handed in and waits for its turn. Whatever waits then is planned together: each piece
-sees what those before it planned, and nobody else sees any of it. When the plan is on disk all of it becomes true at
-once, and those who handed it in get their results; if the disk refuses, none of it ever was, and they get the error.
+Work that changes the catalog is submitted and queued. All queued work is planned together: each piece sees the changes
+planned before it, and nobody else sees any of them. When the plan is on disk, all its changes take effect at once and
+the submitters get their results. If the disk refuses, none of them takes effect, and the submitters get the error.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ log = logging.getLogger("holdfast.broker")
 T = TypeVar("T")
 
 ITEMS_AT_A_TIME = 20
-"""Of one request in one plan: about a millisecond of the loop, and one sync for twenty topics."""
+"""How many items of one request go into one plan: about a millisecond of the loop, and one sync for twenty topics."""
 CHANGES_AT_A_TIME = 100
-"""Changes after which a plan takes no more work: some 30 us each, so that planning holds the loop for milliseconds."""
+"""A plan with this many changes takes no more work. At about 30 us each, planning takes milliseconds of the loop."""
 
 Outcome = Callable[[], Any]
-"""Returns what the work returned, or raises what it raised, or the disk's refusal."""
+"""Returns what the work returned. Raises what it raised, or the disk's error."""
 Told = Callable[[Outcome], None]
 
 
@@ -44,13 +44,14 @@ class Changes:
         self._closed = False
 
     def submit(self, work: Callable[[], Any], told: Told) -> None:
-        """Let `work` change the catalog, and call `told` once it is on disk or refused: now, or in a later turn."""
+        """Let `work` change the catalog, and call `told` once that is on disk or refused: now, or in a later turn of
+        the loop."""
         self._queue.append((work, told))
         self._go_on()
 
     def each(self, items: Iterable[T], change: Callable[[T], Any], refused: Callable[[T, StorageError], Any]) -> Steps:
-        """Make a change for each of `items`, some at a time, and return the answers in their order. `refused` answers
-        for those that the disk refused.
+        """Call `change` for each of `items`, some at a time, and return the answers in their order. `refused` makes the
+        answers for items that the disk refused.
         """
         answers: list[Any] = []
         left = deque(items)
@@ -64,20 +65,20 @@ class Changes:
         return answers
 
     async def make(self, work: Callable[[], Any]) -> Any:
-        """The same for whoever can wait."""
+        """Submit `work` and wait for its outcome."""
         told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.submit(work, told.set_result)
         return (await told)()
 
     async def drained(self) -> None:
-        """Wait for what is being written, and begin nothing more."""
+        """Wait for the plan being written, and begin no other."""
         self._closed = True
         while self._writing is not None:
             await asyncio.wait([self._writing])
             await asyncio.sleep(0)  # its callback runs in the loop's next turn
 
     def _go_on(self) -> None:
-        """Plan and write until nothing waits, or a thread is at work."""
+        """Plan and write until the queue is empty, or a thread is at work."""
         if self._busy:
             return
         self._busy = True
@@ -97,7 +98,7 @@ class Changes:
                 work, told = self._queue.popleft()
                 try:
                     results.append(_Result(told, plan.do(work), None))
-                except Exception as error:  # noqa: BLE001  # whatever it is belongs to whoever handed the work in
+                except Exception as error:  # noqa: BLE001  # raised again for whoever submitted the work
                     results.append(_Result(told, None, error))
         return plan, results
 

@@ -1,10 +1,10 @@
-"""One client's connection: bytes in, frames out to the dispatcher, answers back, in order and within bounds.
+"""One client's connection: receives frames, passes them to the dispatcher, and sends the answers, in order.
 
-Rules. One request is in work at a time; while it is, bytes may wait in the buffer but no frame is looked at. A frame is
-a view of the receive buffer and is valid only until its handler returns, so what outlives the handler is copied by it.
-Memory is taken by the bytes that really came, never by what a stranger announces, and a frame that is larger than the
-first buffer waits for its turn (`room`). No more is read ahead than a first buffer holds: whoever waits for room holds
-none. Whatever is wrong with a frame, this connection alone is closed, with one logged line.
+Rules. One request is in work at a time; meanwhile bytes may wait in the buffer, but no frame is parsed. A frame is a
+view of the receive buffer and is valid only until its handler returns, so a handler copies what it keeps. Memory is
+taken for bytes that have arrived, not for a size that a client announces, and a frame larger than the first buffer
+waits for memory (`room`). At most one first buffer is read ahead, so a connection that waits for memory holds none. If
+anything is wrong with a frame, only this connection is closed, with one log line.
 
 It must not know any API.
 """
@@ -29,11 +29,11 @@ from holdfast.wire.frames import frame_size
 FIRST_BUFFER_BYTES = 16 * KIB
 """Enough for nearly every request; larger ones wait for room. Every connection has one, and there may be thousands."""
 KEPT_BUFFER_BYTES = 2 * MIB
-"""A busy producer keeps a buffer of this size between frames, until it falls silent or somebody waits for room."""
+"""A busy producer keeps a buffer of up to this size between frames, until it goes idle or another waits for room."""
 READ_BYTES = 256 * KIB
-"""Taken from a socket in one go. A crowd that sends megabytes each must not fill a turn of the loop with copying."""
+"""Read from a socket at a time. Many clients that send megabytes must not fill a turn of the loop with copying."""
 STREAM_BYTES = 1 * MIB
-"""Sent from a file in one go; after each the connection counts as alive."""
+"""Sent from a file at a time; after each piece the connection counts as alive."""
 WRITE_HIGH_WATER = 1 * MIB
 """Unsent bytes at which the next request has to wait."""
 
@@ -59,13 +59,13 @@ class Server(Protocol):
     quiet: Quiet
 
     keepers: set[Connection]
-    """Those that keep room between two frames, for the next."""
+    """Connections that keep a large buffer between two frames."""
 
     def joined(self, connection: Connection) -> None: ...
     def left(self, connection: Connection) -> None: ...
     def serve(self, connection: Connection, frame: memoryview) -> None: ...
     def room_wanted(self) -> None:
-        """Somebody waits for room: whoever keeps some for nothing should give it back."""
+        """A connection waits for room: connections that keep large buffers they don't need should give them back."""
         ...
 
     def stalled(self, connection: Connection, *, now: bool) -> None:
@@ -128,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def held_up(self) -> bool:
-        """Whether it is us who don't read on: then its client can't be called slow."""
+        """Whether we have stopped reading: then the client must not be taken for slow."""
         return self._in_line or self._reading_paused or self._writing_paused
 
     @property
@@ -228,7 +228,8 @@ class Connection(asyncio.BufferedProtocol):
         self._server.room.release(granted)
 
     def _ask_for_room(self) -> None:
-        """For all of the frame being received. What is kept is given back first: whoever waits holds nothing."""
+        """Ask for room for the whole frame being received. What this connection has is given back first: a connection
+        that waits holds nothing."""
         self._give_back()
         more = self._need - FIRST_BUFFER_BYTES
         self._in_line = True
@@ -290,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
         return frame
 
     def _pace_reading(self) -> None:
-        """Stop reading where bytes could not be kept, and go on when they can."""
+        """Stop reading when there is no place for more bytes, and go on when there is."""
         if self.closed:
             return
         blocked = self.busy or self._writing_paused
@@ -326,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
             elif result is not None:
                 self.send(encode_response(exchange.api, exchange.version, exchange.frame.correlation_id, result))
         except Exception:  # noqa: BLE001  # logged by `quiet`
-            # Whoever answers may be in the middle of other clients' answers, which must not suffer.
+            # The caller may be in the middle of answering other clients, so this must not raise.
             self._server.quiet.exception(
                 "the answer to %s of version %d can't be sent", exchange.api.name, exchange.version
             )
@@ -369,8 +370,8 @@ class Connection(asyncio.BufferedProtocol):
         self.next()
 
     def next(self) -> None:
-        """Go on with the next frame. Later, if the answer came from elsewhere: one client's answer never runs another
-        request in the middle of whatever brought it about."""
+        """Go on with the next frame. If the answer came from somewhere else, then in a later turn of the loop: the next
+        request must not run in the middle of the work that brought the answer."""
         self.busy = False
         self.last_activity = self._server.now()
         if not self._pumping:
@@ -383,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.quiet.warning("%s: %s", self.peer, why)
 
     def excuse(self, seconds: float) -> None:
-        """The broker itself stood still for so long, which is nobody's slowness."""
+        """The broker itself was stopped for this long: don't count it against the client."""
         self.began += seconds
         if self.frame_began is not None:
             self.frame_began += seconds
@@ -403,7 +404,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def finish_and_close(self) -> None:
-        """Close once what was sent has gone out: an answer that says no must arrive."""
+        """Close when everything sent has gone out, so that an error answer still arrives."""
         self.closed = True
         if self._transport is not None:
             self._transport.close()

@@ -1,8 +1,7 @@
-"""From a frame to a handler: header, login, version, body, faults, handler; and what becomes of everything that goes
-wrong.
+"""From a frame to a handler: header, version, login, body, faults, handler; and what happens when something goes wrong.
 
     frame can't be read, or an API we don't serve      the connection is closed, one line is logged
-    not logged in                                      the connection is closed: the client knew that it had to
+    not logged in                                      the connection is closed: clients know that they must log in
     a handler refuses with a Kafka error               the API's own error answer
     a handler fails (our mistake)                      the same with UNKNOWN_SERVER_ERROR, and a traceback in the log;
                                                        before the login the connection is closed too
@@ -29,13 +28,13 @@ from holdfast.wire.errors import UnsupportedVersion
 from holdfast.wire.frames import RequestHeader, read_request_header
 
 LARGE_FRAME_BYTES = 64 * 1024
-"""From here on reading a request may take tens of milliseconds, if it names as many things as it has room for."""
+"""Decoding a request above this size may take tens of milliseconds, if it is full of small items."""
 
 MOST_ORPHANS = 64
-"""Long requests in line up to which a producer's is seen through after it left."""
+"""A Produce request whose client has left is still completed while fewer jobs than this are queued."""
 
 BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
-"""What a stranger may ask."""
+"""What a client may ask before it has logged in."""
 
 
 class Dispatcher:
@@ -48,7 +47,7 @@ class Dispatcher:
         self._floor = Floor()
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
-        """Serve one frame. Raises a HoldfastError for what should close the connection."""
+        """Serve one frame. Raises a HoldfastError if the connection should be closed."""
         header = read_request_header(frame)
         api = Api.of(header.api_key)
         if api is None or not apis.is_served(api, header.version):
@@ -94,9 +93,9 @@ class Dispatcher:
         api: Api,
         settled: Callable[[], None] | None,
     ) -> None:
-        """A large frame waits for its turn and is read beside the loop; a crowd of them does not stand before everybody
-        else's small ones. Objects take forty times the bytes that they are read from, so but for Produce, whose
-        records stay bytes, one large request is in work at a time."""
+        """Queue a large frame and decode it in a thread, so that many of them don't delay others' small requests.
+        Decoded objects take forty times the memory of the bytes. So only one large request is in work at a time, except
+        for Produce, whose records stay bytes."""
 
         def steps() -> Steps:
             return (yield InThread(lambda: apis.module(api).decode(frame, header, api), READ))
@@ -120,7 +119,7 @@ class Dispatcher:
         self._guarded(exchange, lambda: handler.handle(exchange, self._state))
 
     def _guarded(self, exchange: Exchange, work: Callable[[], Result | Steps]) -> None:
-        """Do the work and send what it gives; when it fails, say so in the API's own way."""
+        """Do the work and send its result. If it fails, send the API's own error answer."""
         try:
             result = work()
         except StorageError as error:
@@ -140,7 +139,7 @@ class Dispatcher:
         exchange.settled()
 
     def _in_slices(self, exchange: Exchange, steps: Steps) -> None:
-        """Long work, and the writing of what may be a long answer, with pauses for everybody else."""
+        """Run long work, and encode an answer that may be long, in slices."""
 
         def finished(outcome: Callable[[], Result]) -> None:
             self._guarded(exchange, outcome)
@@ -151,12 +150,12 @@ class Dispatcher:
         self._state.slices.run(_encoded(exchange, steps), finished, abandoned)
 
     def _goes_on(self, api: Api) -> bool:
-        """Whether a request is seen through although its client has left: with acks=0 producers leave when they have
-        sent. Not many of those, or a client that comes and goes could pile them up."""
+        """Whether a request is completed although its client has left: with acks=0 producers may disconnect right after
+        sending. Only a limited number, or a client that keeps reconnecting could pile them up."""
         return api is Api.PRODUCE and len(self._state.slices) < MOST_ORPHANS
 
     def _refuse_version(self, connection: Connection, header: RequestHeader, api: Api | None) -> None:
-        """An unknown version of ApiVersions is answered in version 0 (KIP-511); the rest can't be answered at all."""
+        """An unknown version of ApiVersions is answered in version 0 (KIP-511). Anything else can't be answered."""
         unsupported = UnsupportedVersion(header.api_key, header.version, header.correlation_id, header.client_id)
         if api is not Api.API_VERSIONS:
             connection.close(unsupported.what)
@@ -169,7 +168,7 @@ class Dispatcher:
 
 def _encoded(exchange: Exchange, steps: Steps) -> Steps:
     result = yield from steps
-    # A body that is short, or that a test's fault may still change, is written where it is sent.
+    # A short body is encoded when it is sent.
     if not isinstance(result, Mapping) or not codec.is_long(result) or not isinstance(exchange.client, Connection):
         return result
     if exchange.changed is not None:
@@ -182,7 +181,7 @@ def _encoded(exchange: Exchange, steps: Steps) -> Steps:
 
 
 def _close_on_stranger(exchange: Exchange, result: object) -> None:
-    """Whoever makes us fail before the login gets its answer, and no second try on this connection."""
+    """If a client makes us fail before its login, send the answer and then close the connection."""
     connection = exchange.client
     if isinstance(connection, Connection) and not connection.authenticated:
         assert not isinstance(result, Later)

@@ -41,7 +41,7 @@ class Parts:
 
 Body = Mapping[str, Any] | Parts
 Result = Body | Later
-"""What work for a request ends with."""
+"""The result of the work for a request."""
 
 
 class Client(Protocol):
@@ -55,7 +55,7 @@ class Client(Protocol):
 
     @property
     def takes_files(self) -> bool:
-        """Whether a slice of a file can go to the socket without passing through here: not through TLS."""
+        """Whether a slice of a file can be sent with sendfile, which TLS does not allow."""
         ...
 
     def finish(self, exchange: Exchange, result: Body | None) -> None: ...
@@ -85,7 +85,7 @@ class Exchange:
         self.on_settled: Callable[[], None] | None = None
         """Called once: when it is answered, parked or given up."""
         self.guard: Callable[[Callable[[], Any]], None] = lambda work: self._finish_with(work())
-        """How work for this request is run: the dispatcher's way turns a failure into an error answer."""
+        """Runs work for this request. The dispatcher sets one that turns a failure into an error answer."""
         self._done = False
 
     @property
@@ -121,7 +121,7 @@ class Exchange:
             on_settled()
 
     def _forget(self) -> None:
-        """Hold nothing that holds us: a request's bytes go when it is done, not when the garbage is collected."""
+        """Break reference cycles, so that a request's bytes are freed as soon as it is done."""
         self.guard = _nothing
         self.on_gone = None
 

@@ -1,9 +1,9 @@
-"""Syncing without holding up the event loop: appends that came while one sync ran share the next (group commit).
+"""Syncs without blocking the event loop: all appends that came during one sync share the next (group commit).
 
-Under `--flush always` whoever appended waits here for the sync; under `interval` a round is begun when it is due. A
-round runs in a thread, one at a time; whoever waits is told on the loop, with the error if the disk refused.
+Under `--flush always` an append is acknowledged after the sync; under `interval` a round starts when it is due. A round
+runs in a thread, one at a time. Waiting callbacks are called on the loop, with the error if the disk refused.
 
-A file whose sync failed is written anew in a thread too, beside the rounds: nothing is appended to it meanwhile.
+A file whose sync failed is rewritten, also in a thread, beside the rounds. Nothing is appended to it meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.broker.storage.sync import NO_FAILURES, Failures, FlushPolicy, Syn
 log = logging.getLogger("holdfast.broker")
 
 Told = Callable[[Failures], None]
-"""Gets what could not be forced to disk; false if that is nothing."""
+"""Called with what could not be synced; `Failures` is false if that is nothing."""
 
 
 class Flusher:
@@ -39,13 +39,13 @@ class Flusher:
         return self._store.flush is FlushPolicy.ALWAYS
 
     def after_sync(self, told: Told) -> None:
-        """Call `told` once everything appended so far is on the disk, or can't be."""
+        """Call `told` when everything appended so far has been synced, or its sync has failed."""
         self._waiting.append(told)
         if self._round is None:
             self._begin()
 
     def tick(self) -> None:
-        """Call now and then: the interval policy's round, and files that are to be written anew."""
+        """Call now and then: starts the interval policy's round, and rewrites broken files."""
         if self._round is None and self._store.sync_due():
             self._begin()
         self._begin_mend()
@@ -102,5 +102,5 @@ class Flusher:
         except StorageError as error:
             log.error("%s %s", error.what, error.do)
         else:
-            log.warning("%s was written anew after its sync had failed", done.result().path)
+            log.warning("%s was rewritten after its sync had failed", done.result().path)
             self._begin_mend()

@@ -1,11 +1,11 @@
 """Drives the coordinator: performs its effects in order, keeps its one timer, and lets it see clients come and go.
 
-Rules. A record is in the journal before the answer that depends on it is sent, and under `--flush always` on the disk:
-then effects wait in line while the flusher's thread syncs, and all records that are in line share one sync. Effects of
-one call are performed before those of the next, even when answering one client makes its next request arrive on the
-spot. If a record can't be written, memory and log would differ: its group starts again from the log, and the others
-don't notice. If records were written and can't be synced, that concerns all who waited: they are told to come back, and
-the coordinator starts again from its log, as a restarted broker would.
+Rules. A record is in the journal before the answer that depends on it is sent, and under `--flush always` on the disk.
+Then effects are queued while the flusher's thread syncs, and all queued records share one sync. The effects of one call
+are performed before those of the next, even if answering a client makes its next request arrive at once. If a record
+can't be written, memory and log would differ, so its group is reloaded from the log; other groups are not affected. If
+records were written and can't be synced, all waiting clients get an error that makes them come back, and the
+coordinator is reloaded from its log, as after a restart.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Groups:
         self._clock = clock
         self._settings = settings
         self._flusher = flusher if flusher is not None and flusher.needed else None
-        """Who syncs the journal before anything depends on it; None where nobody has to."""
+        """Syncs the journal before answers are sent; None if the flush policy does not ask for that."""
         self._free = asyncio.Event()
-        """Set unless effects wait in line for a thread that is at work on the journal."""
+        """Set unless effects are queued because a thread is at work on the journal."""
         self._free.set()
         journal.housekept = False
         self._trace = trace
@@ -111,18 +111,18 @@ class Groups:
         return self._coordinator.waiting
 
     def stop(self) -> None:
-        """Answer everybody who waits, so that they look for another coordinator at once."""
+        """Answer all waiting clients, so that they look for another coordinator at once."""
         if self._timer is not None:
             self._timer.cancel()
         self._perform(self._coordinator.close(self._clock.now_ms()), arm=False)
 
     async def drained(self) -> None:
-        """Wait until nothing is in line any more."""
+        """Wait until no effects are queued."""
         while not self._free.is_set():
             await self._free.wait()
 
     def keep_house(self) -> None:
-        """Call now and then: rewrites the journal in a thread when that is due. Effects wait in line meanwhile."""
+        """Call now and then: compacts the journal in a thread when that is due. Effects are queued meanwhile."""
         if not self._free.is_set() or not self._journal.compaction_due():
             return
         self._free.clear()
@@ -175,7 +175,7 @@ class Groups:
     # What is written down
 
     def _persist(self, first: Persist) -> None:
-        """Write this one; and if a sync is to follow, whatever else is in line to be written, for the same sync."""
+        """Write this record. If a sync follows, write the other queued records too, so that they share it."""
         self._append(first)
         if self._flusher is None:
             return
@@ -210,7 +210,7 @@ class Groups:
         self._arm()
 
     def _start_over(self, error: StorageError) -> None:
-        """The journal refused: nothing that was still to be done may be said to have happened."""
+        """The journal failed: drop all queued effects, so that nothing is answered as done that is not written."""
         log.error("groups: %s %s", error.what, error.do)
         failed = [effect.token for effect in self._queue if isinstance(effect, Reply)]
         self._queue.clear()
@@ -221,7 +221,7 @@ class Groups:
         self._reload()
 
     def _reload(self) -> None:
-        """Start again from the log. If that can't be read, nobody is served until it can."""
+        """Reload from the log. If that can't be read, no group is served until it can."""
         try:
             self._coordinator = self._load()
         except HoldfastError as error:
@@ -231,8 +231,8 @@ class Groups:
         self._arm()
 
     def _start_group_over(self, group: str, error: StorageError, code: ErrorCode) -> None:
-        """What one group wants written can't be: it goes back to what is written, and the others don't notice. On a
-        full disk that happens with every commit, and reading all groups again each time would hold up everybody."""
+        """One group's record can't be written: reset this group to what is written. Other groups are not affected: on a
+        full disk this happens with every commit, and reloading all groups each time would delay everybody."""
         log.error("groups: %s goes back to what is written of it: %s %s", group, error.what, error.do)
         mine = [effect for effect in self._queue if _concerns(effect, group)]
         self._queue = deque(effect for effect in self._queue if not _concerns(effect, group))
@@ -255,7 +255,7 @@ class Groups:
             self._queue.append(Reply(token, refusal(token.request, code)))
 
     def _arm(self) -> None:
-        """One timer. One that fires too early costs a look, so it is only ever moved forward."""
+        """Set the one timer. It is only ever moved to an earlier time: one that fires too early does no harm."""
         deadline = self._coordinator.next_deadline()
         if deadline is None or (self._timer is not None and self._armed_at <= deadline):
             return

@@ -15,8 +15,8 @@ MIB = 1024 * KIB
 
 
 MAX_CONNECTIONS = 8_192
-"""A client keeps two to four connections, so these serve a group of 2,000 members. An idle one costs some 20 KB. Where
-the system allows fewer files, that is the limit, and whoever comes then waits at the door."""
+"""A client keeps two to four connections, so these serve a group of 2,000 members. An idle one costs about 20 KB. If
+the system allows fewer open files, that is the limit, and further clients wait in the system's queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +27,16 @@ class Limits:
     max_frame_bytes: int = MAX_FRAME_BYTES
     max_frame_bytes_before_login: int = MAX_FRAME_BYTES_BEFORE_LOGIN
     max_bytes_in_flight: int = 128 * MIB
-    """Requests being received or worked on, beyond the first 16 KiB of each. Whoever needs more waits until others are
-    done."""
+    """Requests being received or worked on, beyond the first 16 KiB of each. If that is used up, further large requests
+    wait."""
     max_response_bytes: int = 16 * MIB
     """Records in one fetch answer. A single larger batch is still sent, or nobody could ever read past it."""
     max_description_bytes: int = 4 * MIB
-    """Groups, or their offsets, in one answer about several; clients ask again for the rest. One group is always told
-    of. Unlike records, they can't go to the socket straight from a file."""
+    """Groups, or their offsets, in one answer about several groups; clients ask again for the rest. At least one group
+    is always answered. Unlike records they are held in memory, and can't be sent straight from a file."""
     max_bytes_unsent: int = 64 * MIB
-    """Answers that clients are slow to take. From half of it on, fetches get one batch at a time;
-    beyond, whoever stands still longest loses its connection."""
+    """Unsent answers of slow clients. Above half of it, fetches get one batch at a time. Beyond it, the connection that
+    is stalled longest is closed."""
     frame_seconds: float = 10.0
     """To finish a frame once its first byte came; also for a TLS hand-shake, and for a login where one is required."""
     idle_seconds: float = 600.0

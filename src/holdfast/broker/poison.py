@@ -1,10 +1,9 @@
-"""Looking into what a producer sends, so that no batch is stored on which every reader would stumble.
+"""Checks the records in a produced batch, so that no batch is stored that every reader would fail on.
 
-Kafka unpacks and walks through every batch before it appends it, and so do we: the compression must be what the header
-says, there must be as many records as it says, each as long as it says, with offsets that rise by one. Small batches
-are looked at on the spot. A batch that unpacks to much, or is packed in very many pieces, is looked at in a thread, one
-at a time. Machine code says yes to whole batches, once it is there (`quick`); Python says what is wrong with the
-others.
+As in Kafka, every batch is unpacked and walked through before it is appended: its compression, the number of records
+and their lengths must be as declared, and offsets must rise by one. Small batches are checked on the event loop. A
+batch that unpacks to a lot, or is compressed in very many pieces, is checked in a thread, one at a time. Once compiled
+code is available (`quick`), it accepts sound batches; Python checks the others and finds out what is wrong.
 """
 
 from __future__ import annotations
@@ -32,17 +31,18 @@ if TYPE_CHECKING:
     from holdfast.records.compression import Limits
 
 ON_THE_SPOT_BYTES = 512 * 1024
-"""What a batch may unpack to without leaving the loop: two milliseconds or three, with the slowest codec."""
+"""A batch that unpacks to at most this is checked on the loop: 2 to 3 ms with the slowest codec."""
 
 COPIED_BYTES = 1024 * 1024
+"""Records up to this size are copied before Python walks through them (`_walk`)."""
 QUICK_BYTES = 4 * 1024 * 1024
-"""What machine code may look at without leaving the loop: at most six milliseconds, with records of seven bytes."""
+"""Uncompressed records up to this size are checked by compiled code on the loop: at most 6 ms, with 7-byte records."""
 MOST_BYTES = 64 * 1024 * 1024
-"""What it may unpack to at all: one batch at a time is held unpacked. Readers have the same bound."""
+"""The most that a batch may unpack to: one batch at a time is held unpacked. Readers have the same limit."""
 
 
 def inspect(payload: Buffer, quick: Quick, *, max_bytes: int) -> Steps:
-    """Raises the refusal that Kafka would answer with, if this is not one sound batch."""
+    """Raises the error that Kafka would answer, unless this is one sound batch."""
     header = check_produced(payload, max_bytes=max_bytes)
     view = memoryview(payload)[HEADER_BYTES:]
     if header.compression == 0:
@@ -70,7 +70,7 @@ def inspect(payload: Buffer, quick: Quick, *, max_bytes: int) -> Steps:
 
 
 def is_batch(payload: Buffer) -> bool:
-    """Whether this is one batch with the checksum that it should have, whatever else is wrong with it."""
+    """Whether this is one batch with the right checksum, whatever else is wrong with it."""
     if len(payload) < HEADER_BYTES:
         return False
     header = parse_header(payload)
@@ -94,8 +94,8 @@ def _unpack(codec: int, view: memoryview, limits: Limits) -> Buffer:
         if error.code == "DECOMPRESSION_TOO_LARGE":
             do = "Send smaller batches, or compress less."
             raise StorageError(ErrorCode.MESSAGE_TOO_LARGE, error.what, do) from None
-        # Kafka fails with UNKNOWN_SERVER_ERROR here. CORRUPT_MESSAGE would make producers send it again and again.
-        do = "Look at the producer: its batches say a compression that they don't have."
+        # Kafka answers UNKNOWN_SERVER_ERROR here. CORRUPT_MESSAGE would make producers send it again and again.
+        do = "Check the producer: its batches are not compressed as their headers say."
         raise StorageError(ErrorCode.INVALID_RECORD, error.what, do) from None
 
 
@@ -111,19 +111,19 @@ def _walk(payload: Buffer, records: Buffer) -> Steps:
     from holdfast.records.batch import BatchHeader as Header
     from holdfast.records.walk import Walk
 
-    # Python reads single bytes from `bytes` a seventh faster than from a view; copying a megabyte takes far less.
-    quick = bytes(records) if len(records) <= COPIED_BYTES else records
-    walk = Walk(Header._make((*HEADER.unpack_from(payload), 0, len(payload))), quick)
+    # Python reads single bytes from `bytes` a seventh faster than from a view, and copying a megabyte costs far less.
+    data = bytes(records) if len(records) <= COPIED_BYTES else records
+    walk = Walk(Header._make((*HEADER.unpack_from(payload), 0, len(payload))), data)
     try:
         while not walk.check():
             yield PAUSE
     except HoldfastError as error:
-        do = "Look at the producer: its batches are not what their headers say."
+        do = "Check the producer: its batches are not what their headers say."
         raise StorageError(ErrorCode.INVALID_RECORD, error.what, do) from None
 
 
 def _in_thread(payload: Buffer, records: Buffer, quick: Quick) -> None:
-    """The same beside the loop. It makes way for it between pieces, since Python runs one of the two at a time."""
+    """The same in a thread. It yields the GIL between pieces, because the loop needs it too."""
     header = parse_header(payload)
     if not quick.sound(header.records, header.base_timestamp, records):
         for _ in _walk(payload, records):

@@ -1,9 +1,9 @@
-"""The compiled look into batches (`records.sound`), fetched when a broker has enough to look at.
+"""The compiled check of batches (`records.sound`), loaded when a broker has received enough records.
 
-It takes 50 MB of the system's memory to load, mostly LLVM's pages, and on a new machine some seconds to compile: too
-much for a broker that a test starts, little for one that records pour into. So the first records are walked through in
-Python. Then the machine code is loaded in a thread, and compiled before if need be, in a process of its own: numba
-would stay in ours, and hold the event loop up meanwhile. A broker whose machine code can't be had goes on in Python.
+Loading it takes 50 MB of memory, mostly LLVM's pages, and on a new machine it takes some seconds to compile. That is
+too much for a broker that a test starts, and little for a busy one. So the first records are checked in Python. Then
+the machine code is loaded in a thread. If it must be compiled first, that happens in another process: in ours, numba
+would stay in memory and block the event loop. Without machine code the broker goes on in Python.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.broker")
 
 FETCH_AFTER_RECORDS = 250_000
-"""Walked through in Python: 0.2 s of work. To load takes 0.03 s, to compile ten."""
+"""Records checked in Python before the machine code is loaded: 0.2 s of work. Loading takes 0.03 s, compiling 10 s."""
 LEAST_RECORDS = 16
-"""Of a batch. For fewer Python is as quick as the way to the machine code and back."""
+"""A batch with fewer records is checked in Python, which is as fast as a call to the machine code."""
 COMPILE_SECONDS = 300.0
-"""For a busy machine; ten seconds are usual."""
+"""Time limit for compiling on a busy machine; usually it takes ten seconds."""
 
 _COMPILE = "import os; os.nice(10); from holdfast.records import native; native.decode()"
 
 
 class Quick:
-    """One broker's. Its methods are the loop's, but for `sound`, which threads may call too."""
+    """One per broker. Its methods are called on the loop, except `sound`, which threads may call too."""
 
     def __init__(self, *, fetch_after: int = FETCH_AFTER_RECORDS) -> None:
         self._left = fetch_after
@@ -41,14 +41,14 @@ class Quick:
         self._compiler: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self._lock = threading.Lock()
-        """Between starting the compiler and stopping it."""
+        """Held while the compiler is started or stopped."""
 
     @property
     def ready(self) -> bool:
         return self._decode is not None
 
     def sound(self, count: int, base_timestamp: int, records: Buffer) -> bool:
-        """True: the batch is sound. False: it is not, or nobody knows yet; look yourself."""
+        """True: the batch is sound. False: not known, so the caller has to check in Python."""
         if self._decode is None or count < LEAST_RECORDS:
             return False
         from holdfast.records.sound import is_sound
@@ -56,7 +56,7 @@ class Quick:
         return is_sound(self._decode, count, base_timestamp, records)
 
     def walked(self, count: int) -> None:
-        """So many records were walked through, and were sound: what a false batch says of itself does not count."""
+        """Count records that Python has checked and found sound. (A bad batch's own count can't be trusted.)"""
         self._left -= count
         if self._left <= 0 and self._fetching is None:
             self._fetching = threading.Thread(target=self._fetch, name="holdfast-quick", daemon=True)
@@ -78,11 +78,11 @@ class Quick:
             if found is None and self._compile():
                 found = native.decode_if_kept()
             self._decode = found
-        except Exception as error:  # noqa: BLE001  # whatever it is, records can be looked at without
-            log.warning("batches are looked into by Python, which is slower: %s", error)
+        except Exception as error:  # noqa: BLE001  # whatever it is, Python can check the records
+            log.warning("batches are checked in Python, which is slower: %s", error)
             return
         if found is None and not self._stopped:
-            log.warning("batches are looked into by Python, which is slower: nothing could be compiled or kept")
+            log.warning("batches are checked in Python, which is slower: nothing could be compiled, or kept")
 
     def _compile(self) -> bool:
         with self._lock:

@@ -1,9 +1,9 @@
-"""Log lines that strangers cause, so many a second and no more.
+"""Limits the log lines that clients cause to a number per second.
 
-Whoever can make the broker write a line can make it write a thousand a second, and fill a disk with them. A line names
-the address that caused it. Its repeats within ten seconds are counted and told in one line; a client with a wrong
-password comes back six times a second. Of different lines the first of a second are written, and how many more there
-were is said in one.
+A client that can make the broker write a line could make it write a thousand a second and fill the disk. A line names
+the address that caused it. Repeats of a line within ten seconds are counted and reported in one line: a client with a
+wrong password comes back six times a second. Of different lines the first of each second are written, and one line says
+how many more there were.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable
 
 LINES_A_SECOND = 20
-"""Enough to see what is going on, and below a megabyte an hour."""
+"""Enough to see what is going on."""
 REPEAT_SECONDS = 10.0
-"""How long repeats of one line are only counted: a trouble that lasts is told six times a minute."""
+"""How long repeats of a line are only counted: what lasts is logged six times a minute."""
 
 
 class _Told:
-    """A line that was written, and how often it came again since."""
+    """When a line was written, and how often it was repeated since."""
 
     __slots__ = ("at", "repeats")
 
@@ -36,7 +36,7 @@ class Quiet:
         self._written = 0
         self._left_out = 0
         self._told: dict[str, _Told] = {}
-        """Only lines that were written are remembered, so there are never more than ten seconds' worth."""
+        """Lines that were written in the last ten seconds. Suppressed ones are not kept, so their number is limited."""
 
     def warning(self, text: str, *values: object) -> None:
         line = text % values
@@ -54,7 +54,7 @@ class Quiet:
             self._log.exception(text, *values)
 
     def tell_rest(self) -> None:
-        """Call now and then: says what was left out, and which lines came again and how often."""
+        """Call now and then: logs how many lines were left out, and how often lines were repeated."""
         now = self._now()
         if now - self._second < 1.0:
             return

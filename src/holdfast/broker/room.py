@@ -1,8 +1,8 @@
-"""Room for large requests: who may hold how much, in which order.
+"""Memory for large requests, granted in order.
 
-A frame that fits a connection's first buffer needs nobody's leave. A larger one asks for all the room that it still
-needs, before more of it is read, and waits in line until there is so much: first come, first served. So whoever has
-begun can always finish. (Handing out room piece by piece, as it comes, lets many begin and nobody finish.)
+A frame that fits into its connection's first buffer needs no grant. A larger one asks for all the memory that it still
+needs before more of it is read, and waits in a queue until there is enough: first come, first served. So a frame that
+was granted memory can always be finished. (If memory were granted piece by piece, many could begin and none finish.)
 
 It must not know sockets or frames.
 """
@@ -14,20 +14,20 @@ from typing import Protocol
 
 
 class Guest(Protocol):
-    """Somebody who waits for room."""
+    """Waits for memory: a connection."""
 
     def room_granted(self, count: int) -> None:
-        """The room asked for is yours now."""
+        """The bytes asked for are granted now."""
         ...
 
 
 class Room:
-    """Bytes in flight beyond everybody's first buffer, of all connections."""
+    """The memory of all connections beyond their first buffers."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.taken = 0
-        """What is granted, whether its bytes have come or not."""
+        """Bytes granted, whether they have arrived or not."""
         self._line: OrderedDict[Guest, int] = OrderedDict()
 
     @property
@@ -35,7 +35,7 @@ class Room:
         return len(self._line)
 
     def ask(self, guest: Guest, count: int) -> bool:
-        """Whether `count` bytes are granted now; if not, `room_granted` is called when they are."""
+        """Whether `count` bytes are granted at once; if not, `room_granted` is called when they are."""
         if not self._line and self._fits(count):
             self.taken += count
             return True
@@ -48,12 +48,12 @@ class Room:
         self._serve()
 
     def forget(self, guest: Guest) -> None:
-        """A guest who waits no more."""
+        """This one no longer waits."""
         if self._line.pop(guest, None) is not None:
             self._serve()
 
     def _fits(self, count: int) -> bool:
-        """Whoever is alone may always go on: a limit below one frame must not mean for ever."""
+        """A single frame is always granted, even if it is larger than the limit: otherwise it would wait for ever."""
         return self.taken + count <= self.limit or self.taken == 0
 
     def _serve(self) -> None:

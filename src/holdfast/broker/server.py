@@ -24,13 +24,13 @@ from holdfast.model import HoldfastError
 log = logging.getLogger("holdfast.broker")
 
 BACKLOG = 4_096
-"""Connections the system holds while we are busy: a group of a thousand that starts at once opens some 3,000. Beyond,
-it drops them in silence, and a client tries again after 1, 3, 7 and 15 s, by when it has given up: of 1,000 members
-that started at once, hundreds did not get in within 10 s while it was 128. Linux allows 4,096 of its own accord."""
+"""Connections that the system queues while we are busy. A group of a thousand that starts at once opens about 3,000.
+Beyond the limit the system drops them silently, and the client's system tries again after 1, 3, 7 and 15 s, when many
+clients have given up: with 128, hundreds of 1,000 members did not get in within 10 s. Linux allows 4,096 by default."""
 
 ACCEPTS_AT_ONCE = 16
-"""In one turn of the loop, in which everybody inside is served once: some 2 ms. One at a time, a crowd at the door of a
-busy broker waited for as many turns as it had heads."""
+"""Connections accepted in one turn of the loop: about 2 ms. If it were one, many clients that connect to a busy broker
+would wait for as many turns."""
 ACCEPT_PAUSE_SECONDS = 0.1
 """After the system refused an accept (out of files), before trying again."""
 
@@ -63,10 +63,10 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
-        """Listeners that rest because the system refused an accept."""
+        """Listeners that are paused because the system refused an accept."""
         self._connections: set[Connection] = set()
         self._stalled: dict[Connection, None] = {}
-        """Those whose clients are slow to take their answers, the one that stands longest first."""
+        """Connections whose clients are slow to take their answers, the longest stalled first."""
         self._opening: dict[Connection, socket.socket] = {}
         """Accepted, and still in their hand-shake."""
         self._refusing = False
@@ -88,12 +88,12 @@ class Server:
         asyncio.get_running_loop().add_reader(listener, self._accept, listener, node_id)
 
     def _accept(self, listener: socket.socket, node_id: int) -> None:
-        """Somebody is at the door. A few at a time, so that a crowd there does not hold up those inside."""
+        """Accept a few connections at a time, so that many new ones don't delay the existing ones."""
         for _ in range(ACCEPTS_AT_ONCE):
             try:
                 taken, address = listener.accept()
             except ConnectionAbortedError:
-                continue  # this one left again; behind it others may stand
+                continue  # this one has disconnected already; there may be others
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -169,7 +169,8 @@ class Server:
             connection.trim()
 
     def stalled(self, connection: Connection, *, now: bool) -> None:
-        """Answers that nobody takes are bounded over all: beyond, whoever stands still longest loses its connection."""
+        """The unsent answers of all clients are limited. Beyond the limit the connection that is stalled longest is
+        closed."""
         self._stalled.pop(connection, None)
         if not now:
             return

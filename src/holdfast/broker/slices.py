@@ -1,13 +1,13 @@
-"""Long work in small pieces, so that nobody waits for somebody else's large request.
+"""Runs long work in small slices, so that nobody waits for somebody else's large request.
 
-A handler whose work grows with its request is a generator. It yields PAUSE between items: a place where it can be put
-aside. It yields an `InThread` for what is better done beside the loop, and an `Until` for what somebody else will tell;
-it gets the result back. What it returns is the request's answer.
+A handler whose work grows with its request is a generator. It yields PAUSE between items, where it may be interrupted.
+It yields an `InThread` for work that should run in a thread, and an `Until` for a result that somebody else will
+deliver; the result is sent back into it. What it returns is the request's answer.
 
-Rules. A request gets a first slice at once, which is all that nearly every request needs. Whoever needs more waits in
-line, and the loop runs one slice of one of them in each of its turns, round and round. Who says WRITING is next until
-it is done: of answers that are half written, with all their bytes, there is one at a time. Work in threads is done one
-after the other in each lane: a lane's memory is that of one piece of work. Work whose client is gone is dropped.
+Rules. A request gets a first slice at once, which is enough for nearly every request. If it needs more it is queued,
+and in each turn the loop runs one slice of the job at the front. A job that has yielded WRITING stays at the front
+until it is done, so that only one answer at a time is half encoded, with all its bytes in memory. Each lane runs its
+work in one thread, one piece after the other, so it needs memory for one piece. Work whose client is gone is dropped.
 
 It must not know any API.
 """
@@ -25,16 +25,17 @@ from functools import partial
 from typing import Any
 
 FIRST_SLICE_SECONDS = 0.002
-"""Some dozens of items. Every connection has one request in work, so this is what a crowd costs a turn for each."""
+"""Length of a request's first slice: enough for some dozens of items. Each connection can take one in a turn of the
+loop."""
 CROWDED_SLICE_SECONDS = 0.0005
-"""The same when others wait in line already: a crowd that comes in one turn must not fill it with first slices."""
+"""The same while jobs are queued: many requests that arrive in one turn must not fill it with first slices."""
 SLICE_SECONDS = 0.010
-"""The share of those who wait in line, of each turn of the loop."""
+"""Length of the slice that queued jobs get in each turn of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class InThread:
-    """Work to be done in a lane's thread: it must touch nothing that the loop owns."""
+    """Work for a lane's thread: it must not touch anything that the loop owns."""
 
     work: Callable[[], Any]
     lane: str
@@ -42,22 +43,22 @@ class InThread:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Something that will be told, once, on the loop: `start` gets a function that takes the outcome, which is a
-    function that returns or raises. It may be told before `start` returns."""
+    """Wait for a result that comes later. `start` is called with a callback, to be called once, on the loop, with the
+    outcome: a function that returns the result or raises. The callback may be called before `start` returns."""
 
     start: Callable[[Callable[[Callable[[], Any]], None]], None]
 
 
 CHECK, SEARCH, READ, DELETE = "check", "search", "read", "delete"
-"""The lanes: looking into what producers send and into what is stored, reading large requests, and forcing to disk
-where a log starts."""
+"""The lanes: checking produced batches, searching stored batches, decoding large requests, and syncing the start offset
+of a log after DeleteRecords."""
 
 
 class Phase(Enum):
     PAUSE = "pause"
-    """Others may go first here."""
+    """The job may be interrupted here."""
     WRITING = "writing"
-    """From here on an answer is written, and takes memory until it is sent."""
+    """From here on an answer is encoded, and takes memory until it is sent."""
 
 
 PAUSE, WRITING = Phase.PAUSE, Phase.WRITING
@@ -98,11 +99,11 @@ class Slices:
         self._advance(_Job(steps, finished, abandoned), seconds, time.thread_time)
 
     def run_later(self, steps: Steps, finished: Callable[[Callable[[], Any]], None]) -> None:
-        """The same, but begun when its turn comes: for what is known to be much before it is begun."""
+        """The same, but queued without a first slice: for work that is known to be long."""
         self._enqueue(_Job(steps, finished, bool))
 
     def stop(self) -> None:
-        """Drop everything that waits."""
+        """Drop all queued jobs."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
@@ -113,8 +114,8 @@ class Slices:
             lane.shutdown(wait=True, cancel_futures=True)
 
     def _advance(self, job: _Job, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Run a job until its time is up, it wants a thread, or it is done. A first slice is counted in processor time:
-        on a busy machine a small request must not land behind the large ones because somebody else ran meanwhile."""
+        """Run a job until its time is up, it has to wait, or it is done. A first slice is measured in processor time:
+        on a busy machine a small request must not be queued behind large ones because other processes ran meanwhile."""
         if job.abandoned():
             job.steps.close()
             return
@@ -125,7 +126,7 @@ class Slices:
             except StopIteration as end:
                 job.finished(partial(_give, end.value))
                 return
-            except Exception as error:  # noqa: BLE001  # handed on to whoever waits for the work
+            except Exception as error:  # noqa: BLE001  # raised again for whoever waits for the work
                 job.finished(partial(_raise, error))
                 return
             if isinstance(wanted, Until):
@@ -133,7 +134,7 @@ class Slices:
                 return
             if wanted is WRITING:
                 if self._line and clock is time.thread_time:
-                    self._enqueue(job)  # it may be megabytes, which is nothing for a first slice
+                    self._enqueue(job)  # the answer may be megabytes: too much for a first slice
                     job.writing = True
                     return
                 job.writing = True
@@ -187,7 +188,7 @@ class Slices:
             self._turn = asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """One slice of whoever has waited longest. Those behind get theirs in the loop's next turns."""
+        """Run one slice of the job at the front. The others get theirs in the next turns of the loop."""
         self._turn = None
         job = self._line.popleft()
         self._advance(job, SLICE_SECONDS)
@@ -196,14 +197,14 @@ class Slices:
 
 
 class Floor:
-    """For one at a time, in the order of asking."""
+    """A lock for callbacks on the loop: one holder at a time, in the order of asking."""
 
     def __init__(self) -> None:
         self._held = False
         self._line: deque[Callable[[], None]] = deque()
 
     def ask(self, begin: Callable[[], None]) -> None:
-        """Call `begin` when nobody else has the floor: now or later. Whoever has begun calls `leave` once."""
+        """Call `begin` when nobody else holds the floor: now or later. It must call `leave` once, when it is done."""
         if self._held:
             self._line.append(begin)
         else:
@@ -226,7 +227,7 @@ def _raise(failure: BaseException) -> Any:
 
 
 def at_once(steps: Steps) -> Any:
-    """Run steps to their end here and now: for tests and for callers without a loop. They must not wait for anybody."""
+    """Run steps to their end at once, for tests and callers without a loop. They must not yield an `Until`."""
     value = None
     while True:
         try:

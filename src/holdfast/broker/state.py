@@ -106,7 +106,7 @@ class State:
         return self.rules.allow(exchange.client.principal, operation, resource, name)
 
     def topic_refusal(self, exchange: Exchange, operation: Operation, name: str) -> ErrorCode:
-        """NONE if the topic may be used so. A topic that may not even be seen looks like one that is not there."""
+        """NONE if the operation is allowed. A topic that the user may not even see is reported as unknown."""
         if self.may(exchange, operation, Resource.TOPIC, name):
             return ErrorCode.NONE
         self.tell_refusal(exchange, operation, Resource.TOPIC, name)
@@ -139,7 +139,7 @@ class State:
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     def tell_refusal(self, exchange: Exchange, operation: Operation, resource: Resource, name: str) -> None:
-        """A client is told that it may not, or even that there is no such topic; the log says which rule is missing."""
+        """Log which rule is missing: the client is only told that it may not, or that there is no such topic."""
         who = f"{exchange.client.principal}@{exchange.client.host}"
         rule = rule_text(operation, resource, name)
         self.quiet.warning("%s: %s refused: no rule allows %s", who, exchange.api.name, rule)

@@ -1,6 +1,6 @@
-"""What the disk refused or lost, told in the log as well as to the client: an operator sees no client's errors.
+"""Logs storage errors that clients are answered: an operator does not see the clients' errors.
 
-A client that is refused comes back at once, and so would the line; each is told again only after a while.
+A client that gets such an error tries again at once, so a line is repeated only after a while.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from holdfast.model import ErrorCode
 log = logging.getLogger("holdfast.broker")
 
 AGAIN_AFTER_MS = 10_000.0
-"""Before the same line is written again."""
+"""Time before the same line is written again."""
 MOST_LINES = 100
-"""Different lines within that time. A disk that is gone refuses every partition; the first hundred say enough."""
+"""Most different lines within that time. A failed disk refuses every partition; a hundred lines say enough."""
 
 OURS = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""Refusals that are not the client's own doing; and for whoever reads, CORRUPT_MESSAGE is none of his either."""
+"""Errors that are the broker's fault. For a reader CORRUPT_MESSAGE is one too: the stored batch is damaged."""
 
 
 class Troubles:
@@ -28,7 +28,7 @@ class Troubles:
         self._told: dict[str, float] = {}
 
     def tell(self, error: StorageError, *, reading: bool = False) -> None:
-        """Write a line about a refusal, unless it is the client's own doing, or was written just now."""
+        """Log an error, unless the client caused it, or the line was written just now."""
         if error.error not in OURS and not (reading and error.error is ErrorCode.CORRUPT_MESSAGE):
             return
         now = self._now_ms()

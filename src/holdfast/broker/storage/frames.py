@@ -1,13 +1,13 @@
-"""How a journal lies in its file.
+"""The file format of a journal.
 
     file    two copies of: "HFJ1", salt 8, CRC-32C 4; then frames
     frame   marker 4, length of the body 4, CRC-32C of salt, position, length and body 4, body
     body    entries: key length 4, value length 4 (-1: a tombstone), key, value
 
-The framing is our own rather than record batches: nobody fetches it, so timestamps, varints and codecs would only be
-weight, and a frame of ours is atomic for all its entries and starts with a marker by which the way is found again
-behind damage. The salt is random and secret to the file. Values come from clients; without it, a value that contains a
-well-made frame could be taken for one when the way is searched behind a torn write.
+Record batches are not used, because nobody fetches a journal: timestamps, varints and codecs would only cost. A frame
+of ours is atomic for all its entries, and starts with a marker by which the next frame is found after damage. The salt
+is random, and known to this file only. Values come from clients: without the salt, a value that contains a well-formed
+frame could be taken for a real one when the next frame is searched for after a torn write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENTRY_BYTES = _ENTRY.size
 
 
 def encode(entries: Sequence[Entry]) -> tuple[bytes, list[tuple[int, int]]]:
-    """The body of a frame, and where in it each entry lies."""
+    """The body of a frame, and the position and size of each entry in it."""
     parts: list[bytes] = []
     places: list[tuple[int, int]] = []
     at = 0
@@ -47,7 +47,7 @@ def encode(entries: Sequence[Entry]) -> tuple[bytes, list[tuple[int, int]]]:
 
 
 def file_header(salt: bytes) -> bytes:
-    """Twice, so that one flipped bit in it does not cost the whole file."""
+    """Written twice, so that one flipped bit in it does not cost the whole file."""
     once = FILE_MAGIC + salt
     return 2 * (once + crc32c(once).to_bytes(4, "little"))
 
@@ -65,7 +65,7 @@ def frame_head(body: bytes | bytearray, position: int, salt: bytes) -> bytes:
 
 
 def frame_end(data: bytes, position: int, salt: bytes) -> int | None:
-    """Where the frame at `position` ends, None if it is not whole and sound."""
+    """Where the frame at `position` ends; None if it is incomplete or damaged."""
     if position + _FRAME.size > len(data):
         return None
     marker, length, crc = _FRAME.unpack_from(data, position)
@@ -89,7 +89,7 @@ def _well_formed(body: memoryview) -> bool:
 
 
 def next_frame(data: bytes, position: int, salt: bytes) -> int | None:
-    """The next sound frame behind a bad one, None if there is none: then the bad one is a torn tail."""
+    """The next sound frame after a bad one; None if there is none, in which case the bad one is a torn tail."""
     at = data.find(_MARKER, position + 1)
     while at >= 0:
         if frame_end(data, at, salt) is not None:

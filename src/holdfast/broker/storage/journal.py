@@ -1,15 +1,19 @@
-"""A durable map with its history: keys and values appended in order, replayed in order, rewritten when mostly stale.
+"""A durable map with its history: keys and values are appended in order, replayed in order, and compacted when mostly
+stale.
 
-The coordinator keeps groups and offsets in one, the store its catalog in another. `frames` says how it lies
-in the file.
+The coordinator keeps groups and offsets in one, the store its catalog in another. `frames` has the file format.
 
-Rules: an append is all or nothing, in memory, on disk and after a restart: one that could not be synced is cut off
-again, and only what is on disk counts in memory. After a failed fsync nothing is appended until all of it was written
-anew into a file that could be synced; what is copied is checked on the way. Replay tolerates what compaction leaves:
-tombstones of unknown keys, values before what they refer to (K-17306, K-20254); the order of writing is kept, also by
-compaction, which keeps for each key its last place (K-10614, K-5247). Compaction writes a new file beside, syncs it,
-renames it into place and removes the old one only once the new name is on disk, so that a crash at any step leaves
-exactly one complete journal. Values are opaque here. One thread at a time uses a journal: the others wait.
+Rules
+- An append is all or nothing, in memory, on disk and after a restart. One that could not be synced is cut off again,
+  and only what is on disk counts in memory.
+- After a failed fsync nothing is appended until everything was copied to a new file that could be synced. Entries are
+  checked while they are copied.
+- Replay tolerates what compaction leaves: tombstones of unknown keys, and values before what they refer to (K-17306,
+  K-20254).
+- The order of writing is kept. Compaction keeps for each key the place of its last entry (K-10614, K-5247).
+- Compaction writes a new file, syncs it, renames it into place, and removes the old one only when the new name is on
+  disk. So a crash at any step leaves exactly one complete journal.
+- Values are opaque here. One thread at a time uses a journal; others wait.
 """
 
 from __future__ import annotations
@@ -43,13 +47,13 @@ from holdfast.model import ErrorCode
 
 OnEntry = Callable[[bytes, bytes | None], None]
 Place = tuple[int, int, int]
-"""Where an entry lies: its position, its bytes, and their CRC-32C, by which a copy of it is checked."""
+"""An entry's position, its size, and its CRC-32C, which is checked when the entry is copied."""
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-"""Of what is appended as one: the record of a group with some sixty members of 1 MiB of metadata each. A larger one is
-refused, and with it the round that wanted it."""
+"""Largest append: the record of a group of about sixty members with 1 MiB of metadata each. A larger one is refused,
+and with it the round that made it."""
 COMPACT_MIN_BYTES = 1024 * 1024
-"""Below this a rewrite gains nothing."""
+"""A smaller file is not worth compacting."""
 DIRTY_RATIO = 0.5
 """Kafka's min.cleanable.dirty.ratio: rewrite when half of the file is stale, so each byte is copied about once more."""
 
@@ -61,9 +65,7 @@ _COPY_WINDOW_BYTES = 256 * 1024
 
 
 class Journal:
-    """Call `replay` once before anything else; `append` and `compact` do it with nobody listening if it was not
-    called.
-    """
+    """Call `replay` once before anything else. Otherwise `append` and `compact` do so, without a callback."""
 
     def __init__(
         self,
@@ -77,7 +79,8 @@ class Journal:
         keep_entries: bool = False,
         salt: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """With `keep_entries` what is live stays in memory too, so that a rewrite needs nothing from a failing disk."""
+        """With `keep_entries` live entries are kept in memory too, so that a rewrite does not have to read from a
+        failing disk."""
         self.name = name
         self._folder = folder
         self._files = files
@@ -95,16 +98,16 @@ class Journal:
         self._kept: dict[bytes, bytes] | None = {} if keep_entries else None
         self._retry_at = 0
         self._confirmed = 0
-        """How much of the file its owner may rely on; see `take_back`."""
+        """The size of the part that is known to be on disk; see `confirm` and `take_back`."""
         self._unsure = False
-        """Something was cut off, and the cut may not be on disk: only a new file is sure not to have it."""
+        """Something was cut off, but the cut may not be on disk: only a new file surely does not have it."""
         self._cut_at: int | None = None
         """Where the file should end, if even cutting it failed."""
         self._replaced: list[str] = []
-        """Files before this one, kept until its name is on disk."""
+        """Older files, kept until the new one's name is on disk."""
         self._alone = threading.RLock()
         self.housekept = True
-        """Whether the store compacts it when it is due. False where its owner does that in a thread."""
+        """Whether the store compacts it when it is due. False if its owner does so, in a thread."""
 
     def __len__(self) -> int:
         """Keys that have a value."""
@@ -116,7 +119,7 @@ class Journal:
 
     @property
     def path(self) -> str:
-        """The file it is in now; a rewrite moves it to another one."""
+        """The current file; compaction and rewrites move to another one."""
         return self._path
 
     @property
@@ -193,8 +196,8 @@ class Journal:
         return file
 
     def _set_aside(self) -> File:
-        """Both copies of the header are gone: nothing in the file can be told from noise. Keep it for whoever can,
-        start anew.
+        """Both copies of the header are damaged, so nothing in the file can be verified. Keep the file for a person to
+        look at, and start with an empty one.
         """
         self._report(
             Recovery(
@@ -281,7 +284,7 @@ class Journal:
         self._syncer.wrote(self._path)
 
     def _commit(self) -> None:
-        """Force the frame just written to disk. If that fails it is cut off: refused, it must never come back."""
+        """Sync the frame just written. If that fails it is cut off: it was refused, so it must never come back."""
         try:
             self._syncer.commit(self._path)
         except StorageError:
@@ -289,7 +292,7 @@ class Journal:
             raise
 
     def _cut(self) -> None:
-        """Forget what lies behind the end of what counts. Until that is sure, only a new file is written."""
+        """Cut the file to what counts. Until that is known to be on disk, only a new file may be appended to."""
         self._unsure, self._cut_at = True, self._size
         file = self._opened()
         with contextlib.suppress(OSError):
@@ -300,19 +303,17 @@ class Journal:
                 self._unsure = False
 
     def confirm(self, position: int) -> None:
-        """All that was appended up to `position` (a `size` of before) is on disk."""
+        """Everything up to `position` (an earlier `size`) is on disk."""
         self._confirmed = max(self._confirmed, position)
 
     def take_back(self) -> None:
-        """What was appended and not confirmed could not be synced: it never was. Call `replay` next: what is read then
-        is what counts.
-        """
+        """The appends that are not confirmed could not be synced: remove them. Call `replay` next, to read the rest."""
         with self._alone:
             self._size = min(self._size, self._confirmed)
             self._cut()
 
     def make_sure(self) -> None:
-        """Before anything is appended, and before the end: this file must be one that can be relied on."""
+        """Before an append, and before closing: move to a new file if this one can't be relied on."""
         with self._alone:
             if self._file is not None:
                 self._make_sure()
@@ -349,7 +350,7 @@ class Journal:
         return self._size >= max(self._compact_min_bytes, self._retry_at) and stale > DIRTY_RATIO * self._size
 
     def compact_if_due(self) -> bool:
-        """Compact when it pays. A disk without room puts it off until the journal has grown by half."""
+        """Compact when it is worth it. If the disk is full, try again when the journal has grown by half."""
         with self._alone:
             if self._replaced:
                 self._settle()
@@ -392,7 +393,7 @@ class Journal:
             self._settle()
 
     def _remove_refused(self, path: str) -> None:
-        """A rename that failed may have happened. The newer name must not hide what is appended to this file."""
+        """A rename that failed may have happened. The newer name must not hide what is appended to this file later."""
         try:
             self._files.unlink(path)
         except FileNotFoundError:

@@ -1,8 +1,9 @@
 """A partition's log: batches appended at the end, read from any offset, deleted from the start.
 
-Rules: offsets are given here and nowhere else. A refused append changes nothing. What was acknowledged is served byte
-for byte, or the reader is told that it is damaged; it is never skipped in silence. The high watermark is the log end:
-there is one replica. This module must not know topics beyond a name for messages, requests, or threads.
+Rules: offsets are assigned here and nowhere else. A refused append changes nothing. What was acknowledged is served
+byte for byte, or the reader is told that it is damaged; it is never skipped silently. The high watermark is the log
+end, because there is one replica. This module must not know requests or threads, nor topics except for their names in
+messages.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Log:
         self._bases: list[int] = []
         self._changed = False
         self._rolling = False
-        """A new segment was wanted and could not be begun; its file may be there."""
+        """A new segment could not be created; its file may exist already."""
         self.log_start_offset = 0
         self.log_end_offset = 0
         with self._disk("Opening"):
@@ -115,8 +116,8 @@ class Log:
             self._check_middle()
             self.log_end_offset = self._segments[-1].end_offset
         if stored_start > self.log_end_offset:
-            # A crash took records that DeleteRecords had deleted. The log goes on behind them: what is appended now
-            # must not lie before the start.
+            # A crash lost records that DeleteRecords had deleted. The log continues after them: what is appended now
+            # must not be before the log start.
             self.log_end_offset = stored_start
             self._new_segment()
         self.log_start_offset = max(self._bases[0], stored_start) if self._segments else 0
@@ -128,8 +129,8 @@ class Log:
                 self._files.unlink(f"{self._folder}/{name}")
 
     def _check_middle(self) -> None:
-        """Look at the segments that nobody writes to any more. One that is shorter than it was, or gone, is told now
-        and not when somebody reads there; only flipped bits in one of full size wait for their reader.
+        """Check the segments that are no longer written to. One that is shorter than it was, or missing, is reported
+        now. Flipped bits in one of the right size are found only when it is read.
         """
         for segment, after in pairwise(self._segments):
             if not segment.opened and segment.promised_end() != after.base_offset:
@@ -297,8 +298,9 @@ class Log:
         return last
 
     def _roll(self) -> Segment:
-        """Close the last segment and begin another. Its index is a convenience, so a full disk does not stop the roll
-        there. Until the other has begun nothing is appended: an empty file may lie there already, and would hide it.
+        """Close the last segment and create the next one. Failing to write the old one's index does not stop the roll:
+        it can be rebuilt. Until the next one exists nothing is appended: its empty file may be there already, and would
+        hide what is appended to the old one.
         """
         self._rolling = True
         last = self._segments[-1]
@@ -365,7 +367,7 @@ class Log:
     def search_time(self, timestamp: int) -> Search:
         """The same as a search whose slow parts, looking into batches, can be done elsewhere (see `times.Search`)."""
         with self._disk("Searching"):
-            # A copy, because segments may come and go while somebody looks into a batch.
+            # A copy, because segments may be added or deleted while a batch is searched in a thread.
             opened = (self._ensure_open(segment) for segment in tuple(self._segments))
             return (yield from first_at(opened, timestamp, self.log_start_offset))
 
@@ -401,12 +403,12 @@ class Log:
         return target
 
     def write_start(self, offset: int) -> None:
-        """Force a new start to disk. Touches nothing else, so it may run in a thread; then comes `started_at`."""
+        """Write and sync a new start. Touches nothing else, so it may run in a thread. Call `started_at` afterwards."""
         with self._disk("Deleting records of"):
             write_start(self._files, self._folder, offset)
 
     def started_at(self, offset: int) -> None:
-        """The start file says so now. Whole segments below go; what the disk does not give up, retention removes."""
+        """The new start is on disk. Delete whole segments below it; if that fails, retention does it later."""
         self.log_start_offset = max(self.log_start_offset, offset)
         with contextlib.suppress(OSError):
             self._drop_below_start()
@@ -448,10 +450,10 @@ class Log:
             yield
 
     def _is_old(self, segment: Segment, now: int) -> bool:
-        """A segment without any timestamp has no age; only its size can retire it.
+        """A segment without any timestamp has no age; only its size can make it go.
 
-        Timestamps that no producer could send today come from before the clock was set back. They would keep the
-        segment for as long as it was set back; so its age is then how long nobody has written to it.
+        Timestamps in the future, later than any producer may send, come from before the clock was set back. They would
+        keep the segment for as long as the clock was set back. So its age is then the time since its last write.
         """
         if self.config.retention_ms == UNLIMITED:
             return False
@@ -466,7 +468,7 @@ class Log:
     # After a failed fsync
 
     def mends(self) -> list[Mend]:
-        """The files of this log that must be written anew before anything in them can be relied on."""
+        """The files of this log that must be rewritten before they can be relied on."""
         broken = [segment for segment in self._segments if self._syncer.broken(segment.path)]
         return [Mend(self._files, segment.path, segment.base_offset) for segment in broken]
 
@@ -474,8 +476,8 @@ class Log:
         return path.rpartition("/")[0] == self._folder
 
     def mended(self, mend: Mend) -> bool:
-        """Take over a file that was written anew. False if it does not hold what we believe it does: then the log must
-        be opened again, as after a crash.
+        """Use a file that was rewritten. False if it does not contain what it should: then the log must be opened
+        again, as after a crash.
         """
         self._pool.forget(mend.path)
         segment = next((each for each in self._segments if each.path == mend.path), None)

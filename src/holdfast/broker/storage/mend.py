@@ -1,11 +1,11 @@
-"""Writing a segment anew after an fsync of it failed.
+"""Rewrites a segment after an fsync of it failed.
 
-The kernel may have dropped what it could not write, and says so once. The bytes can usually still be read, and every
-batch has a checksum that tells whether it is what was appended; so the file is read, checked, written beside, synced
-and renamed into its own place. Nothing is appended to it meanwhile, so this runs in a thread.
+The kernel may have dropped pages that it could not write, and reports that only once. Usually the bytes can still be
+read, and every batch has a checksum. So the file is read, checked, copied to a new file, synced, and renamed into
+place. Nothing is appended to it meanwhile, so this may run in a thread.
 
-What does not match its checksum any more is treated as after a crash: a tail that is torn is cut, damage in the middle
-stays where it is, and the log is opened again, which reports it.
+What does not match its checksum is treated as after a crash: a torn tail is cut off, damage in the middle stays, and
+the log is opened again, which reports it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEW_SUFFIX = ".new"
 
 @dataclass(slots=True)
 class Mend:
-    """One file to be written anew: `run` it anywhere, then look at `error`."""
+    """One file to be rewritten: call `run` on any thread, then look at `error`."""
 
     files: Files
     path: str
@@ -29,7 +29,7 @@ class Mend:
     error: OSError | None = None
     kept_bytes: int = 0
     end_offset: int = 0
-    """Behind the last batch that is whole."""
+    """The offset after the last complete batch."""
 
     def run(self) -> Mend:
         try:

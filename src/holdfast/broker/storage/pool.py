@@ -1,7 +1,7 @@
 """Open file handles, bounded: thousands of partitions must not mean thousands of descriptors.
 
-A process may be given few descriptors, and connections need some too. When the system has none left, the pool gives up
-half of its own and the operation is tried again: a smaller pool is slower, a refused append is a failure.
+A process may have few descriptors, and connections need some too. When the system has none left, the pool closes half
+of its own and the operation is tried again: a smaller pool is only slower, but a refused append is a failure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SparingFiles:
     def __init__(self, files: Files) -> None:
         self._files = files
         self.make_room: Callable[[], bool] = lambda: False
-        """Set by the pool: lets go of some handles; False when there are none to let go of."""
+        """Set by the pool: closes some handles; False when there are none to close."""
 
     def _sparing(self, work: Callable[[], T]) -> T:
         while True:
@@ -109,7 +109,7 @@ class FilePool:
         return file
 
     def shrink(self) -> bool:
-        """Let go of the half that was not used for longest, and keep no more from now on; False if that is nothing."""
+        """Close the least recently used half, and lower the limit to the rest; False if there was nothing to close."""
         with self._alone:
             keep = len(self._open) // 2
             if not self._open:

@@ -61,7 +61,7 @@ _CLEAN = "clean"
 
 
 FIRST_MEND_AFTER_MS, LAST_MEND_AFTER_MS = 500, 30_000
-"""How long to wait before a file is written anew after that failed: twice as long each time. One may be 64 MiB."""
+"""First and longest wait before rewriting a file is tried again; it doubles each time. A file may have 64 MiB."""
 
 
 def wall_clock() -> int:
@@ -131,7 +131,8 @@ class Store:
             self._repair()
 
     def _repair(self) -> None:
-        """After a crash: open what holds data now. What can't be opened does not keep the rest from being served."""
+        """After a crash: open all partitions with data. One that can't be opened does not keep the others from being
+        served."""
         for topic in self.topics():
             for partition in partitions_on_disk(self._files, topic):
                 try:
@@ -264,7 +265,7 @@ class Store:
         self._sweep()
 
     def when_true(self, what: Callable[[], None]) -> None:
-        """Do what follows from the changes just made to the catalog, once they are on disk."""
+        """Call this when the changes just made to the catalog are on disk."""
         self._catalog.when_true(what)
 
     def planning(self) -> AbstractContextManager[Plan]:
@@ -397,14 +398,14 @@ class Store:
         return self._syncer.due()
 
     def take_mend(self) -> Mend | None:
-        """A file to be written anew, because an fsync of it failed; None if there is none, or not yet. `run` it in a
-        thread, then `finish_mend`.
+        """A file to be rewritten because an fsync of it failed; None if there is none, or it is too early. Call its
+        `run` in a thread, then `finish_mend`.
         """
         if not self._syncer.broken_files() or self._steady() < self._mend_at:
             return None
         for path in self._syncer.broken_files():
             if path.endswith(INDEX_SUFFIX):
-                self._syncer.renewed(path)  # it has a checksum, and the log says all that is in it
+                self._syncer.renewed(path)  # an index: it has a checksum, and can be rebuilt from the log
         wanted = (mend for log in self._logs.values() for mend in log.mends() if mend.path not in self._mending)
         mend = next(wanted, None)
         if mend is not None:
@@ -412,7 +413,7 @@ class Store:
         return mend
 
     def finish_mend(self, mend: Mend) -> None:
-        """Raises if the disk refused again; after a while `take_mend` gives it out again."""
+        """Raises if the disk refused again; `take_mend` then returns the file again after a while."""
         self._mending.discard(mend.path)
         if mend.error is not None:
             self._mend_wait = min(max(FIRST_MEND_AFTER_MS, 2 * self._mend_wait), LAST_MEND_AFTER_MS)
@@ -423,7 +424,7 @@ class Store:
         for key, log in list(self._logs.items()):
             if log.owns(mend.path) and not log.mended(mend):
                 del self._logs[key]
-                self._log(self._catalog.by_id[key[0]], key[1])  # now, so that what is missing is told now
+                self._log(self._catalog.by_id[key[0]], key[1])  # reopen now, so that what is missing is reported now
 
     def tick(self) -> None:
         """Everything that is to be done now and then, here: `keep_house`, and syncs and mends that are due."""

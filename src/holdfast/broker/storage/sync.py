@@ -9,12 +9,12 @@ against:
 - `always`: every acknowledged append survives a crash of the machine. One fsync serves all files and all appends that
   came in since the last (group commit).
 
-Rules. An append only notes what became dirty; `commit()`, or a round, stands between the append and its
-acknowledgement. A failed fsync of a file is never repeated and believed: the kernel may have dropped the pages, and
-the next fsync would succeed over nothing. So the file is *broken* from then on, whatever later syncs of it say, until
-`renewed` tells that its content was written anew into another one. A folder is synced again until that works: its
-entries are in the file system's own log, which gives up altogether once it can't be written. As long as a folder fails,
-so does every round. Intervals are measured by a clock that never goes back.
+Rules. An append only notes which file is dirty; `commit()`, or a round, comes between the append and its
+acknowledgement. After a failed fsync of a file a later success means nothing: the kernel may have dropped the pages. So
+the file is *broken* from then on, whatever later syncs say, until `renewed` reports that its content was rewritten to
+another file. A folder is synced again until that works: its entries are in the file system's own journal, and a file
+system that can't write its journal stops altogether. While a folder fails, every round fails. Intervals are measured by
+a clock that never goes back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SyncRound:
     paths: list[str]
     folders: list[str]
     given_up: list[str] = field(default_factory=list)
-    """Files that are broken already: what was appended to them can't be acknowledged, whatever an fsync says."""
+    """Files that were broken before: appends to them can't be acknowledged, whatever an fsync says."""
     failed: dict[str, OSError] = field(default_factory=dict)
 
     def run(self) -> SyncRound:
@@ -69,7 +69,7 @@ class SyncRound:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """What a round could not force to disk; false if that is nothing."""
+    """What a round could not sync; false if that is nothing."""
 
     by_path: Mapping[str, StorageError]
     folders: frozenset[str]
@@ -136,7 +136,7 @@ class Syncer:
         return list(self._broken)
 
     def renewed(self, path: str) -> None:
-        """All that was in this file is in another one under its name, and that one was synced; or it is gone."""
+        """The file was replaced by a synced copy under its name, or it was deleted."""
         self._broken.pop(path, None)
         self._paths.pop(path, None)
 

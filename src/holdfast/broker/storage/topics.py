@@ -1,10 +1,11 @@
 """The catalog: which topics there are, kept in a journal of its own so that every change is atomic and survives.
 
-A topic is deleted in two steps: the intention is written, the files go, then the entry goes. A crash between them is
-finished on the next start, and a folder is never removed unless the catalog says that its topic is gone.
+A topic is deleted in three steps: the intention is written, the files are removed, then the entry is. After a crash
+between them the next start completes the deletion. A folder is never removed unless the catalog says that its topic is
+deleted.
 
-A change is true once it is on disk, and not before: `Catalog` writes each at once, or collects those of a `Plan`, which
-is written as one, in a thread if need be, and becomes true as a whole or never.
+A change takes effect when it is on disk, and not before. `Catalog` writes a change at once, or collects the changes of
+a `Plan`, which is written as one, in a thread if need be, and takes effect as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -77,14 +78,14 @@ def partitions_on_disk(files: Files, topic: Topic) -> list[int]:
 
 @dataclass(slots=True)
 class Plan:
-    """Changes that were decided on and are not true yet."""
+    """Changes that were decided and have not taken effect yet."""
 
     journal: Journal
     entries: list[Entry] = field(default_factory=list)
     then: list[Callable[[], None]] = field(default_factory=list)
-    """What becomes true, in order, once the entries are on disk."""
+    """What to do, in order, when the entries are on disk."""
     undo: list[Callable[[], None]] = field(default_factory=list)
-    """How to forget each of them again."""
+    """How to undo each change in memory."""
     error: StorageError | None = None
 
     def run(self) -> Plan:
@@ -107,7 +108,7 @@ class Plan:
             raise
 
     def take_back(self, entries: int = 0) -> None:
-        """Make the catalog forget all but the first so many of the changes."""
+        """Undo all changes but the first `entries`."""
         while len(self.undo) > entries:
             self.undo.pop()()
         del self.entries[entries:]
@@ -142,7 +143,7 @@ class Catalog:
             self._set(UUID(bytes=name), None if topic is None or topic.deleted else topic)
 
     def _set(self, topic_id: UUID, topic: Topic | None) -> None:
-        """From now on this is the topic with that id; None: there is none."""
+        """Set the topic with this id in memory; None removes it."""
         known = self.by_id.pop(topic_id, None)
         if known is not None:
             self.partitions -= known.partitions
@@ -197,7 +198,7 @@ class Catalog:
         self._plan.undo.append(undo)
 
     def when_true(self, what: Callable[[], None]) -> None:
-        """Do something that follows from the changes made just now: at once, or when their plan is on disk."""
+        """Call this when the changes made just now take effect: at once, or when their plan is on disk."""
         if self._plan is None:
             what()
         else:
@@ -207,8 +208,8 @@ class Catalog:
 
     @contextmanager
     def planning(self) -> Iterator[Plan]:
-        """Collect changes instead of writing them. Work that the plan does sees what was planned before it; behind this
-        nobody sees any of it until `finish`. One plan at a time; the loop must not turn in between.
+        """Collect changes instead of writing them. Inside the block, work sees the changes planned before it; after the
+        block nobody sees any of them until `finish`. One plan at a time; the block must not await.
         """
         self._check_free()
         plan = self._plan = Plan(self._journal)
@@ -227,7 +228,7 @@ class Catalog:
         assert self._plan is None, "another plan is being made"
 
     def finish(self, plan: Plan) -> None:
-        """The plan was run: make its changes true. Raises if it could not be written; then they never were."""
+        """The plan was run: its changes take effect. Raises if it could not be written; then none of them does."""
         self.writing = False
         if plan.error is not None:
             raise plan.error
