@@ -353,7 +353,7 @@ def test_an_assignor_that_fails_costs_nobody_anything_and_is_asked_again(broker:
             other.poll(0.02)
         error = told.error()
         assert error is not None and "the assignor 'moody' gave no plan" in error.str()
-        assert "Everybody keeps what he has" in error.str()
+        assert "Every member keeps its partitions" in error.str()
         assert heard == [] and len(leader.assignment()) == 3 and other.assignment() == []
         moody.mood = "well"
         while not other.assignment():

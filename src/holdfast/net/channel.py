@@ -1,10 +1,10 @@
 """The way from a member to its group's coordinator.
 
-Two connections: a JoinGroup or a SyncGroup parks at the coordinator until the round completes, and everything behind
-it on the same connection waits too. So these two have the slot `control`, and heartbeats, commits, offset fetches and
-leaves have `commit`.
+Two connections. The coordinator holds back the answer to a JoinGroup or SyncGroup until the round is ready (the request
+is parked), and everything sent after it on the same connection waits too. So these two requests use the slot `control`,
+and heartbeats, commits, offset fetches and leaves use the slot `commit`.
 
-Nothing here decides when the coordinator has moved: whoever reads the answers says `forget()`.
+Whether the coordinator has moved is not decided here: whoever reads the answers calls `forget()`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.net.errors import BrokerError, timed_out
 from holdfast.wire.coordinators import GroupHead
 
 _NUMBERS = count()
-"""Members of one group in one process have connections of their own: one's parked join must not hold up another's."""
+"""Numbers the channels of a process. Each has its own connections: a parked join must not delay another member's."""
 
 CONTROL = "control"
 COMMIT = "commit"
@@ -37,16 +37,16 @@ class GroupChannel:
     """Sends a group's requests, one answer each."""
 
     def __init__(self, cluster: Cluster, group: str, *, shared_slot: str | None = None) -> None:
-        """`shared_slot` is for whoever only asks about a group: one connection, shared with everybody's."""
+        """`shared_slot` is for code that only asks about a group: one connection, shared with other such code."""
         self.group = group
         self._cluster = cluster
         self._shared_slot = shared_slot
         self._number = next(_NUMBERS)
         self.committed: dict[TopicPartition, int] = {}
-        """What the coordinator holds, as far as it told us: the last commit that it took, or the last answer."""
+        """Committed offsets as the coordinator last told us: by accepting a commit, or in an answer."""
 
     async def send(self, request: m.Request, timeout_ms: float | None = None) -> m.Answer:
-        """The answer, whatever it says; or NetError, with `retriable`, when none will come."""
+        """The answer, also if it is an error. Raises NetError, with `retriable`, when no answer will come."""
         timeout_s = self._cluster.config.request_timeout_s if timeout_ms is None else timeout_ms / 1000.0
         slot = slot_of(request)
         connection: Connection | None = None
@@ -63,7 +63,7 @@ class GroupChannel:
             raise timed_out(f"the coordinator of group {self.group}", type(request).__name__, timeout_s) from None
         except asyncio.CancelledError:
             if connection is not None and slot == CONTROL:
-                self._cluster.discard(connection)  # the join stays parked there, in front of the next one
+                self._cluster.discard(connection)  # on it the next join would wait behind this one
             raise
 
     def _hear(self, request: m.Request, answer: m.Answer) -> None:
@@ -74,13 +74,13 @@ class GroupChannel:
             self.committed.update({p: entry.offset for p, entry in answer.offsets.items()})
 
     async def members(self) -> int:
-        """How many members the group has. Raises NetError when it can't be learnt."""
+        """How many members the group has. Raises NetError when nobody answers."""
         return (await self._head()).members
 
     async def running(self) -> str | None:
-        """The assignor that the group runs: empty where nobody is in it, None in the middle of a round.
+        """The assignor that the group runs; empty if it has no members, None in the middle of a round.
 
-        Raises NetError when it can't be learnt.
+        Raises NetError when nobody answers.
         """
         head = await self._head()
         if head.state in NOBODY_IN_IT:
@@ -91,14 +91,14 @@ class GroupChannel:
         address = await self._cluster.coordinator(self.group)
         connection = await self._cluster.connection(address, self._slot(COMMIT))
         head = await connection.group_head(self.group, timeout_s=self._cluster.config.request_timeout_s)
-        if head.error is ErrorCode.GROUP_ID_NOT_FOUND:  # Kafka 4's word for a group that nobody made yet
+        if head.error is ErrorCode.GROUP_ID_NOT_FOUND:  # Kafka 4's answer for a group that does not exist yet
             return GroupHead(error=ErrorCode.NONE, state="Dead", protocol="", members=0)
         if head.error is not ErrorCode.NONE:
             raise BrokerError(head.error, f"The group {self.group} can't be described.")
         return head
 
     async def warm(self) -> None:
-        """Find the coordinator and open both connections ahead of the first request."""
+        """Find the coordinator and open both connections before the first request needs them."""
         address = await self._cluster.coordinator(self.group)
         await asyncio.gather(*(self._cluster.connection(address, self._slot(slot)) for slot in (CONTROL, COMMIT)))
 

@@ -1,10 +1,10 @@
 """A cluster: who its brokers are, who leads what, who coordinates which group, and a connection to each.
 
-Rules. Look-ups are bounded in time and back off between tries (KAFKA-10793; sarama looked for ever). A look-up that
-several ask for at once is made once, and one who gives up does not cancel it for the others (franz-go: a commit took
-the coordinator's look-up down with it). Connections are per address and *slot*: a parked JoinGroup blocks everything
-behind it, so whoever must not wait uses a slot of its own. A connection that failed or timed out is dropped, and the
-next request opens another.
+Rules. Look-ups are bounded in time and back off between tries (KAFKA-10793; sarama looked for ever). If several callers
+need the same look-up it is made once, and a caller that is cancelled does not cancel it for the others (franz-go: a
+commit took the coordinator's look-up down with it). Connections are per address and *slot*: a parked JoinGroup blocks
+everything after it, so requests that must not wait use a slot of their own. A connection that failed or timed out is
+dropped, and the next request opens another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Address = tuple[str, int]
 T = TypeVar("T")
 
 MAIN = "main"
-"""The slot for everything that is answered at once."""
+"""The slot for requests that a broker answers at once."""
 
 UNKNOWN_TOPIC_PATIENCE_S = 3.0
 """A topic just created takes a moment to be known everywhere; one still unknown after this does not exist."""
@@ -40,23 +40,23 @@ class Cluster:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self.info = ClusterInfo()
-        """The newest metadata we have; replaced whole."""
+        """The newest metadata we have. Immutable, and replaced as a whole."""
         self._seen_at: dict[str, float] = {}
-        """When each topic's metadata came."""
+        """When each topic's metadata was last received."""
         self._sound: dict[str, TopicInfo] = {}
-        """Topics as they last were without an error."""
+        """Each topic's last metadata without an error."""
         self._missed: dict[str, float] = {}
-        """Since when looks have missed one of them."""
+        """Since when a known topic has been missing in answers."""
         self._errors: dict[str, ErrorCode] = {}
-        """What the last look said of topics that it could not show."""
+        """The last answer's error for each topic that had one."""
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._under_way: dict[object, asyncio.Task[Any]] = {}
         self._coordinators: dict[str, Address] = {}
         self._closed = False
         self._unreachable: NetError | None = None
-        """Why the last try to connect failed, until one succeeds."""
+        """Why the last attempt to connect failed; None after one that succeeded."""
         self.watchers: list[Callable[[Address, NetError | None], None]] = []
-        """Told how every try to connect went."""
+        """Called with the result of every attempt to connect."""
 
     async def close(self) -> None:
         self._closed = True
@@ -107,7 +107,7 @@ class Cluster:
             watcher(address, error)
 
     def addresses(self) -> list[Address]:
-        """Of the brokers we know of; before we know any, of the bootstrap servers."""
+        """The addresses of the known brokers; before any is known, of the bootstrap servers."""
         known = [(broker.host, broker.port) for broker in self.info.brokers.values()]
         return known or list(self.config.bootstrap)
 
@@ -126,7 +126,7 @@ class Cluster:
         return await self.connection((broker.host, broker.port), slot)
 
     def discard(self, connection: Connection) -> None:
-        """Cut it off and open another next time."""
+        """Close it; the next request opens another."""
         for key, held in list(self._connections.items()):
             if held is connection:
                 del self._connections[key]
@@ -138,7 +138,7 @@ class Cluster:
         await asyncio.gather(*(self._connections.pop(key).close() for key in keys))
 
     async def any_broker(self) -> Connection:
-        """A connection to whoever answers: one we have, a broker we know of, a bootstrap server."""
+        """A connection to any broker: one that is open, a known broker, or a bootstrap server."""
         for (_, slot), connection in sorted(self._connections.items(), key=lambda item: item[0]):
             if slot == MAIN and not connection.closed:
                 return connection
@@ -148,7 +148,7 @@ class Cluster:
         for address in dict.fromkeys([*known, *self.config.bootstrap]):
             try:
                 return await self.connection(address)
-            except NetError as error:  # one that does not let us in says nothing about the others
+            except NetError as error:  # a broker that refuses the login says nothing about the others
                 failed = error if failed is None or failed.retriable else failed
         if failed is None:
             raise NetError(
@@ -190,7 +190,8 @@ class Cluster:
         return newer
 
     def _take_note(self, newer: ClusterInfo, asked: frozenset[str] | None) -> None:
-        """One look that misses a topic does not make it vanish: a broker that just started knows less than we do."""
+        """Keep new metadata. A topic that is missing in one answer is not forgotten at once: a broker that has just
+        started knows less than we do."""
         now = time.monotonic()
         unseen = (frozenset(self._sound) if asked is None else asked) - newer.topics.keys()
         errors = dict.fromkeys(unseen, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -204,23 +205,23 @@ class Cluster:
                 del self._sound[name], self._missed[name]
 
     def believed(self) -> dict[str, TopicInfo]:
-        """Topics that are there, or were just now (topic.metadata.propagation.max.ms)."""
+        """Topics that exist, or did until a moment ago (topic.metadata.propagation.max.ms)."""
         doubted = time.monotonic() - self.config.topic_patience_s
         return {name: topic for name, topic in self._sound.items() if self._missed.get(name, math.inf) > doubted}
 
     def topic_error(self, topic: str) -> ErrorCode:
-        """What the last look at this topic said."""
+        """The error of the last answer about this topic."""
         return self._errors.get(topic, ErrorCode.NONE)
 
     def _view(self, wanted: frozenset[str]) -> ClusterView:
         return ClusterInfo(brokers=self.info.brokers, topics=self.believed()).view(wanted)
 
     def last_view(self, topics: Iterable[str]) -> ClusterView:
-        """These topics from memory, however old: for a leader that everybody waits for while nobody answers."""
+        """These topics from memory, however old: for a leader whose group waits while no broker answers."""
         return ClusterInfo(brokers=self.info.brokers, topics=self._sound).view(topics)
 
     async def view(self, topics: Iterable[str], *, within_s: float = 0.0) -> ClusterView:
-        """Metadata of these topics as planning needs it: fresh, or what came within so many seconds."""
+        """Metadata of these topics as planning needs it: at most `within_s` seconds old, fetched if need be."""
         wanted = frozenset(topics)
         oldest = time.monotonic() - within_s
         if wanted and all(self._seen_at.get(topic, -math.inf) >= oldest for topic in wanted):
@@ -229,7 +230,7 @@ class Cluster:
         return self._view(wanted)
 
     async def leader_of(self, partition: TopicPartition) -> Broker:
-        """The broker that leads this partition, from what we know or by asking until there is one."""
+        """The broker that leads this partition: from memory, or by asking until there is one."""
         known = self.info.leader_of(partition)
         if known is not None:
             return known
@@ -249,7 +250,7 @@ class Cluster:
         return await self._once(("leader", partition), lambda: self.retried(f"the leader of {partition}", ask))
 
     def forget_leaders(self, topics: Iterable[str]) -> None:
-        """Drop what we know of these topics: an answer said that it is no longer so."""
+        """Forget the leaders of these topics: an answer said that they are outdated."""
         gone = set(topics)
         for topic in gone:
             self._seen_at.pop(topic, None)
@@ -300,7 +301,8 @@ class Cluster:
     # -- once, and again
 
     async def _once(self, key: object, work: Callable[[], Awaitable[T]]) -> T:
-        """Join the work that is under way under this key, or begin it. Giving up does not cancel it for others."""
+        """Wait for the work under way for this key, or start it. A caller that is cancelled does not cancel it for
+        others."""
         if self._closed:
             raise _closed()
         task = self._under_way.get(key)
@@ -322,10 +324,10 @@ class Cluster:
         if self._under_way.get(key) is task:
             del self._under_way[key]
         if not task.cancelled():
-            task.exception()  # heard, even when everybody who asked has gone
+            task.exception()  # read it, or asyncio complains if every caller was cancelled
 
     async def retried(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Try until it works, it can't work, or the time is up."""
+        """Try until it succeeds, fails for good, or the time is up."""
         limit_s = self.config.lookup_timeout_s
         wait_s = self.config.backoff_s
         started = asyncio.get_running_loop().time()
@@ -342,7 +344,7 @@ class Cluster:
                     await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))
                     wait_s = min(wait_s * 2, self.config.backoff_max_s)
         except TimeoutError:
-            last = last or self._unreachable  # a look-up within this one may have had the whole time
+            last = last or self._unreachable  # a look-up inside this one may have used up the whole time
             why = "nobody answered" if last is None else last.what.rstrip(".")
             raise NetError(
                 "LOOKUP_TIMED_OUT",

@@ -1,7 +1,7 @@
 """Client configuration under Kafka's and librdkafka's own keys: from a mapping, or from a properties file.
 
-Shared by the consumer, the Spark source and the command line (`--command-config`). Keys that mean nothing here are
-left for whoever else reads the same mapping.
+Shared by the consumer, the Spark source and the command line (`--command-config`). Keys that have no meaning here are
+ignored: others read the same mapping.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.net.security import Security, security_from
 DEFAULT_PORT = "9092"
 
 NOWHERE: tuple[str, ...] = ()
-"""In place of bootstrap servers: none were given, and that is meant. Every look-up fails until it times out."""
+"""Stands for "no bootstrap servers", where that is intended. Every look-up then fails when its time is up."""
 
 MAX_PROPERTIES_BYTES = 1_000_000
 """A configuration file is a page or two; something larger is the wrong file."""
@@ -41,8 +41,7 @@ class ClientConfig:
     backoff_max_s: float = 1.0
     metadata_max_age_s: float = 300.0
     topic_patience_s: float = 30.0
-    """How long a topic that was there is believed to be, although looks at the cluster miss it
-    (topic.metadata.propagation.max.ms)."""
+    """How long a known topic counts as existing while answers don't contain it (topic.metadata.propagation.max.ms)."""
 
 
 def client_config(config: Mapping[str, Any]) -> ClientConfig:
@@ -72,8 +71,8 @@ def client_config(config: Mapping[str, Any]) -> ClientConfig:
 
 
 def _metadata_age_s(config: Mapping[str, Any]) -> float:
-    """0 leaves it to whoever looks. So does librdkafka's -1, which is never to look: nobody would notice a partition
-    that was added."""
+    """0 means that the caller decides. So does librdkafka's -1, which there means never to refresh: then nobody would
+    notice added partitions."""
     if config.get("metadata.max.age.ms") is None and str(config.get("topic.metadata.refresh.interval.ms")) == "-1":
         return 0.0
     return _seconds(config, ("metadata.max.age.ms", "topic.metadata.refresh.interval.ms"), 300_000)

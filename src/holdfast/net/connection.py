@@ -1,11 +1,11 @@
 """One connection to one broker: versions, login, and requests in a pipeline.
 
-Rules. A broker answers in the order it was asked; an answer out of order ends the connection. A request that its
-caller gave up keeps its place, and its late answer is dropped: it can't be taken for another's. When the connection
-ends every waiter gets one error of its own, and later requests are refused at once. At most `MAX_IN_FLIGHT` requests
-are under way; more wait their turn.
+Rules. A broker answers in the order of the requests; an answer out of order ends the connection. A request whose caller
+was cancelled keeps its place, and its late answer is dropped, so it can't be taken for another's. When the connection
+ends, every waiting caller gets an error of its own, and later requests are refused at once. At most `MAX_IN_FLIGHT`
+requests are under way; more wait their turn.
 
-Nothing here retries, and nothing knows which broker to ask: that is `cluster`'s work.
+Nothing here retries, or decides which broker to ask: that is up to `cluster`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Connection:
         return len(self._waiting)
 
     async def close(self) -> None:
-        """Let go. Whoever still waits hears that the connection ended."""
+        """Close it. Callers that still wait get an error."""
         transport = self._protocol.transport
         if transport is None:
             self._ended("it was never opened")
@@ -124,7 +124,7 @@ class Connection:
             transport.abort()
 
     def abort(self, why: str) -> None:
-        """Let go at once, without a good-bye."""
+        """Close it at once, without a TLS good-bye."""
         self._protocol.end(why)
         self._ended(why)
 
@@ -197,7 +197,7 @@ class Connection:
     async def _exchange(
         self, api: Api, encode: Callable[[int], bytes], *, within_session: bool = False
     ) -> bytes | memoryview:
-        """Send and wait. Messages of the login are not `within_session`: they go past the queue that waits for it."""
+        """Send and wait. Messages of the login are not `within_session`: they don't wait for the login to end."""
         if within_session:
             await self._room.acquire()
         try:
@@ -329,7 +329,7 @@ class Connection:
     # -- logging in, and again before the session ends
 
     async def _keep_session(self) -> None:
-        """Log in again when the session nears its end. Others wait meanwhile: the broker expects nothing else."""
+        """Log in again before the session ends. Other requests wait: the broker accepts none during a login."""
         while self._login.locked() or self._session_is_old():
             async with self._login:
                 if self._session_is_old():
@@ -347,7 +347,7 @@ class Connection:
         try:
             started = asyncio.get_running_loop().time()
             lifetime_s = await self._converse()
-        except BaseException as error:  # also when given up halfway: the broker would take what follows for the login
+        except BaseException as error:  # also if cancelled: the broker would take the next request for the login's
             self._protocol.end(error.what.rstrip(".") if isinstance(error, NetError) else "a login was given up")
             raise
         again_in_s = max(lifetime_s * REAUTHENTICATE_AT, LEAST_SESSION_S)

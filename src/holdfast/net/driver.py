@@ -1,8 +1,8 @@
 """Runs one member's machine on an asyncio loop: feeds it events, performs its effects, keeps one timer.
 
-The rhythm never varies: take an event, step, perform the effects in order, re-arm the timer. Whoever owns the driver
-(consumer, Spark source) makes the listener's calls and feeds `Notified`; this module decides nothing about the group.
-Everything here runs on one loop; `feed_threadsafe` is the only way in from elsewhere.
+It always does the same: take an event, step the machine, perform the effects in order, re-arm the timer. The driver's
+owner (consumer, Spark source) makes the listener's calls and feeds `Notified`. This module decides nothing about the
+group. Everything here runs on one loop; `feed_threadsafe` is the only way in from other threads.
 """
 
 from __future__ import annotations
@@ -40,29 +40,30 @@ from holdfast.model import Assignor, ClusterView, ErrorCode, HoldfastError, Topi
 from holdfast.net.errors import BrokerError, NetError
 
 JOIN_GRACE_MS = 5_000
-"""A join is answered within the rebalance timeout; this much later it is given up for lost, as Java's client does."""
+"""A join is answered within the rebalance timeout. This much later it counts as failed, as in Java's client."""
 
 SYNC_GRACE_MS = 3_000
-"""A sync parks until the leader has planned; a session and so much later it is given up, as by librdkafka."""
+"""A sync is parked until the leader has planned. A session timeout plus this later it counts as failed, as in
+librdkafka."""
 
 HEARTBEATS_IN_SESSION = 3
-"""A heartbeat that is not answered within this part of the session is given up: two more can follow in time."""
+"""A heartbeat that is not answered within a third of the session timeout counts as failed: two more can follow."""
 
 PLAN_LOOK_S = 5.0
-"""How long a leader waits for the cluster before it plans by what it last saw: everybody waits for the plan."""
+"""How long a leader waits for metadata before it plans with what it last saw: the whole group waits for the plan."""
 
 PLAN_RETRY_S = (0.1, 0.2, 0.4, 0.8, 1.0)
-"""Between tries to plan within one round; the last goes on."""
+"""Pauses between tries to plan within one round; the last one is repeated."""
 
 POKE_DELAYS_S = (0.004, 0.025)
-"""A poke overtakes the join it announces: it is sent a moment later, and again in case the first was too early."""
+"""A poke would overtake the join that it announces. So it is sent a moment later, and once more in case of need."""
 
 
 MAX_DATAGRAM = 256
-"""Of a poke: a token has at most 64 characters."""
+"""Longest poke that is read: a token has at most 64 characters."""
 
 MAX_GULP = 64
-"""Pokes read at once. The machine asks the coordinator at most every 10 ms anyway."""
+"""How many pokes are read at a time. The machine asks the coordinator at most every 10 ms anyway."""
 
 
 class Channel(Protocol):
@@ -73,7 +74,7 @@ class Channel(Protocol):
         ...
 
     async def members(self) -> int:
-        """How many members the group has; any exception when that can't be learnt."""
+        """How many members the group has, or any exception when nobody answers."""
         ...
 
     def forget(self) -> None:
@@ -88,20 +89,20 @@ class Hooks:
     notify: Callable[[mb.Notify], None]
     """Make these calls, then feed `Notified` (from any thread, through `feed_threadsafe`)."""
     fail: Callable[[HoldfastError], None]
-    """It is over: told once."""
+    """The member has failed for good. Called once."""
     tell: Callable[[HoldfastError], None] = lambda _error: None
-    """The application should hear of this; the member goes on."""
+    """Report this error to the application; the member goes on."""
     trace: Callable[[TraceRecord], None]
     cluster_view: Callable[[frozenset[str]], Awaitable[ClusterView]]
     """Metadata of these topics, for planning."""
     last_view: Callable[[frozenset[str]], ClusterView] = lambda _topics: ClusterView()
     """The same from memory, however old."""
     last_poll: Callable[[], float]
-    """When the application last polled; read when the clock asks, so that a poll itself costs nothing."""
+    """When the application last polled. Asked before every event, so that a poll itself costs nothing."""
     changed: Callable[[mb.MemberState], None] = lambda _state: None
-    """Told after every event, for whoever keeps a copy of who we are."""
+    """Called after every event, for owners that keep a copy of the state."""
     planned: Callable[[leader.LeaderPlan], None] = lambda _plan: None
-    """Told of every round that we lead."""
+    """Called with the plan of every round that we lead."""
 
 
 class MemberDriver:
@@ -120,7 +121,7 @@ class MemberDriver:
     ) -> None:
         """`ear` is the socket that `open_ear` bound, whose address is `config.endpoint`; the driver closes it."""
         self.state = mb.MemberState(config=config)
-        """Read by anybody: it is a value, replaced whole."""
+        """Any thread may read it: it is immutable, and replaced as a whole."""
         self.closed = asyncio.Event()
         self._channel = channel
         self._hooks = hooks
@@ -142,7 +143,7 @@ class MemberDriver:
         self._loop.call_soon_threadsafe(self.feed, event)
 
     def feed(self, event: mb.Event) -> None:
-        """Take an event. Performing its effects may bring others; they wait their turn."""
+        """Handle an event. Performing its effects may cause others; they are queued."""
         self._inbox.append(event)
         if self._running:
             return
@@ -171,9 +172,9 @@ class MemberDriver:
         self.feed(mb.Tick())
 
     def _note_poll(self) -> None:
-        """Before every event, so that the machine never takes for silence what it was not told of.
+        """Report the application's last poll before every event, so that the machine does not miss it.
 
-        Only whoever polls may end an eviction: it has to lose what it held first.
+        Not while evicted: only a poll itself may end an eviction, because what was owned must be lost first.
         """
         polled_at = self._hooks.last_poll()
         if polled_at > self.state.last_polled_at and self.state.phase is not mb.Phase.EVICTED:
@@ -230,7 +231,8 @@ class MemberDriver:
         self.feed(_answered(serial, answer))
 
     def _patience_ms(self, request: Request) -> float:
-        """How long an answer is waited for: never so long that the session is over before we try again."""
+        """How long to wait for an answer. Except for a join or a sync at most a session timeout, so that we can try
+        again."""
         most, session = self._request_timeout_ms, self.state.config.session_timeout_ms
         match request:
             case JoinRequest():
@@ -242,7 +244,7 @@ class MemberDriver:
         return min(most, session)
 
     async def _plan(self, effect: mb.Plan) -> None:
-        """Plan, and go on trying while the round lasts: no trouble of ours may take anything from anybody."""
+        """Plan. If that fails, go on trying while the round lasts, unless every member can keep what it has."""
         config = self.state.config
         assignor = next(a for a in (*config.assignors, *config.eager_assignors) if a.name == effect.protocol)
         for pause_s in chain(PLAN_RETRY_S, repeat(PLAN_RETRY_S[-1])):
@@ -257,7 +259,7 @@ class MemberDriver:
                 return
 
     async def _try_to_plan(self, effect: mb.Plan, assignor: Assignor) -> mb.PlanFailed | None:
-        """Plan and feed it, or say why not."""
+        """Plan and feed the result. Returns the failure if there is no plan."""
         try:
             cluster = await self._cluster_to_plan_for(leader.subscribed_topics(effect.members))
         except (HoldfastError, TimeoutError) as error:
@@ -289,7 +291,7 @@ class MemberDriver:
         return None
 
     async def _cluster_to_plan_for(self, topics: frozenset[str]) -> ClusterView:
-        """The cluster as it is; if that can't be learnt in time, as these topics were last seen, all of them."""
+        """Current metadata of these topics. If there is none in time, the last known, if it has all of them."""
         try:
             async with asyncio.timeout(PLAN_LOOK_S):
                 return await self._hooks.cluster_view(topics)
@@ -300,13 +302,13 @@ class MemberDriver:
             return seen
 
     async def _count(self) -> None:
-        with contextlib.suppress(HoldfastError):  # not allowed, or nobody there: the pace of an unknown size stays
+        with contextlib.suppress(HoldfastError):  # not allowed, or no answer: the interval for an unknown size stays
             self.feed(mb.GroupSized(await self._channel.members()))
 
     # -- pokes
 
     def _hear(self) -> None:
-        """What came since we last looked, each saying once. A flood is read in bounded gulps."""
+        """Feed the pokes that arrived, each text once. At most MAX_GULP are read at a time."""
         if self._ear is None:
             return
         said: dict[bytes, None] = {}
@@ -316,22 +318,22 @@ class MemberDriver:
             except (BlockingIOError, OSError):
                 break
         for data in said:
-            if data:  # an empty datagram says nothing
+            if data:  # an empty datagram is no poke
                 self.feed(mb.Poked(data.decode("ascii", "replace")))
 
     def _poke(self, peers: tuple[Endpoint, ...], datagram: bytes) -> None:
         if self._ear is None:
             return
         for peer in peers:
-            # A poke is a courtesy: whoever can't be reached, or gave an address that is none, hears it from the
-            # coordinator.
+            # A poke is not essential: a peer that can't be reached, or gave a bad address, learns of the round from
+            # the coordinator.
             with contextlib.suppress(OSError, ValueError, TypeError, OverflowError):
                 self._ear.sendto(datagram, (peer.host, peer.port))
 
     # -- offsets
 
     async def send_commit(self, request: CommitRequest) -> CommitAnswer:
-        """Send a commit under the membership that it was made with; the machine is told how it went."""
+        """Send a commit under the membership that it was made with, and feed the outcome to the machine."""
         answer = await self._channel.send(request, self._patience_ms(request))
         assert isinstance(answer, CommitAnswer)
         self.feed(mb.CommitAnswered(request.membership, answer.first_error))
@@ -344,7 +346,7 @@ class MemberDriver:
         return answer
 
     async def stop(self) -> None:
-        """Let go of timer, ear and whatever is under way."""
+        """Stop the timer, close the ear, and cancel what is under way."""
         if self._timer is not None:
             self._timer.cancel()
         if self._ear is not None:
@@ -357,7 +359,7 @@ class MemberDriver:
 
 
 def open_ear(host: str) -> tuple[socket.socket, Endpoint]:
-    """A socket that hears pokes on this address, and the endpoint that goes into the subscription."""
+    """A socket that receives pokes on this address, and its endpoint for the subscription."""
     ear = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
     ear.bind((host, 0))
     ear.setblocking(False)
@@ -365,7 +367,7 @@ def open_ear(host: str) -> tuple[socket.socket, Endpoint]:
 
 
 def _failed(serial: int, error: Exception) -> mb.RequestFailed:
-    """No answer: what the machine makes of it depends on whether trying again may help."""
+    """The event for a request without an answer. It says whether a retry may help."""
     why = str(error) or type(error).__name__
     if isinstance(error, BrokerError):
         return mb.RequestFailed(serial, why, code=error.error)
@@ -378,7 +380,7 @@ def _no_cluster(error: Exception) -> HoldfastError:
     return HoldfastError(
         "PLAN_WAITS",
         f"this member leads the group and can't look up the topics: {why}",
-        "Everybody keeps what he has; it is tried again while the round lasts.",
+        "Nothing is assigned meanwhile; it is tried again while the round lasts.",
     )
 
 
@@ -388,12 +390,12 @@ def _assignor_failed(assignor: Assignor, error: Exception, *, keeps: bool) -> Ho
     else:
         what, code = f"it raised {type(error).__name__}: {error}.", "ASSIGNOR_FAILED"
     so = (
-        "Everybody keeps what he has, and nothing else is assigned"
+        "Every member keeps its partitions, and nothing else is assigned"
         if keeps
         else "An eager round has revoked everything, so nothing is assigned"
     )
     return HoldfastError(
-        code, f"the assignor {assignor.name!r} gave no plan: {what}", f"{so} until the assignor is mended."
+        code, f"the assignor {assignor.name!r} gave no plan: {what}", f"{so} until the assignor is fixed."
     )
 
 

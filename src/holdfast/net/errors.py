@@ -32,7 +32,7 @@ RETRIABLE = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""Kafka's own list of errors that pass by themselves, as far as we know the codes."""
+"""Kafka's own list of retriable errors, as far as we know the codes."""
 
 
 class NetError(HoldfastError):
@@ -70,8 +70,8 @@ class BrokerError(NetError):
 
 
 def reason(error: OSError) -> str:
-    """Why a connection can't be made, in the system's words. asyncio puts its own in their place, as "Connect call
-    failed ('127.0.0.1', 9092)", and strings them together where a name has several addresses."""
+    """Why a connection can't be made, in the system's words. asyncio replaces them by its own, as "Connect call failed
+    ('127.0.0.1', 9092)", and joins several such texts if a name has several addresses."""
     if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     numbers = [error.errno] if error.errno else [int(found) for found in re.findall(r"\[Errno (\d+)\]", str(error))]

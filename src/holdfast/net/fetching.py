@@ -1,16 +1,17 @@
-"""Fetches ahead of a reader: requests over all partitions of a broker, leaders and followers, errors, start offsets.
+"""Fetches records ahead of a reader: sends requests, follows leaders and followers, handles errors, and looks up start
+offsets.
 
 Rules
-- A broker answers one request of a connection after the other, and holds one back while there is nothing new. So each
-  broker has two lanes, and a partition that becomes due goes with whichever is free. A request over partitions that
-  have been silent for a while may be held back for longer, as long as the other lane is free; whoever becomes due
-  meanwhile takes its partitions along, so that they share a request again.
-- Every answer's error is looked at. What passes by itself (a leader that moved, a broker that restarts) is tried again
-  after a pause and told to nobody; a topic that is denied or gone is told once and tried less often; anything else is
-  told with every try.
-- The next offset is read from the batches' headers. Nothing behind them is touched here: that is the reader's work.
+- A broker answers the requests of a connection one after the other, and holds a fetch back while there is nothing new.
+  So there are two connections (lanes) to each broker, and a partition that is due uses the free one. A request for
+  partitions that have been silent for a while may be held back for longer, as long as the other lane is free. When
+  another partition becomes due meanwhile, its request includes the silent ones too, so that they share one again.
+- Every error is handled. A transient one (a leader that moved, a broker that restarts) is retried after a pause and not
+  reported. A topic that is denied or gone is reported once and retried less often. Any other error is reported with
+  every try.
+- The next offset is read from the batches' headers. The records themselves are left to the reader.
 
-Everything runs on one loop; the shelf between it and the reader is `flows`.
+Everything runs on one loop. `flows` holds what was fetched until it is read.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from holdfast.wire.codec import error_code
 from holdfast.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 LANES = 2
-"""Connections to one broker. One may be held back by the broker for want of records; the other is there meanwhile."""
+"""Connections to one broker. While the broker holds back the request on one, the other can be used."""
 
 TELL_UNKNOWN_AFTER_S = 3.0
 """A topic just created, or deleted and created again, takes a moment to be known everywhere."""
 
 QUIET_AFTER = 4
-"""So many answers in a row that brought nothing, and a partition counts as silent: a fifth of a second at the least."""
+"""After this many empty answers in a row a partition counts as silent: that takes at least a fifth of a second."""
 
 RETRY_TOLD_S = 1.0
-"""How soon an error is tried again that the application was told of: permissions and topics change rarely."""
+"""Pause before a retry after an error that was reported: permissions and topics change rarely."""
 
 LARGEST_BATCH_BYTES = 128 * 1024 * 1024
-"""Asked for at most when a batch does not fit: more than any broker takes in."""
+"""The most that is asked for when a batch does not fit: more than any broker accepts."""
 
 MOVED = frozenset(
     {
@@ -97,18 +98,18 @@ class Fetcher:
         self._number = next(_NUMBERS)
         self._busy: set[tuple[int, int]] = set()
         self._held: dict[int, _Asked] = {}
-        """Per broker the request that it may hold back for long, if there is one."""
+        """For each broker the request that it may hold back for long, if there is one."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking_up: set[str] = set()
         self._forgotten: set[str] = set()
-        """Topics whose leaders we have are not to be trusted."""
+        """Topics whose known leaders are outdated."""
         self._turns = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._closed = False
 
     def pump(self) -> None:
-        """There may be something to fetch. From any thread; many calls in a row are one."""
+        """There may be something to fetch. From any thread; calls before the loop gets to it count as one."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
             try:
@@ -204,7 +205,8 @@ class Fetcher:
             self._spawn(self._fetch(node, free[0], request))
 
     def _taken_along(self, node: int, now: float) -> list[Flow]:
-        """The partitions of the request that this broker may hold back for long: its answer is not waited for."""
+        """The partitions of the request that this broker may hold back for long. They are asked for again now, and that
+        request's answer is no longer waited for."""
         held = self._held.pop(node, None)
         if held is None:
             return []
@@ -260,7 +262,7 @@ class Fetcher:
         except NetError as error:
             failed = error
             if connection is not None and error.code == "REQUEST_TIMED_OUT":
-                self._cluster.discard(connection)  # its late answer would be in front of the next one's
+                self._cluster.discard(connection)  # the next answer would wait behind this late one
         finally:
             self._busy.discard((node, lane))
             with self.flows.lock:
@@ -376,7 +378,7 @@ class Fetcher:
             self.flows.fail(flow, error)
         elif not error.retriable or code is ErrorCode.CORRUPT_MESSAGE:
             flow.ready_at = now + self._settings.error_backoff_s
-            flow.told = ""  # nobody knows whether it passes: it is told with every try, as librdkafka does
+            flow.told = ""  # may not be transient: report it with every try, as librdkafka does
             self.flows.fail(flow, error, number=number)
 
     def _unknown(self, flow: Flow, error: HoldfastError, now: float) -> None:
@@ -386,7 +388,7 @@ class Fetcher:
             self.flows.fail(flow, error)
 
     def _not_answered(self, asked: list[tuple[Flow, int, int]], error: NetError) -> None:
-        """The broker is gone or slow: perhaps somebody else leads by now."""
+        """The broker is gone or slow: another one may lead by now."""
         now = self._loop.time()
         with self.flows.lock:
             for flow, version, _ in asked:
@@ -402,7 +404,7 @@ class Fetcher:
     # -- leaders and places
 
     async def _look_up(self, topics: set[str]) -> None:
-        """Ask who leads. Whoever still has no leader is tried again after a pause."""
+        """Look up leaders. Partitions that still have none are tried again after a pause."""
         failed: NetError | None = None
         try:
             await self._cluster.refresh(topics)
@@ -456,7 +458,7 @@ class Fetcher:
 
 
 def _no_leader(info: ClusterInfo, partition: TopicPartition) -> tuple[ErrorCode, str]:
-    """Why a partition has no leader, as far as the cluster tells; NONE while it has just not got one yet."""
+    """Why a partition has no leader, as far as the metadata tells; NONE if it just has none yet."""
     topic = info.topics.get(partition.topic)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} can't be read: there is no such topic."

@@ -1,11 +1,11 @@
-"""What is fetched ahead of a reader, partition by partition: the shelf between the loop that fetches and who reads.
+"""The buffer between the loop that fetches and the thread that reads, with the state of each partition.
 
 Rules
-- One lock, held for moments. Nothing here waits, and nothing is called while it is held.
-- Every change of where a partition is read (seek, drop, reset) gives its flow a new version: the answer to a request
-  that was made before finds the version changed, and is dropped.
-- Bounded: `room()` says how much may still be asked for, with what is under way counted as if it had come.
-- Partitions take turns, one answer each: none starves behind another.
+- One lock, held briefly. Nothing here waits, and no callback is called while it is held.
+- Every change of a partition's read position (seek, drop, reset) gives its flow a new version. The answer to an earlier
+  request has the old version, and is dropped.
+- Bounded: `room()` is how much more may be asked for, counting requests under way as if their answers had come.
+- Partitions take turns, one answer each, so that none starves.
 
 It must not know sockets, requests, groups or what records hold.
 """
@@ -21,7 +21,7 @@ from holdfast.model import HoldfastError, TopicPartition
 
 BEGINNING = -2
 END = -1
-"""Places that have to be looked up; the numbers are those of ListOffsets and of confluent-kafka."""
+"""Symbolic offsets that have to be looked up; the numbers are those of ListOffsets and of confluent-kafka."""
 
 TAIL = -2_000
 """`TAIL - n` is n records before the end, as in confluent-kafka."""
@@ -88,18 +88,18 @@ class Fetched:
     """As the batches' headers claim; filtered ones count too."""
     aborted: tuple[tuple[int, int], ...] | None
     era: int = 0
-    """Raised when the partition was reset: offsets may be lower than before."""
+    """Increased when the partition was reset: offsets may be lower than before."""
     epochs: tuple[tuple[int, int], ...] = ()
     """(first offset, leader epoch) wherever the epoch changes."""
     end: int = NO_END
-    """No records, but the news that the partition ends here: its high watermark."""
+    """If set, there are no records, and the partition was read to its end: its high watermark."""
 
     @property
     def size(self) -> int:
         return len(self.records)
 
     def kept(self) -> Fetched:
-        """The same with bytes of its own: a small part must not hold a large answer in memory for long."""
+        """The same with a copy of its bytes: a small part must not keep a large answer in memory."""
         return replace(self, records=bytes(self.records))
 
 
@@ -109,17 +109,17 @@ class Flow:
 
     partition: TopicPartition
     at: int
-    """The next offset to fetch, or a place to be looked up."""
+    """The next offset to fetch, or a symbolic one to be looked up."""
     version: int = 0
     era: int = 0
     paused: bool = False
     under_way: bool = False
     stopped: bool = False
-    """An error stands that only a seek can answer."""
+    """Stopped by an error that only a seek can clear."""
     ready_at: float = 0.0
     """Not to be tried before."""
     turn: int = 0
-    """When it was last asked for; whoever waits longest comes first."""
+    """When it was last asked for; the partition that has waited longest comes first."""
     queued_bytes: int = 0
     quiet: int = 0
     """Answers in a row that brought nothing."""
@@ -131,9 +131,9 @@ class Flow:
     log_start: int = -1
     unknown_since: float | None = None
     told: str = ""
-    """The error that the application has heard of, once until it is over."""
+    """The error that was reported to the application; reported once until it is over."""
     ended_at: int = NO_END
-    """The end that the application has heard of."""
+    """The end that was reported to the application."""
     last_stable: int = -1
     epoch: int = -1
     """Of the last batch that came."""
@@ -182,7 +182,7 @@ class Flows:
         self._changed()
 
     def seek(self, partition: TopicPartition, at: int, *, not_before: float = 0.0) -> None:
-        """Read on from here. A number that stands for no place means where the settings say, as in librdkafka."""
+        """Read on from here. A negative number without a meaning means auto.offset.reset, as in librdkafka."""
         asked, stands = at, at >= 0 or at in (BEGINNING, END, NEWEST) or at <= TAIL
         at = asked if stands else self.settings.reset
         with self.lock:
@@ -199,7 +199,7 @@ class Flows:
         self._changed()
 
     def pause(self, partition: TopicPartition, unread: Iterable[Fetched] = ()) -> None:
-        """Hold it. What was taken from it and not read comes back to its head, and is there when it is resumed."""
+        """Pause it. Answers that were taken and not read are put back at its front, for when it is resumed."""
         with self.lock:
             flow = self.flows.get(partition)
             if flow is None:

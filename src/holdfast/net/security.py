@@ -1,10 +1,10 @@
 """TLS and SASL settings under Kafka's and librdkafka's own keys.
 
-Rules. Certificates and host names are verified unless the user says otherwise; TLS 1.2 is the least. Secrets live in
-`Secret`, which shows itself to nobody: not in repr, not in errors, not in logs. No class named in a configuration is
-ever loaded: of `sasl.jaas.config` only user and password are read.
+Rules. Certificates and host names are verified unless the user says otherwise; TLS 1.2 is the minimum. Secrets are kept
+in `Secret`, which never shows them: not in a repr, an error or a log. No class named in a configuration is ever loaded:
+of `sasl.jaas.config` only user and password are read.
 
-This module opens no connection: `login` speaks SASL.
+This module opens no connection; `login` speaks SASL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_HERE = {
     "ssl.engine.location": "OpenSSL's engines are not used",
     "ssl.providers": "OpenSSL's providers can't be chosen from Python",
 }
-"""What librdkafka would heed and half of our connections would not."""
+"""Settings that librdkafka would apply, but our own connections would not."""
 
 _CURVES = {"P-256": "prime256v1", "P-384": "secp384r1", "P-521": "secp521r1"}
 """Names that only OpenSSL's list of groups knows, as its table of objects has them."""
@@ -42,7 +42,7 @@ _FALSE = ("false", "0", "f", "no", "off")
 
 
 class Secret:
-    """A text that shows itself only when asked to."""
+    """A text that is shown only by `reveal`."""
 
     __slots__ = ("_text",)
 
@@ -68,7 +68,7 @@ class Secret:
 class Login:
     """A user and a password, which may be changed for the connections to come (`set_sasl_credentials`).
 
-    Equal are those that began equal: what is alike shares its connections.
+    Two are equal if they began with the same values: equal configurations share connections.
     """
 
     __slots__ = ("_began", "_heard", "_now")
@@ -302,7 +302,7 @@ def _sasl(config: Mapping[str, Any]) -> Sasl:
 def _token_source(config: Mapping[str, Any]) -> Callable[[], tuple[Any, ...]]:
     callback = config.get("oauth_cb")
     if callback is None:
-        from holdfast.net.token_sources import built_in  # with what only it needs
+        from holdfast.net.token_sources import built_in  # imported late: most clients don't need it
 
         source = built_in(config)
         if source is not None:
@@ -319,7 +319,7 @@ def _token_source(config: Mapping[str, Any]) -> Callable[[], tuple[Any, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The application, asked for a token. Equal for the same callback: what is alike shares its connections."""
+    """Asks the application's callback for a token. Equal for the same callback, so that connections are shared."""
 
     callback: Callable[[str], Any] = field(repr=False)
     argument: str
@@ -329,7 +329,7 @@ class _Asked:
 
 
 def _jaas(text: str) -> tuple[str | None, str | None]:
-    """User and password of a login module's line; the module itself is Java's business."""
+    """User and password from a login module's line; the module itself is for Java only."""
     options = dict(re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', text))
     unescaped = {name: re.sub(r"\\(.)", r"\1", value) for name, value in options.items()}
     return unescaped.get("username"), unescaped.get("password")

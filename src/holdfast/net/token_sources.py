@@ -1,9 +1,9 @@
-"""Where a token for OAUTHBEARER comes from, if no application gives it: an identity provider (OIDC), or nobody.
+"""Tokens for OAUTHBEARER without an oauth_cb: from an identity provider (OIDC), or unsigned ones for development.
 
-librdkafka has both built in, under the same keys; it asks for its own. A token is kept until four fifths of its life
-are over, so that an identity provider is asked as often as one token lasts and not with every connection.
+librdkafka has both built in, under the same keys, and gets its own tokens. A token is used for four fifths of its life,
+so that the identity provider is asked once per token and not with every connection.
 
-What is not here is refused by name: signed assertions (jwt-bearer) and the metadata services of clouds.
+Not supported, and refused by name: signed assertions (jwt-bearer) and the metadata services of clouds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Token = tuple[str, float, str, dict[str, str]]
 """The token, when it ends in seconds since the epoch, whose it is, extensions: as confluent-kafka's oauth_cb gives."""
 
 TIMEOUT_S = 10.0
-"""For the identity provider's answer; a connection waits for it."""
+"""Time limit for the identity provider's answer; a connection waits for it."""
 
 MAX_ANSWER_BYTES = 1_000_000
 """A token is some kilobytes."""
@@ -54,7 +54,7 @@ def built_in(config: Mapping[str, Any]) -> Callable[[], Token] | None:
 
 
 class Kept:
-    """A source that is asked anew when the token it gave last nears its end."""
+    """Keeps a source's token, and asks for a new one when it nears its end."""
 
     __slots__ = ("_ask", "_last", "_lock", "_until")
 
@@ -122,7 +122,7 @@ def _read(answer: Any) -> tuple[str, float, str]:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """What a token says of itself, if it is one that does (a JWT). Nothing is verified: that is the broker's part."""
+    """The claims in a token, if it is a JWT. Nothing is verified here: the broker does that."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}
