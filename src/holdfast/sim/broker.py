@@ -1,8 +1,8 @@
 """The simulated broker: the production coordinator, a durable list of its records, and topics with steady producers.
 
-It performs the coordinator's effects in their order: append, then answer. It can die at any moment, also between an
-append and the answer that depends on it, and comes back from its records alone. What it observes it tells the trace,
-so that the checkers need not trust the coordinator's own word.
+It performs the coordinator's effects in order: append, then answer. It can die at any moment, also between an append
+and the answer that depends on it, and restarts from its records alone. It traces what it observes, so that the checkers
+don't have to trust the coordinator.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Ask = Callable[[Coordinator, Token, Request, float], list[Effect]]
 Wake = Callable[[Coordinator, float], list[Effect]]
 
 RESTART_MS = 300.0
-"""How long a broker that died on an append stays away when nobody says otherwise."""
+"""How long a broker that died on an append stays down by default."""
 
 REFUSALS = (
     ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -49,7 +49,7 @@ REFUSALS = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode(999),
 )
-"""Errors of the broker's own, which say nothing about the membership and can pass."""
+"""Transient errors of the broker, which say nothing about the membership."""
 
 
 class Asked:
@@ -89,7 +89,7 @@ class SimBroker:
         self.ask: Ask = Coordinator.handle
         self.wake: Wake = Coordinator.tick
         self.load: Callable[[list[Record]], list[Record]] = list
-        """How the coordinator is asked, woken and loaded: where mutations break it."""
+        """`ask`, `wake` and `load` are how the coordinator is called, ticked and loaded. Mutations replace them."""
         self.settings = CoordinatorSettings(group_initial_rebalance_delay_ms=config.initial_delay_ms)
         self.coordinator = Coordinator(self.settings, self.new_member_id)
         for topic, partitions in config.topics:
@@ -149,7 +149,7 @@ class SimBroker:
             self._parked.setdefault((connection, epoch), []).append(asked)
 
     def _refusal(self, request: Request) -> Answer | None:
-        """Now and then a request does not get as far as the group: the broker has an error of its own for it."""
+        """Now and then the broker refuses a request with a transient error before it reaches the group."""
         if not self.refuses or self._random.random() >= self.refuses:
             return None
         code = self._random.choice(REFUSALS)
@@ -174,7 +174,7 @@ class SimBroker:
             self._perform(self.coordinator.disconnected(asked, self.clock.now))
 
     def running(self) -> str | None:
-        """The assignor that the group runs: empty where nobody is in it, None where nobody can tell."""
+        """The assignor that the group runs; empty if it has no members, None if it can't be known."""
         group = self.coordinator.group(GROUP)
         if not self.up:
             return None
@@ -235,7 +235,7 @@ class SimBroker:
             asked.connection.answer(asked.epoch, asked.number, answer)
 
     def _observe(self, effects: list[Effect]) -> None:
-        """Tell the trace what was granted, before anything can cut the granting short."""
+        """Trace what the coordinator grants, before a crash can interrupt it."""
         for effect in effects:
             if not isinstance(effect, Reply) or not isinstance(effect.token, Asked):
                 continue

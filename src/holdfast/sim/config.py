@@ -20,9 +20,9 @@ class MemberPlan:
     name: str
     assignors: tuple[str, ...] = ("cooperative-sticky",)
     eager_assignors: tuple[str, ...] = ()
-    """What it lists where the group is not cooperative, as a consumer does that was told no strategy."""
+    """What it lists in a group that is not cooperative, like a consumer without a configured strategy."""
     cooperative_after_ms: float | None = 10_000.0
-    """How long it leaves such a group eager."""
+    """How long it leaves such a group eager before it tries to change that."""
     topics: tuple[str, ...] = ("orders",)
     instance_id: str | None = None
     start_ms: float = 0.0
@@ -33,28 +33,28 @@ class MemberPlan:
     poll_ms: float = 500.0
     """How often the application is heard of. Real ones poll more often; nothing depends on it below the limits."""
     listener_ms: float = 1.0
-    """How long a call of the listener takes that has something to say."""
+    """How long a listener's call takes, if it has partitions."""
     batch_ms: float = 0.0
-    """How long the application works on what one poll gave it: so long a call of the listener may have to wait. It
-    polls again when it is done, which may be later than `poll_ms` and than max.poll.interval.ms."""
+    """How long the application works on the result of one poll. A listener's call may have to wait as long. It polls
+    again when it is done, which may be later than `poll_ms` and than max.poll.interval.ms."""
     listener_raises: bool = False
     commit_on_revoke: bool = True
     speed: float = 4.0
     """How much faster than the producer it processes."""
     foreign: bool = False
-    """Behaves as a client of another make: as a leader it neither marks nor knows draining members, as a member it
-    waits for its heartbeat and hands nothing over."""
+    """Behaves like another client: as a leader it neither marks nor knows draining members, as a member it waits for
+    its heartbeat and hands nothing over."""
     marks: bool = True
-    """Whether it tells the others, as the leader, what holdfast leaders tell."""
+    """Whether it writes holdfast's notes when it leads."""
     instant_rejoin: bool = True
     hand_over_offsets: bool = True
     hot_heartbeats: bool = True
     responsive_ms: float | None = 1_000.0
-    """How lately its application must have polled for it to take part in a round; None joins at once."""
+    """It joins a round only if its application has polled within this time; None joins at once."""
     pokes: bool = False
     """Whether members poke each other: a datagram that makes them ask the coordinator at once."""
     watchdog: bool = False
-    """Whether a process beside it commits and leaves for it when its own dies without a word."""
+    """Whether a watchdog commits and leaves for it when its process crashes."""
 
     @property
     def slow(self) -> bool:
@@ -98,11 +98,11 @@ class WorldConfig:
     append_ms: float = 5.0
     """How long the broker's log lets an append linger before it is answered; Kafka's group coordinator: 5 ms."""
     plan_ms: float = 1.0
-    """How long an assignor thinks."""
+    """How long planning takes."""
     notes_bytes: int = NOTES_BYTES
-    """What all notes of a leader may take: with little, this small group's are those of a large one."""
+    """Limit for all notes of a plan. With a low one even this small group gets a large group's notes."""
     short_notes: bool = False
-    """Whether leaders tell what they tell in a large group, also that a round's losers read on for a while."""
+    """Whether leaders write a large group's notes, which let members read on for a while what they lost."""
     request_timeout_ms: float = 5_000.0
     metadata_ms: float = 5_000.0
     """How old a member's view of the topics may become."""
@@ -111,7 +111,7 @@ class WorldConfig:
     crash_on_append: float = 0.0
     """Chance that the broker dies between an append and the answer that depends on it."""
     refuses: float = 0.0
-    """Chance that a request of a member is refused with an error that can pass, known or unknown."""
+    """Chance that a member's request is refused with a transient error, known or unknown."""
     heals: bool = False
     """Whether, after `duration_ms`, all faults stop and the group must settle and finish its work."""
 

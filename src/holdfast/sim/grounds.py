@@ -1,4 +1,4 @@
-"""Worlds with enough trouble for every mutation to show; sound machines come through them unharmed."""
+"""Worlds with enough faults for every mutation to show. Sound machines survive them without a violation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WAITING_GROUND = replace(
 """Without instant rejoins: whoever revoked has to start the next round."""
 
 LARGE_GROUND = replace(PROVING_GROUND, short_notes=True, plan_ms=100.0)
-"""The notes and the slow rounds of a large group: what a round takes from a member is read on for a while."""
+"""The notes and slow rounds of a large group, in which members read on for a while what a round took from them."""
 
 STATIC_GROUND = WorldConfig(
     members=_members(3, instance_id="yes", commit_interval_ms=500.0),
@@ -51,7 +51,7 @@ STATIC_GROUND = WorldConfig(
 """Static members: two processes with one instance id, a restart, one that stays away."""
 
 CRASH_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("crash:c0@5s"), duration_ms=12_000)
-"""Nothing but one crash: only the session timeout can tell."""
+"""Nothing but one crash, which only the session timeout detects."""
 
 CUT_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("cut:c0@4s+4s"), duration_ms=12_000)
 """A member that can't reach the broker for a while."""
@@ -75,7 +75,7 @@ DEPLOY_GROUND = WorldConfig(
     duration_ms=40_000,
     heals=True,
 )
-"""A deploy that changes the import and nothing else: an old member, new ones that join what runs, the old one goes, the
+"""A deployment in which only the import changes. New members join an old one and adapt to it, the old one leaves, the
 group becomes cooperative, and an old one comes back to it."""
 
 WATCHED_GROUND = replace(
@@ -84,7 +84,7 @@ WATCHED_GROUND = replace(
     happenings=parse_happenings("join@3s,crash:c0@8s,join@12s,crash:c1@16s,machine-crash:c2@20s"),
     duration_ms=28_000,
 )
-"""Members with watchdogs: two processes die beside theirs, and a machine dies with its own."""
+"""Members with watchdogs: two processes die, and a machine dies together with its watchdog."""
 
 SLOW_GROUND = replace(
     PROVING_GROUND,

@@ -167,7 +167,7 @@ class SimMember:
         self.world.clock.after(delay_ms, self.run, call, *args)
 
     def crash(self, *, with_its_machine: bool = False) -> None:
-        """kill -9: no word to anybody, the system closes its connections. A watchdog outlives it."""
+        """kill -9: the process ends without a leave, and the system closes its connections. A watchdog survives it."""
         if self.dead:
             return
         noted = self.app.positions(self.state.owned)
@@ -188,7 +188,7 @@ class SimMember:
             self.app.stall("frozen")
 
     def wake(self) -> None:
-        """It runs again, and for a moment believes that nothing happened."""
+        """It runs again, and does not know yet that it was frozen."""
         if self.dead or not self.frozen:
             return
         self.frozen = False
@@ -237,7 +237,7 @@ class SimMember:
         self._want(topics)
 
     def _want(self, topics: Iterable[str]) -> None:
-        if self.plan.eager_assignors:  # it looks first; by the time it joins the group may look different
+        if self.plan.eager_assignors:  # it looks at the group first, which may have changed when it joins
             runs = self.world.broker.running()
             self.later(LOOK_MS, self._subscribed, frozenset(topics), runs)
         else:
@@ -299,7 +299,7 @@ class SimMember:
                 self.later(COUNT_MS, self._count)
             case Tell():
                 if effect.error.code == "INCONSISTENT_GROUP_PROTOCOL":
-                    self.error = effect.error  # this application gives up; others would wait for the old members to go
+                    self.error = effect.error  # this application ends; others would wait for the old members to leave
                     self.later(0.0, self._close_failed)
             case Fail():
                 self.error = effect.error
@@ -311,7 +311,7 @@ class SimMember:
                 pass
 
     def _tick(self) -> None:
-        """Its timer is spent: the machine may want the next one for this very moment."""
+        """The timer has fired. The machine may want the next one for the same moment."""
         self._timer = self._armed_for = None
         self.feed(Tick())
 
@@ -394,7 +394,7 @@ class SimMember:
         self.feed(Polled())
 
     def _begin_batch(self) -> None:
-        """What it has to do is done before it polls again, however long that takes."""
+        """Work on a batch. The application polls again only when it is done, however long that takes."""
         if self.plan.slow and self.app.lanes and not self.dead:
             self.working = True
             self.later(self.plan.batch_ms, self._finish_batch)
@@ -427,7 +427,7 @@ class SimMember:
             self.feed(MetadataChanged(self.cluster))
 
     def _close_failed(self) -> None:
-        """The error is raised from poll once the listener has been told all it has to know."""
+        """poll raises the error after all listener's calls were made."""
         if self.listener.busy:
             self.later(self.plan.poll_ms, self._close_failed)
         else:

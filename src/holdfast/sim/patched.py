@@ -1,4 +1,4 @@
-"""An object with some of its methods replaced: how mutations break what has no seam for them."""
+"""An object with some of its methods replaced. Mutations use it to break objects that offer no hook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Patched:
-    """Some methods are given; everything else is the object's own."""
+    """Uses the given methods, and the object's own for everything else."""
 
     def __init__(self, original: object, **methods: Callable[..., Any]) -> None:
         self.__dict__["_original"] = original

@@ -1,7 +1,7 @@
-"""Members of other minds: processes that say what holdfast's never say, among sound ones.
+"""Misbehaving members among sound ones: processes that send what holdfast never sends.
 
-Unlike a mutation, which shows that a checker can fail, a stranger is to be survived: the others lose nothing, process
-nothing together, and come to rest. Each stranger damages the process of one name and leaves the others sound.
+A mutation shows that a checker can fail. A stranger, on the other hand, must be survived: the other members lose
+nothing, never process a partition together, and settle. Each stranger damages the process of one name only.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def among_us(name: str, damage: Damage) -> Callable[[World], None]:
 
 
 def marks_always(member: SimMember) -> None:
-    """A leader whose every plan says that partitions are kept back, whether or not they are."""
+    """A leader that marks every plan as withholding partitions, whether it does or not."""
     _change_notes(member, lambda _name, note: encode_leader_note(replace(note or LeaderNote(), withheld=True)))
 
 
 def never_settles(member: SimMember) -> None:
-    """A leader that changes its mind each time: it takes half of what members have and gives what is free."""
+    """A leader that changes its plan each time: it takes half of what members own, and assigns what is free."""
     sound = member.plan_round
 
     def plan(*args: Any, **options: Any) -> LeaderPlan:
@@ -73,7 +73,7 @@ def never_settles(member: SimMember) -> None:
 
 
 def old_version(member: SimMember) -> None:
-    """A leader of holdfast's first version: JSON for everybody, `all` where we say `reach`, nothing passed on."""
+    """A leader of holdfast's first version: JSON notes for everybody, `all` instead of `reach`, no pokes passed on."""
 
     def change(_name: str, note: LeaderNote | None) -> bytes | None:
         if note is None:
@@ -93,7 +93,7 @@ def writes_nonsense(member: SimMember) -> None:
 
 
 def claims_the_future(member: SimMember) -> None:
-    """A member that says it holds everything, in a generation that is still to come."""
+    """A member that claims every partition, in a future generation."""
 
     def change(asked: Subscription) -> Subscription:
         everything = frozenset(TopicPartition("orders", number) for number in range(6))

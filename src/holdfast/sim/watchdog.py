@@ -1,8 +1,8 @@
-"""A simulated member's watchdog: a process beside the member's, which speaks for it when that one dies without a word.
+"""A simulated member's watchdog: a process beside the member's, which commits and leaves for it after a crash.
 
-It knows what the member noted: who it is, and how far its application got. It commits that and leaves in the member's
-name, over a connection of its own, and then pokes the others. It tries once, as `client.watchdog_child` does: what
-fails is left to the session timeout. A machine that dies takes it along; whoever ends properly has dismissed it.
+It knows what the member noted: who it is, and its application's positions. It commits these and leaves in the member's
+name, over a connection of its own, and then pokes the others. Like `client.watchdog_child` it tries once; what fails is
+left to the session timeout. It dies with its machine. A member that ends properly has dismissed it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAKE_MS = 5.0
 """From the member's death to the first request: the system wakes it, and it connects."""
 
 TIMEOUT_MS = 20_000.0
-"""For an answer: much later the session timeout would have done it as well."""
+"""Time limit for an answer: much later the session timeout would have ended the membership anyway."""
 
 
 class SimWatchdog:
@@ -31,13 +31,13 @@ class SimWatchdog:
 
     def __init__(self, world: Surroundings, name: str, incarnation: int) -> None:
         self.name = name
-        """Its member's: they share a machine, and its place in the network."""
+        """Its member's name: they share a machine, and its place in the network."""
         self._world = world
         self._connection = Connection(world.network, self, world.broker, f"watchdog-{incarnation}")
         self._unanswered = 0
 
     def run(self, call: Callable[..., None], *args: Any) -> None:
-        """Nothing happens to it: who stops or kills the member does not mean the watchdog."""
+        """Always runs: faults that freeze or kill the member don't concern the watchdog."""
         call(*args)
 
     def speak(self, state: MemberState, noted: Mapping[TopicPartition, int]) -> None:
@@ -57,7 +57,7 @@ class SimWatchdog:
             self._connection.ask(request, TIMEOUT_MS, answered, _given_up)
 
     def requests(self, state: MemberState, noted: Mapping[TopicPartition, int]) -> list[Request]:
-        """The commit first: once the member has left, nobody takes it any more."""
+        """The commit comes first: after the leave it would be refused."""
         who, instance = state.membership, state.config.instance_id
         leave = LeaveRequest(group=GROUP, members=(Leaver(member_id=who.member_id, instance_id=instance),))
         if not noted or not who.joined:

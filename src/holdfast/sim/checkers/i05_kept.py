@@ -1,8 +1,8 @@
 """I5: a member that keeps a partition sees no gap in it.
 
-Under the cooperative protocol: what two rounds in a row give to the same member is not revoked in between, unless its
-user changed the subscription or the cluster has it no more. Standing still because the application hangs is the
-application's doing.
+Under the cooperative protocol: a partition that two rounds in a row assign to the same member is not revoked in
+between, unless its user changed the subscription or the partition no longer exists. A gap because the application hangs
+does not count.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class KeptWithoutGap(Checker):
         self._names[str(record.data["static"] or record.member)] = record.member
 
     def _on_join_sent(self, record: TraceRecord) -> None:
-        """Who lists an eager assignor has given everything up for this round, and keeps nothing through it."""
+        """A member that lists an eager assignor has revoked everything for this round, so it keeps nothing."""
         if record.data["lists"] != ["cooperative-sticky"]:
             self._given.pop(record.member, None)
 
     def _on_subscribed(self, record: TraceRecord) -> None:
-        """The user changed its mind, and may change it back: what it had does not count."""
+        """The user changed the subscription, and may change it back: what the member had does not count."""
         for member_id in [each for each in self._given if self._name_of(each) == record.member]:
             del self._given[member_id]
 
@@ -65,7 +65,7 @@ class KeptWithoutGap(Checker):
         self._given.pop(record.member, None)
 
     def _on_vanished(self, record: TraceRecord) -> None:
-        """The cluster does not have it any more, as far as this member sees; somebody may create it again."""
+        """As this member sees it, the partition no longer exists; it may be created again."""
         given = self._given.get(record.member, frozenset())
         self._given[record.member] = given - parts_of(record.data["partitions"])
 

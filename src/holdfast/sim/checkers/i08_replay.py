@@ -21,8 +21,8 @@ EVERY = 4
 class ReplayEqualsLive(Checker):
     """Replays the broker's log now and then.
 
-    During a run from what the last replay came to, as a compacted log does it, so that a replay costs what is new; at
-    the end from the log's very beginning.
+    During a run it starts from the result of the last replay, like a compacted log, so that only new records cost. At
+    the end it replays from the beginning.
     """
 
     invariant = "I8"
@@ -32,7 +32,7 @@ class ReplayEqualsLive(Checker):
         self._looks = 0
         self._compacted: list[Record] = []
         self._read = 0
-        """How much of the log is in it."""
+        """How many records of the log were replayed."""
 
     def look(self, world: World) -> None:
         self._looks += 1

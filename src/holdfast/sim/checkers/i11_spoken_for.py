@@ -1,7 +1,7 @@
-"""I11: who dies beside its watchdog is out of the group within seconds, and what it had done is committed first.
+"""I11: a member that dies while its watchdog lives is out of the group within seconds, with its positions committed.
 
-Only where nothing stops the watchdog: it tries once, so a lost message, a refusal, a broker that is away or a network
-that was cut leave the rest to the session timeout, and this invariant says nothing.
+Only if nothing stops the watchdog. It tries once: after a lost message, a refusal, a broker that is down or a cut
+network, the session timeout has to do it, and this invariant does not apply.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ CUTS = frozenset({"cut", "mute", "deafen"})
 
 @dataclass(slots=True)
 class Death:
-    """Somebody who is to be spoken for."""
+    """A member that died, for which the watchdog has to commit and leave."""
 
     name: str
     died_at: float
     generation: int | None
     uncommitted: dict[str, object]
-    """What its application had done, less what was committed since."""
+    """The positions its application had reached, without those committed since."""
 
 
 class SpokenFor(Checker):
-    """Keeps whom the watchdogs owe a farewell."""
+    """Keeps the deaths that watchdogs still have to deal with."""
 
     invariant = "I11"
 
@@ -45,7 +45,7 @@ class SpokenFor(Checker):
         self._owed: dict[str, Death] = {}
         """By member id."""
         self._wrong: list[tuple[float, str]] = []
-        """What looks wrong, until the world says whether anything excuses it."""
+        """Possible violations, until it is known whether a fault in the world excuses them."""
         self._cut: set[str] = set()
 
     def watches(self) -> Mapping[str, Watch]:

@@ -1,7 +1,8 @@
-"""I12: whoever does not poll for max.poll.interval.ms is out of the group, and comes back with its next poll.
+"""I12: a member that does not poll for max.poll.interval.ms is out of the group, and comes back with its next poll.
 
-At the latest when its session has expired too: its leave may be lost. A round under way may hold it for one rebalance
-timeout more, and a broker that comes back gives everybody a new session. A stopped process knows of nothing.
+At the latest after its session timeout too, because its leave may be lost. A round under way may keep it for one
+rebalance timeout more, and a broker that restarts gives every member a new session. A frozen process is excused until
+it wakes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SLACK_MS = 2_000.0
 
 
 class PollsOrLeaves(Checker):
-    """Holds the group against when each application polled."""
+    """Compares the group's members with the last poll of each application."""
 
     invariant = "I12"
 

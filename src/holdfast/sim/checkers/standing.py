@@ -1,6 +1,6 @@
-"""Who has standing in the group, by what the broker granted: the book that I1 and I2 share.
+"""Which members may act for the group, according to what the broker granted. Shared by I1 and I2.
 
-A member has standing in a generation once the coordinator has let its join take part in it. It loses it when it leaves,
+A member has *standing* in a generation when the coordinator has accepted its join for it. It loses it when it leaves,
 expires, is expelled, when another process takes over its instance id, or when the group completes a round without it.
 """
 
@@ -13,7 +13,7 @@ from holdfast.sim.checkers.base import Watch
 
 
 class Standing:
-    """The book."""
+    """The record of who has standing."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -23,7 +23,7 @@ class Standing:
         """Since which generation each member has taken part in every round."""
         self._instances: dict[str, str] = {}
         self._gone: dict[str, int] = {}
-        """Who went since the group was last written: a broker that dies before it is written again knows them still."""
+        """Members that went since the group's last record: a broker that dies before the next one still knows them."""
 
     def watches(self) -> Mapping[str, Watch]:
         return {
@@ -70,7 +70,8 @@ class Standing:
         self._gone.clear()
 
     def _on_started(self, record: TraceRecord) -> None:
-        """Nobody waits for a plan any more; commits of the generation that is out are taken until the next one."""
+        """A new round has begun: nobody waits for a plan any more, and commits of the old generation are accepted until
+        the next one."""
         self.completing = False
 
     def on_gone(self, record: TraceRecord) -> None:
