@@ -38,7 +38,7 @@ class Columns:
     malformed: list[str]
     """Members whose subscription could not be read."""
     ahead: list[str]
-    """Members that say they hold something of a generation that has not been yet. They claim nothing."""
+    """Members that claim partitions of a future generation. Their claims are ignored."""
     topics: list[str]
     """Topics that exist and that somebody subscribes to."""
     first: Ints
@@ -89,8 +89,8 @@ def read(
 ) -> Columns:
     """Read a round's members. Raises nothing, whatever they sent.
 
-    The newest claim on a partition counts, so whoever lied about its generation could take it from its owner while that
-    one still works on it: claims of a generation after `newest_claim` are nobody's.
+    The newest claim on a partition counts. So a member that lied about its generation could take a partition from its
+    owner, which still works on it. Therefore claims of a generation after `newest_claim` are ignored.
     """
     members = _one_per_id(joined)
     raw = b"".join(member.metadata for member in members)

@@ -60,7 +60,7 @@ class RoundPlan:
 
     @property
     def ahead(self) -> list[str]:
-        """Members that claim what they hold in a generation that has not been yet; such claims were not counted."""
+        """Members that claim partitions of a future generation; such claims were ignored."""
         return self.columns.ahead
 
     @cached_property

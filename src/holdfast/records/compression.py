@@ -37,8 +37,8 @@ class Codec(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one batch may unpack to. How well it packs has no bound: a batch of equal records packs 1,000 to 1 and
-    is as good as any other."""
+    """How much one batch may unpack to. The compression ratio is not limited: a batch of equal records has 1,000 to 1,
+    and is as valid as any other."""
 
     max_bytes: int = 64 * 1024 * 1024
     """64 times Kafka's default limit for a request; also what a reader may have to hold for one batch. The embedded
@@ -57,8 +57,8 @@ def decompress(codec: int, data: ByteView, *, limits: Limits = LIMITS) -> bytes:
 
 
 def room_for(limits: Limits) -> memoryview:
-    """What the largest batch may take. Mapped, so that only what is written to takes memory, and time: a bytearray is
-    cleared first, all 64 MiB of it."""
+    """A buffer for the largest batch. Mapped, so that only the pages written to cost memory and time: a bytearray of
+    64 MiB would be cleared first."""
     return memoryview(mmap.mmap(-1, limits.max_bytes))
 
 
@@ -81,12 +81,12 @@ def decompress_into(codec: int, data: ByteView, out: Any) -> int:
 
 
 FEW_PIECES = 64
-"""Blocks or members that clients pack a megabyte in at most: Java's are of 32 or 64 KiB, and gzip has one."""
+"""Most blocks or members that clients use for a megabyte: Java's have 32 or 64 KiB, and gzip has one."""
 
 
 def has_many_pieces(codec: int, data: ByteView) -> bool:
-    """Whether it is packed in so many pieces that they, and not its bytes, are what unpacking takes time for: 100,000
-    empty blocks are half a megabyte, unpack to nothing, and take half a second."""
+    """Whether it is compressed in so many pieces that their number, and not their size, decides how long unpacking
+    takes: 100,000 empty blocks are half a megabyte, unpack to nothing, and take half a second."""
     if codec == Codec.GZIP:
         return bytes(data).count(_GZIP_MEMBER) > FEW_PIECES
     if codec == Codec.SNAPPY:

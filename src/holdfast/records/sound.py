@@ -1,8 +1,8 @@
-"""A quick yes to a whole batch: the compiled kernel goes through its records and takes none of them.
+"""A fast check of a whole batch: the compiled kernel goes through its records without writing any row.
 
-What `walk` checks one record after the other, the kernel checks before it would write a row; asked for no offset at all
-it writes none. It is some fifty times quicker and does not hold the GIL. It says yes or no and not why: whoever hears a
-no asks `walk`, which is the judge.
+Before the kernel writes a row it checks what `walk` checks. Asked for an empty range of offsets it writes none. That is
+about fifty times as fast as `walk`, and does not hold the GIL. It says yes or no, and not why: after a no, `walk`
+decides.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ def is_sound(decode: Decode, count: int, base_timestamp: int, data: ByteView) ->
     """Whether `data` holds exactly `count` records, each as long as it says, with offset deltas 0 to `count` - 1
     and a time of 64 bits.
 
-    The kernel wants deltas that rise and end at `count` - 1 at the latest, which leaves them one way to go.
+    The kernel only requires deltas that rise and are at most `count` - 1; for `count` records that means 0 to
+    `count` - 1.
     """
     if not data:
         return count == 0
     if memoryview(data).readonly:
-        data = bytearray(data)  # the address of a buffer that is written to is all that ctypes tells
+        data = bytearray(data)  # ctypes gives the address of writable buffers only
     held = ctypes.c_char.from_buffer(data)
     start = ctypes.addressof(held)
     batch, cursor, out = _BATCH(), _CURSOR(), _OUT()

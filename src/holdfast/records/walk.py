@@ -1,8 +1,8 @@
-"""Walking through a batch's records without making any: is every record where and what it says, and which is the first
-of a time?
+"""Walks through a batch's records without making objects: checks that they are well-formed, or finds the first one of a
+time.
 
-The rules are those of `batch`; this is the quick form for a broker, which looks at every batch that comes in and wants
-nothing of it but a yes or a no. It goes on where it stopped, so that a long batch can be walked in pieces.
+The rules are those of `batch`. This is the fast form for a broker, which checks every batch it receives and does not
+need its records. A walk continues where it stopped, so that a long batch can be walked in pieces.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ PIECE = 4_000
 
 
 _FAR_TIME = 2**62
-"""Milliseconds from 1970. From a batch that begins nearer, only differences of nine bytes or ten can leave 64 bits."""
+"""Milliseconds since 1970. If a batch's base timestamp is nearer to 1970 than this, only differences of nine or ten
+bytes can overflow 64 bits."""
 
 
 def unpack(codec: int, section: ByteView, *, limits: Limits = LIMITS) -> ByteView:
@@ -46,7 +47,7 @@ class Walk:
         return self._index >= self._header.record_count
 
     def check(self, most: int = PIECE) -> bool:
-        """Check the next records; True when all of them are as they should be. Raises MALFORMED_RECORD."""
+        """Check the next records. True when the whole batch is checked. Raises MALFORMED_RECORD."""
         at, index = self._at, self._index
         try:
             self._check(min(self._index + most, self._header.record_count))
@@ -61,8 +62,8 @@ class Walk:
         return True
 
     def _check(self, until: int) -> None:
-        """Unrolled, and on local names: it runs for every record that comes in, and each name that is looked up on the
-        way shows in a producer's throughput."""
+        """Unrolled, and with local names: it runs for every record received, and every attribute look-up in it costs
+        producers throughput."""
         data, at, index = self._data, self._at, self._index
         end = len(data)
         while index < until:
@@ -132,7 +133,7 @@ class Walk:
         self._at, self._index = at, index
 
     def _skip_time(self, at: int, index: int) -> int:
-        """Where a time of more than two bytes has its last one; `at` is its second."""
+        """The position of the last byte of a timestamp that is longer than two bytes; `at` is its second byte."""
         first, data = at - 1, self._data
         while data[at] > 127:
             at += 1
@@ -143,7 +144,7 @@ class Walk:
         return at
 
     def _check_times(self, at: int, index: int) -> None:
-        """Every time of the records from here to where the walk stands: they are known to be sound but for that."""
+        """Check all timestamps of the records from here to the walk's position, whose other fields are checked."""
         while index < self._index:
             size, at = _long(self._data, at, 0, first=True)
             self._check_time(at + 1, index)
