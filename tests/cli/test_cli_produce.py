@@ -154,7 +154,7 @@ def test_a_server_that_is_not_there_is_told_while_it_tries(
         "produce", "t", "--bootstrap-server", "127.0.0.1:1", "--command-config", str(quick), stdin=b"1\n"
     )
 
-    assert "Connection refused" in lost.err.splitlines()[0] and "Trying on, 1.5 s in all." in lost.err
+    assert "Connection refused" in lost.err.splitlines()[0] and "Still trying, for 1.5 s in all." in lost.err
 
 
 def test_a_login_that_is_refused_ends_the_run_at_once(commands: Commands, tmp_path: Path) -> None:

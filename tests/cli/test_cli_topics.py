@@ -169,7 +169,7 @@ def test_a_server_that_is_not_there_is_told_after_two_seconds_and_not_after_ten(
         lost = commands.run("topics", *args, "--bootstrap-server", "127.0.0.1:1", "--command-config", str(quick))
 
         told, ended = lost.err.splitlines()
-        assert told == "holdfast: No connection to 127.0.0.1:1: Connection refused. Trying on, 0.7 s in all."
+        assert told == "holdfast: No connection to 127.0.0.1:1: Connection refused. Still trying, for 0.7 s in all."
         assert "LOOKUP_TIMED_OUT" in ended and "127.0.0.1:1: Connection refused" in ended and lost.code == 1
 
 

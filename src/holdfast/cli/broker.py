@@ -33,7 +33,8 @@ from holdfast.model import HoldfastError
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 SWITCH_SECONDS = 0.001
-"""How long the event loop may wait for a thread that calculates; Python's own 5 ms add up over a request's calls."""
+"""How long the event loop may wait for the GIL while a thread computes. Python's default of 5 ms adds up over the calls
+of a request."""
 
 
 class Output(StrEnum):
@@ -69,7 +70,7 @@ def broker(
         MAX_CONNECTIONS, min=1, max=100_000, help="Connections at a time; a client keeps 2 to 4."
     ),
     tls_cert: Path | None = typer.Option(None, help="PEM file with the certificate chain: turns TLS on."),
-    tls_key: Path | None = typer.Option(None, help="PEM file with the private key, if --tls-cert has it not."),
+    tls_key: Path | None = typer.Option(None, help="PEM file with the private key, if it is not in --tls-cert."),
     tls_client_ca: Path | None = typer.Option(None, help="Clients must show a certificate that one of these signed."),
     users: Path | None = typer.Option(None, help="The users file; see `holdfast broker user`."),
     insecure: bool = typer.Option(False, "--insecure", help="Allow what is refused because it is not protected."),
@@ -114,7 +115,7 @@ def broker(
 
 
 class _Dated(logging.Formatter):
-    """The time in front of every line, in UTC: who reads a log in the morning asks when."""
+    """Puts the time, in UTC, in front of every line."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -127,7 +128,7 @@ def _log_to_stderr() -> None:
 
 
 def _take_all_files() -> None:
-    """As many open files as the system lets us have: a shell's usual 1,024 would end a large group's connections."""
+    """Raise the limit of open files as far as the system allows: a shell's usual 1,024 is too low for a large group."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -217,9 +218,9 @@ def list_users(
 
 
 def _there(path: Path) -> Users:
-    """The users of a file that must be there: a misspelt name is no file without users."""
+    """The users of a file that must exist: a misspelt name must not look like a file without users."""
     if not path.exists():
-        raise HoldfastError("NO_USERS", f"There is no file {path}.", "Mend the name, or add a user to make it.")
+        raise HoldfastError("NO_USERS", f"There is no file {path}.", "Correct the name, or add a user to create it.")
     return load_users(path)
 
 

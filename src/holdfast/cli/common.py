@@ -33,7 +33,7 @@ ANSWER_MS = 10_000
 
 
 SILENCE_S = 2.0
-"""How long a command that can't reach anybody says nothing: brokers that just restart are back by then."""
+"""How long a command that can't reach a broker stays quiet: brokers that just restart are back by then."""
 
 
 class Output(StrEnum):
@@ -85,7 +85,7 @@ def client_settings(bootstrap: str | None, command_config: Path | None) -> dict[
 
 
 def check_servers(servers: str) -> None:
-    """What is no list of addresses was not meant: wrong use, whichever command it is."""
+    """A value that is not a list of addresses is wrong use, in every command."""
     from holdfast.net.config import parse_bootstrap
 
     try:
@@ -115,7 +115,7 @@ def ask(settings: Mapping[str, Any], work: Callable[[Cluster], Awaitable[T]]) ->
 
 
 class Patience:
-    """One line for whoever waits: a command that tries on for seconds says what it tries, and why it has to."""
+    """Prints one line when a command has to keep trying for seconds: what it tries, and why."""
 
     def __init__(self, servers: str, limit_s: float) -> None:
         self._servers = servers
@@ -124,14 +124,14 @@ class Patience:
         self._why: str | None = None
 
     def heard(self, why: str | None) -> None:
-        """How a try to connect went; None when it worked."""
+        """The result of an attempt to connect; None when it succeeded."""
         self._reached = self._reached or why is None
         self._why = why or self._why
 
     def tell(self) -> None:
         if not self._reached:
             why = self._why or f"No answer from {self._servers} yet."
-            typer.echo(f"holdfast: {why} Trying on, {self._limit_s:g} s in all.", err=True)
+            typer.echo(f"holdfast: {why} Still trying, for {self._limit_s:g} s in all.", err=True)
 
 
 # -- librdkafka

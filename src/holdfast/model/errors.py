@@ -82,7 +82,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ErrorCode | None:
-        """A code that is newer than we are keeps its number, so that whoever is told of it can look it up."""
+        """A code that we don't know keeps its number, so that a reader of the error can look it up."""
         if not isinstance(value, int):
             return None
         unknown = int.__new__(cls, value)

@@ -36,5 +36,5 @@ class TraceRecord:
     data: Mapping[str, Value] = field(default_factory=dict)
     """What is particular to this step; partitions in the form topic -> numbers."""
     wall: float | None = None
-    """Milliseconds since 1970, put on by whoever writes the record down: machines know no calendar. With it the traces
-    of several hosts can be laid side by side."""
+    """Milliseconds since 1970, added when the record is written: the machines only know the time that they are given.
+    With it the traces of several hosts can be merged."""

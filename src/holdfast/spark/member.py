@@ -60,7 +60,7 @@ REFUSED = frozenset(
         "UNSUPPORTED_VERSION",
     }
 )
-"""What a person has to mend: the query fails with it, where a consumer tells it and goes on trying."""
+"""Errors that a person has to fix. The query fails with them; a consumer reports them and goes on trying."""
 
 DENIED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 

@@ -22,7 +22,7 @@ from holdfast.wire.schema import message
 from holdfast.wire.writing import write_in_steps
 
 LONG_ANSWER_ITEMS = 4
-"""Up to so many items an answer is written in one go."""
+"""An answer with arrays of up to this many items is encoded at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def encode_response(api: Api, version: int, correlation_id: int, body: Any) -> b
 
 
 def is_long(body: Mapping[str, Any]) -> bool:
-    """Whether an answer should be written in steps."""
+    """Whether an answer should be encoded in steps."""
     return any(len(value) > LONG_ANSWER_ITEMS for value in body.values() if isinstance(value, list | tuple))
 
 

@@ -83,7 +83,7 @@ def coordinators_body(found: Sequence[Coordinator], version: int) -> Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHead:
-    """What stands in front of a group's members in its description."""
+    """The fields before a group's members in its description."""
 
     error: ErrorCode
     state: str
