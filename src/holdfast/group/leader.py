@@ -1,7 +1,7 @@
 """The leader's part of a round: from what the members sent to what each of them gets, with our notes in it.
 
-`assign` plans (KIP-429 2a–2f). This module reads the members' notes before that, and writes the leader's notes after
-it: who drains, the mark that partitions are withheld, the endpoints for pokes, and the positions that change hands.
+`assign` plans (KIP-429 2a–2f). Around that this module reads the members' notes and writes the leader's: who drains,
+the mark that partitions are withheld, the endpoints for pokes, and the positions that change hands.
 """
 
 from __future__ import annotations
