@@ -194,8 +194,8 @@ class _Group:
         by_themselves = ""
         if self.to == COOPERATIVE:
             by_themselves = (
-                f" Members of holdfast's that were told no {KEY} need none: they become cooperative by themselves, "
-                "holdfast.cooperative.after.ms (10 min) after everybody can."
+                f" holdfast members without {KEY} need no second bounce: they become cooperative by themselves, "
+                "holdfast.cooperative.after.ms (10 min) after all members can."
             )
         if stage == "empty":
             return f"Nobody is in the group: start the members with {KEY}={self.to}."
