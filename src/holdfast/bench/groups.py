@@ -32,7 +32,7 @@ BROKERS: dict[str, Callable[[], System]] = {
     "embedded": lambda: EmbeddedSystem(rebalance_delay_ms=None),
 }
 PAUSE_SHARE = 0.1
-"""Of the peers' pause: a join into a group of ours is at most a tenth of it."""
+"""The goal: a join into a group of ours pauses partitions for at most this share of the peers' pause."""
 
 
 def measure(
@@ -91,7 +91,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
 
 
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With each of our rows beside the quickest of its peers on the same kind of broker, and what it missed."""
+    """Compare each of our rows with the fastest of its peers on the same kind of broker, and add the missed goals."""
     for row in rows:
         if row["kind"] != "holdfast":
             continue
@@ -170,7 +170,7 @@ def _say(text: str) -> None:
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """The last column. Who has nobody beside him has reached nothing."""
+    """The last column. A row without a peer to compare with has reached no goal."""
     if row.get("missed"):
         return "; ".join(row["missed"])
     if row.get("outlived_peers"):

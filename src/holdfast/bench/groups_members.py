@@ -1,8 +1,7 @@
-"""The members of one group of `holdfast bench groups`: their processes, and what comes of what they say.
+"""The members of one group of `holdfast bench groups`: starts their processes, and evaluates what they report.
 
-Every process is a session of its own and ends when its input does, so that none outlives the bench, however it ends.
-What they write into their logs is counted, and its first line kept: a thousand members that complain are a thousand
-lines.
+Every process has a session of its own and ends when its input does, so that none outlives the bench, however it ends.
+Their log lines are counted, and only the first is kept: a thousand members may write a thousand of them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import IO, Any
 from holdfast.bench.broker_systems import cpu_seconds
 
 QUIET_S = 4.0
-"""Longer than a heartbeat's interval: whoever had to hear of another round has heard of it."""
+"""Longer than a heartbeat interval: by then every member has learnt of another round, if there is one."""
 
 READY_S = 120.0
 """For all processes to load their programs."""
@@ -112,7 +111,7 @@ class Members:
         return f"; in the members' logs: {self.first_log_line}" if self.log_lines else ""
 
     def tell(self, line: str, *, to: int | None = None) -> float:
-        """Say this to one process or to all; when, in ms."""
+        """Send this line to one process or to all. Returns when, in ms."""
         began = time.monotonic() * 1_000.0
         for process in self._processes if to is None else [self._processes[to]]:
             assert process.stdin is not None
@@ -121,7 +120,7 @@ class Members:
         return began
 
     def settle(self, limit_s: float, *, moved: bool = False) -> float:
-        """Wait for the group to come to rest. When its last change was, in ms."""
+        """Wait for the group to settle. Returns when its last change was, in ms."""
         began = time.monotonic()
         tell_at = began + TELL_EVERY_S
         while (now := time.monotonic()) < began + limit_s:

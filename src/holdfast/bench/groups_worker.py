@@ -48,7 +48,7 @@ _lock = threading.Lock()
 
 
 def hear(what: Callable[[str], object]) -> None:
-    """Every line, on a thread of its own. Whoever started us is gone when they end, whatever ended him."""
+    """Call this with every line of the input, on a thread of its own. When the input ends, our parent is gone."""
 
     def listen() -> None:
         for line in sys.stdin:
@@ -63,7 +63,7 @@ def hear(what: Callable[[str], object]) -> None:
 def callbacks(member: str) -> dict[str, Any]:
     def teller(what: str) -> Callable[..., None]:
         def told(_consumer: Any, partitions: list[Any]) -> None:
-            if partitions:  # hundreds hear of a round that gives them nothing: telling it would be what is measured
+            if partitions:  # hundreds of members get nothing in a round: reporting that would distort the measurement
                 tell(member, what, [p.partition for p in partitions])
 
         return told

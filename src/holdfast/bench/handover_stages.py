@@ -1,9 +1,9 @@
-"""Where a handover's milliseconds go: the way of each moved partition, from its old owner's last record to its new
-owner's first, cut at what the members wrote into their traces. Pure: no clock and no files.
+"""Where a handover's milliseconds go: each moved partition's time from its old owner's last record to its new owner's
+first, divided into stages by the members' traces. Pure: no clock and no files.
 
-The round that counts is the one in which the new owner was given the partition. A moment that nobody wrote down (the
-old owner was killed, the leader is a stranger, an older holdfast says less) is left out, and its time belongs to the
-next stage that is known.
+The round that counts is the one that assigned the partition to its new owner. A step that is in no trace (the old owner
+was killed, the leader is foreign, an older holdfast writes less) is left out, and its time counts for the next known
+stage.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STAGES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What one member left behind. The trace is empty for whoever writes none."""
+    """The log and the trace of one member. The trace is empty if the member writes none."""
 
     log: MemberLog
     trace: Sequence[TraceRecord] = ()
@@ -106,7 +106,7 @@ def _giving_up(partition: int, old: Witness | None, window: tuple[float, float])
 
 
 def _round(synced: TraceRecord, new: Witness, everybody: Sequence[Witness], begin_ms: float) -> dict[str, float | None]:
-    """The round's barrier and plan; of a stranger's round only what its member saw."""
+    """The round's barrier and plan; under a foreign leader only what the member itself saw."""
 
     def joined(record: TraceRecord) -> bool:
         return record.step == "joined" and record.generation == synced.generation
