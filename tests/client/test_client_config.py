@@ -18,8 +18,10 @@ from confluent_kafka import cimpl
 from polling import COUNTER, take, until
 
 import holdfast
+from holdfast.client.arrow import fetch_settings
 from holdfast.client.config import parse, session_refused
 from holdfast.client.config_errors import ConfigError
+from holdfast.client.config_keys import read_committed
 from holdfast.client.errors import as_kafka_error
 from holdfast.group.verdicts import Ask, refusal
 from holdfast.model import ErrorCode
@@ -338,3 +340,15 @@ def test_a_session_that_is_refused_is_told_with_its_value_and_where_it_came_from
     assert "Raise max.poll.interval.ms" in text
     refused.clear()
     consumer.close()
+
+
+@pytest.mark.parametrize(("level", "committed"), [("READ_UNCOMMITTED", False), ("Read_Committed", True), (None, True)])
+def test_an_isolation_level_means_the_same_in_any_case_and_everywhere(level: str | None, committed: bool) -> None:
+    """Three places read it, one of them by the exact letters: the lag in the statistics of a READ_UNCOMMITTED reader
+    was counted from the last stable offset."""
+    kafka = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "isolation.level": level}
+    consumer = ck.Consumer({key: value for key, value in kafka.items() if value is not None})
+    consumer.close()
+    config = parse(kafka)
+    assert read_committed(config.raw) is committed
+    assert fetch_settings(config).read_committed is committed

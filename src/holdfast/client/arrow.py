@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.client import engine as engines
 from holdfast.client.config import ConsumerConfig
+from holdfast.client.config_keys import read_committed
 from holdfast.client.epochs import Epochs
 from holdfast.model import TopicPartition
 from holdfast.net.cluster import Address
@@ -321,7 +322,7 @@ def fetch_settings(config: ConsumerConfig) -> FetchSettings:
         max_bytes=number(default.max_bytes, "fetch.max.bytes"),
         partition_bytes=number(default.partition_bytes, "max.partition.fetch.bytes", "fetch.message.max.bytes"),
         queued_bytes=KIB * number(default.queued_bytes // KIB, "queued.max.messages.kbytes"),
-        read_committed=str(raw.get("isolation.level", "read_committed")).lower() == "read_committed",
+        read_committed=read_committed(raw),
         rack=config.rack or "",
         reset=RESETS[config.auto_offset_reset],
         backoff_s=config.retry_backoff_ms / 1_000.0,

@@ -12,6 +12,7 @@ import confluent_kafka as ck
 from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from holdfast.client import engine as engines
+from holdfast.client.config_keys import read_committed
 from holdfast.client.errors import Refused, as_kafka_exception, not_answered, refused_here
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
@@ -30,7 +31,7 @@ class ClusterAnswers:
     def __init__(self, engine: engines.Engine, raw: Mapping[str, Any]) -> None:
         self._engine = engine
         self._config = client_config(raw)
-        self._isolated = str(raw.get("isolation.level", "read_committed")).lower() == "read_committed"
+        self._isolated = read_committed(raw)
         self._admin: Admin | None = None
 
     def poll(self, _timeout: float) -> None:

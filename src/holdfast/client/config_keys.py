@@ -107,6 +107,11 @@ def boolean(raw: Mapping[str, Any], key: str, *, default: bool) -> bool:
     return found
 
 
+def read_committed(raw: Mapping[str, Any]) -> bool:
+    """Whether records of open and aborted transactions are left out. Names are in any case, as for librdkafka."""
+    return text(raw, "isolation.level", "read_committed").lower() == "read_committed"
+
+
 def text(raw: Mapping[str, Any], key: str, default: str) -> str:
     """A text. None means the default, as in librdkafka; numbers are converted."""
     value = raw.get(key)

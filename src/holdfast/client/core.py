@@ -21,6 +21,7 @@ import confluent_kafka as ck
 
 from holdfast.client import config as cfg
 from holdfast.client.ahead import Raised
+from holdfast.client.config_keys import read_committed
 from holdfast.client.control import DEFECT, ControlPlane, now_ms
 from holdfast.client.data import AS_COMMITTED, RESET, DataPlane, librdkafka
 from holdfast.client.engine import Engine
@@ -752,7 +753,7 @@ class ConsumerCore:
             rebalance_age_s=seen.last_rebalance_s(now_ms()),
             reason=plane.state.join_reason if plane is not None else "",
             partitions=standings,
-            read_committed=self._config.raw.get("isolation.level") != "read_uncommitted",
+            read_committed=read_committed(self._config.raw),
         )
 
     def metrics_text(self) -> str:
