@@ -56,6 +56,11 @@ class Ahead:
         no longer has were handed out."""
         self._aside: list[ck.Message] = []
         """Unread records of paused partitions."""
+        self._paused: set[TopicPartition] = set()
+        """Records that arrive of these are kept aside too: a callback may have paused them while librdkafka returned
+        records."""
+        self._changed: set[TopicPartition] = set()
+        """Sought or unassigned while librdkafka was asked: the records that it returns of these may be from before."""
         self._reached: dict[TopicPartition, OffsetEntry] = {}
         """The application's position in each partition, as of the last `_work_out`."""
         self._rows = FIRST_ROWS
@@ -68,15 +73,30 @@ class Ahead:
         """How many to take next."""
         return self._rows
 
-    def put(self, rows: list[ck.Message]) -> None:
-        """Append records that librdkafka returned."""
-        with self._lock:
-            self._work_out()
-            self._batch.extend(rows)
-            self.ready.extend(rows)
+    def begin(self) -> None:
+        """librdkafka is asked for records from here on."""
+        self._changed.clear()
+        self.filling = True
+        self.fills += 1
+
+    def put(self, rows: list[ck.Message]) -> set[TopicPartition]:
+        """Append records that librdkafka returned. Returns the partitions whose records were not kept, because they
+        were sought or unassigned meanwhile: these are to be read anew."""
+        doubted: set[TopicPartition] = set()
         size = sum(map(len, rows)) // len(rows) if rows else 0
         if rows:
             self._rows = max(1, min(MOST_ROWS, MOST_BYTES // max(1, size)))
+        with self._lock:
+            self._work_out()
+            if self._changed:
+                doubted = self._changed & set(map(_where, rows))
+                rows = [row for row in rows if _where(row) not in doubted]
+            if self._paused:
+                self._aside += [row for row in rows if _where(row) in self._paused]
+                rows = [row for row in rows if _where(row) not in self._paused]
+            self._batch.extend(rows)
+            self.ready.extend(rows)
+        return doubted
 
     def take(self, count: int) -> list[ck.Message]:
         """Hand out up to `count` records."""
@@ -134,17 +154,26 @@ class Ahead:
             self._aside = [row for row in self._aside if _where(row) not in gone]
             for partition in gone:
                 self._reached.pop(partition, None)
+            if self.filling:
+                self._changed |= gone
 
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
         """These are paused: keep back their unread records. librdkafka's position is already past them."""
         paused = set(partitions)
         with self._lock:
+            self._paused |= paused
             self._aside += self._part(lambda row: _where(row) not in paused)
+
+    def paused_now(self, partitions: Iterable[TopicPartition]) -> None:
+        """Exactly these are paused; nothing is unread."""
+        with self._lock:
+            self._paused = set(partitions)
 
     def bring_back(self, partitions: Iterable[TopicPartition]) -> None:
         """These are resumed: their unread records are handed out first."""
         resumed = set(partitions)
         with self._lock:
+            self._paused -= resumed
             back = [row for row in self._aside if _where(row) in resumed]
             if back:
                 self._aside = [row for row in self._aside if _where(row) not in resumed]

@@ -11,11 +11,12 @@ loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -116,6 +117,10 @@ class Core(ConsumerCore):
 
     def _wake(self) -> None:
         self._on_wake()
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[cimpl.Consumer]:
+        yield self._data.handle  # which is no librdkafka: many may ask at once
 
     # -- what the application is told beside records
 

@@ -9,12 +9,13 @@ of partitions that are kept are handed out between two calls of one round.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
@@ -45,6 +46,7 @@ from holdfast.model import NOBODY, HoldfastError, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from confluent_kafka import cimpl
 
     from holdfast.client.arrow import ArrowPlane
 
@@ -208,7 +210,8 @@ class ConsumerCore:
                 if plane is None or not plane.stirred:
                     self._polled_at = now
                     self._noting.catch_up_one()
-                    return self._handed_out()
+                    if (message := self._handed_out()) is not None:
+                        return message
         elif timeout == 0 and time.monotonic() * 1_000.0 < self._idle_until:
             plane = self._control
             if (plane is None or not plane.stirred) and self._data.brings_nothing():
@@ -225,7 +228,7 @@ class ConsumerCore:
                 self._stand(deadline)
             elif self._gathered(deadline):
                 self._lively_at, self._calm_until = self._polled_at, self._calm_end()
-                if once := self._once([self._handed_out()]):
+                if (message := self._handed_out()) is not None and (once := self._once([message])):
                     return once[0]
             if deadline is not None and time.monotonic() >= deadline:
                 self._serve()
@@ -269,9 +272,13 @@ class ConsumerCore:
     def _calm(self) -> bool:
         return self._control is None or not self._control.stirred
 
-    def _handed_out(self) -> ck.Message:
-        """The next record. It counts as processed when the application calls again, and not before."""
-        message = self._ready.popleft()
+    def _handed_out(self) -> ck.Message | None:
+        """The next record. It counts as processed when the application calls again, and not before. None if another
+        thread was faster: it polls too, or has paused or unassigned what was ready."""
+        try:
+            message = self._ready.popleft()
+        except IndexError:
+            return None
         self._offsets.touched = True
         self._noting.returned_one(message)
         return message
@@ -672,11 +679,16 @@ class ConsumerCore:
 
     # -- the cluster
 
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[cimpl.Consumer]:
+        """For a question to librdkafka, from any thread."""
+        with self._data.turns.first():
+            yield self._data.handle
+
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         self._open(HANDLE_CLOSED)
-        return (
-            self._data.handle.list_topics(topic, timeout) if topic else self._data.handle.list_topics(timeout=timeout)
-        )
+        with self._asking() as handle:
+            return handle.list_topics(topic, timeout) if topic else handle.list_topics(timeout=timeout)
 
     def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float | None = None, cached: bool = False
@@ -685,21 +697,25 @@ class ConsumerCore:
         if cached and self._data.arrow is not None:
             seen = self._data.watermarks(TopicPartition(partition.topic, partition.partition))
             return seen or (ck.OFFSET_INVALID, ck.OFFSET_INVALID)
-        return self._data.handle.get_watermark_offsets(partition, -1 if timeout is None else timeout, cached)
+        with self._asking() as handle:
+            return handle.get_watermark_offsets(partition, -1 if timeout is None else timeout, cached)
 
     def offsets_for_times(
         self, partitions: list[ck.TopicPartition], timeout: float | None = None
     ) -> list[ck.TopicPartition]:
         self._open()
-        return list(self._data.handle.offsets_for_times(partitions, -1 if timeout is None else timeout))
+        with self._asking() as handle:
+            return list(handle.offsets_for_times(partitions, -1 if timeout is None else timeout))
 
     def cluster_id(self, timeout: float = -1) -> str | None:
         self._open(HANDLE_CLOSED)
-        return self._data.handle.cluster_id(timeout)
+        with self._asking() as handle:
+            return handle.cluster_id(timeout)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         self._open(HANDLE_CLOSED)
-        self._data.handle.set_sasl_credentials(username, password)
+        with self._asking() as handle:
+            handle.set_sasl_credentials(username, password)
         if self._config.login is not None:
             self._config.login.change(username, password)
 

@@ -4,8 +4,7 @@ poll() and consume() read through librdkafka, in manual-assign mode, with explic
 consume_arrow() reads through our own fetcher (`arrow`). A call of the other kind hands every partition over at the
 application's position. So a program may mix them: no record is lost or comes twice.
 
-Only the thread that polls may call this: confluent-kafka's handle starves a second thread for up to a second while one
-loops in poll. The exception is asking where the application stands, for a worker thread that commits.
+Calls come from the thread that polls, or from others in their turn (`turns`).
 
 Only assigned partitions are delivered. When `drop` or `replace` returns, neither reader delivers what was taken away.
 """
@@ -23,6 +22,7 @@ from confluent_kafka import cimpl
 from holdfast.client.ahead import Ahead, Raised
 from holdfast.client.patterns import is_pattern
 from holdfast.client.starts import check_seek, check_starts
+from holdfast.client.turns import Turns
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
 from holdfast.net.flows import TAIL
@@ -73,6 +73,7 @@ class DataPlane:
         """`raised` keeps what the handle's callbacks raise."""
         self.handle = handle
         self.ahead = Ahead()
+        self.turns = Turns()
         self.raised = raised or Raised()
         self._flows = False
         """Whether the last call returned records: then more are likely there, and are taken without waiting."""
@@ -134,55 +135,60 @@ class DataPlane:
         """Read these too, each from the offset it names."""
         wanted = list(partitions) if self.arrow is not None else self._found(partitions)
         starts = _starts(wanted)
-        if self.arrow is None:
-            self.handle.incremental_assign(wanted)
-            self._starts.update(starts)
-        else:
-            check_starts(wanted, beside=self.assigned)
-            self.arrow.add(starts)
-        self.assigned |= set(starts)
-        self._known |= self.assigned
+        with self.turns.first():
+            if self.arrow is None:
+                self.handle.incremental_assign(wanted)
+                self._starts.update(starts)
+            else:
+                check_starts(wanted, beside=self.assigned)
+                self.arrow.add(starts)
+            self.assigned |= set(starts)
+            self._known |= self.assigned
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        gone = sorted(set(partitions) & self.assigned)
-        if gone:
-            if self.arrow is not None:
-                self.arrow.drop(gone)
-            else:
-                self.handle.incremental_unassign(_listed(gone))
-            self.assigned -= set(gone)
-            self._forget(gone)
+        with self.turns.first():
+            gone = sorted(set(partitions) & self.assigned)
+            if gone:
+                if self.arrow is not None:
+                    self.arrow.drop(gone)
+                else:
+                    self.handle.incremental_unassign(_listed(gone))
+                self.assigned -= set(gone)
+                self._forget(gone)
 
     def replace(self, partitions: Iterable[ck.TopicPartition]) -> None:
         """A manual assignment of the user's own."""
         wanted = list(partitions) if self.arrow is not None else self._found(partitions)
         starts = _starts(wanted)
-        if self.arrow is not None:
-            self.arrow.drop(self.assigned)
-            self.arrow.add(starts)
-        else:
-            self.handle.assign(wanted)
-        self._forget(self.assigned)
-        self.assigned = set(starts)
-        self._known |= self.assigned
-        if self.arrow is None:
-            self._starts = dict(starts)
+        with self.turns.first():
+            if self.arrow is not None:
+                self.arrow.drop(self.assigned)
+                self.arrow.add(starts)
+            else:
+                self.handle.assign(wanted)
+            self._forget(self.assigned)
+            self.assigned = set(starts)
+            self._known |= self.assigned
+            if self.arrow is None:
+                self._starts = dict(starts)
 
     def assignment(self) -> list[ck.TopicPartition]:
-        return list(self.handle.assignment()) if self.arrow is None else _listed(self.assigned)
+        with self.turns.first():
+            return list(self.handle.assignment()) if self.arrow is None else _listed(self.assigned)
 
     def seek(self, partition: ck.TopicPartition) -> None:
         where = TopicPartition(partition.topic, partition.partition)
-        stood = self.standing([where])
-        self._seek(where, partition)
-        self._sought.update(stood)
+        with self.turns.first():
+            stood = self.standing([where])
+            self._seek(where, partition)
+            self._sought.update(stood)
 
     def _seek(self, where: TopicPartition, partition: ck.TopicPartition) -> None:
         if self.arrow is None:
             (found,) = self._found([partition])
             self.handle.seek(found)
-            self.ahead.forget([where])
             self._starts[where] = found.offset
+            self.ahead.forget([where])
             self._carried.pop(where, None)
         else:
             check_seek(partition, self.assigned)
@@ -199,22 +205,24 @@ class DataPlane:
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
         """Stop reading these. A partition that was never read is not paused, as with librdkafka. So the first on_assign
         can pause its partitions only after it has assigned them itself."""
-        named = {TopicPartition(p.topic, p.partition) for p in partitions} & self._known
-        if self.arrow is None:
-            self.handle.pause(_listed(named))
-            self.ahead.set_aside(named & self.assigned)
-            self._paused |= named
-        else:
-            self.arrow.pause(named)
+        with self.turns.first():
+            named = {TopicPartition(p.topic, p.partition) for p in partitions} & self._known
+            if self.arrow is None:
+                self.handle.pause(_listed(named))
+                self.ahead.set_aside(named)
+                self._paused |= named
+            else:
+                self.arrow.pause(named)
 
     def resume(self, partitions: list[ck.TopicPartition]) -> None:
         named = {TopicPartition(p.topic, p.partition) for p in partitions}
-        if self.arrow is None:
-            self.handle.resume(partitions)
-            self.ahead.bring_back(named)
-            self._paused -= named
-        else:
-            self.arrow.resume(named)
+        with self.turns.first():
+            if self.arrow is None:
+                self.handle.resume(partitions)
+                self.ahead.bring_back(named)
+                self._paused -= named
+            else:
+                self.arrow.resume(named)
 
     # -- where it stands
 
@@ -258,9 +266,13 @@ class DataPlane:
     def _given(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """librdkafka's position: one past the last record it returned, for partitions where it returned one."""
         listed = _listed(partitions)
+        if not listed:
+            return {}
+        with self.turns.first():
+            found = self.handle.position(listed)
         return {
             TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, epoch_of(p))
-            for p in (self.handle.position(listed) if listed else ())
+            for p in found
             if p.error is None and p.offset >= 0
         }
 
@@ -330,41 +342,57 @@ class DataPlane:
         record that came is kept in `ahead`. A short cut for an idle consumer that polls with timeout 0. `gather` was
         called just before, so librdkafka is the reader and `ahead` knows the positions."""
         ahead = self.ahead
-        ahead.filling = True
-        ahead.fills += 1
+        self.turns.take_last()
         try:
+            ahead.begin()
             message = self.handle.poll(0)
-            if message is not None:
-                ahead.put([message])
+            doubted = ahead.put([message]) if message is not None else ()
+            ahead.filling = False
+            if doubted:
+                self._read_anew(doubted)
         except BaseException:  # Ctrl-C on the way from librdkafka to here
             ahead.filling = False
             self._take_back()
             raise
-        ahead.filling = False
+        finally:
+            self.turns.give_back()
         return message is None and self.raised.first is None
 
     def _fill(self, wait_s: float, slices: int, calm: Callable[[], bool]) -> None:
-        handle, ahead = self.to_records(), self.ahead
-        if self._beside:
-            ahead.stands(self.positions(self.assigned))
-            self._beside = False
-        ahead.filling = True
-        ahead.fills += 1
-        try:
-            if self._flows and not ahead.ready:
-                ahead.put(handle.consume(ahead.wanted, 0))
-            else:
-                wait_s = 0 if ahead.ready else wait_s
-                message = handle.poll(wait_s)
-                while message is None and (slices := slices - 1) > 0 and calm() and self.raised.first is None:
+        with self.turns.last():
+            handle, ahead = self.to_records(), self.ahead
+            if self._beside:
+                ahead.stands(self.positions(self.assigned))
+                self._beside = False
+            ahead.begin()
+            try:
+                if self._flows and not ahead.ready:
+                    doubted = ahead.put(handle.consume(ahead.wanted, 0))
+                else:
+                    wait_s = 0 if ahead.ready else wait_s
                     message = handle.poll(wait_s)
-                ahead.put([] if message is None else [message])
-        except BaseException:  # Ctrl-C on the way from librdkafka to here
+                    while message is None and (slices := slices - 1) > 0 and calm() and not self._interrupted():
+                        message = handle.poll(wait_s)
+                    doubted = ahead.put([] if message is None else [message])
+            except BaseException:  # Ctrl-C on the way from librdkafka to here
+                ahead.filling = False
+                self._take_back()
+                raise
             ahead.filling = False
-            self._take_back()
-            raise
-        ahead.filling = False
-        self._flows = bool(ahead.ready)
+            self._read_anew(doubted)
+            self._flows = bool(ahead.ready)
+
+    def _interrupted(self) -> bool:
+        """Whether there is something to do before a record comes: a callback raised, or another thread waits."""
+        return self.raised.first is not None or self.turns.wanted
+
+    def _read_anew(self, doubted: Iterable[TopicPartition]) -> None:
+        """A callback changed the position of these while librdkafka returned records. Nothing tells whether the
+        records are from before or after that, so they are read again from the new position."""
+        for partition in sorted(set(doubted) & self.assigned):
+            at = self._starts.get(partition, ck.OFFSET_INVALID)
+            if at not in AS_COMMITTED:
+                self._seek(partition, ck.TopicPartition(partition.topic, partition.partition, at))
 
     def _take_back(self) -> None:
         """Records that librdkafka returned may be lost: read again from the application's position."""
@@ -379,11 +407,12 @@ class DataPlane:
 
     def consume(self, count: int, wait_s: float) -> list[ck.Message]:
         """Hand out up to `count` records."""
-        handle = self.to_records()
-        rows = self.ahead.take(count)
-        if len(rows) < count:
-            self._beside = True
-            rows += handle.consume(count - len(rows), 0 if rows else wait_s)
+        with self.turns.last():
+            handle = self.to_records()
+            rows = self.ahead.take(count)
+            if len(rows) < count:
+                self._beside = True
+                rows += handle.consume(count - len(rows), 0 if rows else wait_s)
         return rows
 
     def _hand_back(self, arrow: ArrowPlane) -> None:
@@ -391,6 +420,7 @@ class DataPlane:
         starts = {p: arrow.goes_on(p) for p in partitions}
         self._carried = {p: at for p in partitions if (at := arrow.position(p)) is not None}
         self._paused = arrow.paused
+        self.ahead.paused_now(self._paused)
         arrow.drop(partitions)
         arrow.resume(self._paused)
         self.arrow, self._idle_arrow = None, arrow
@@ -483,7 +513,8 @@ class DataPlane:
                 arrow.close()
         self.arrow = self._idle_arrow = None
         self.ahead.ready.clear()
-        self.handle.close()
+        with self.turns.first():
+            self.handle.close()
         self.raised.raise_first()
 
 
