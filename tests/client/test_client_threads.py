@@ -205,3 +205,26 @@ def test_a_poll_from_which_another_thread_takes_the_last_record_does_not_fail(
     consumer.resume(everything)
     found += polled(consumer, PATIENCE_S, enough=3 * EACH - len(found))
     assert sorted(found) == [(p, offset) for p in range(3) for offset in range(EACH)]
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+def test_while_one_thread_gives_up_what_is_read_another_one_gets_nothing_of_it(
+    broker: Broker, topic: str, end: str
+) -> None:
+    """Symptom: one thread polled, another one closed, and thousands of records were handed out behind the last commit:
+    the next owner did them again. Cause: the one that polls knew nothing of the revoke that the other one made."""
+    consumer = holdfast.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": f"g-{next(COUNTER)}", "auto.offset.reset": "earliest"}
+    )
+    behind: list[tuple[int | None, int | None]] = []
+
+    def on_revoke(_consumer: Any, _partitions: list[ck.TopicPartition]) -> None:
+        other = threading.Thread(target=lambda: behind.extend(polled(consumer, enough=1)))
+        other.start()
+        other.join(PATIENCE_S)
+
+    consumer.subscribe([topic], on_revoke=on_revoke)
+    assert len(polled(consumer, PATIENCE_S, enough=2)) == 2
+    getattr(consumer, end)()
+    assert behind == []
+    consumer.close()

@@ -234,6 +234,9 @@ class Core(ConsumerCore):
             return {}  # `started_at` has asked already, on a thread of the pool
         return super()._asked(partitions)
 
+    def _given_up_elsewhere(self) -> bool:
+        return False  # it is, and `Waiting` sees to it: whoever polls waits for the calls, except inside a callback
+
     def may_process(self) -> bool:
         return self._may_process()
 

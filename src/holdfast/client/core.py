@@ -153,6 +153,8 @@ class ConsumerCore:
         self._fatal_at = -FATAL_EVERY_S
         self._voice = OneVoice()
         self._serving = False
+        self._gives_up: int | None = None
+        """The thread that makes the listener's calls or closes: what it commits is where the application stands."""
         self._closing = False
         self._close_asked = False
         self._pid = os.getpid()
@@ -204,7 +206,7 @@ class ConsumerCore:
 
     def poll(self, timeout: float | None = None) -> ck.Message | None:
         """One record, event or error; None when none came in time. Listener calls are made from here."""
-        if self._ready:
+        if self._ready and self._gives_up is None:
             if (now := time.monotonic() * 1_000.0) < self._calm_until:
                 plane = self._control
                 if plane is None or not plane.stirred:
@@ -223,7 +225,7 @@ class ConsumerCore:
                 return None  # a callback closed it
             if (news := self._news(deadline)) is not None:
                 return news
-            stands = not self._may_process()
+            stands = not self._may_process() or self._given_up_elsewhere()
             if stands:
                 self._stand(deadline)
             elif self._gathered(deadline):
@@ -247,7 +249,7 @@ class ConsumerCore:
             left = IDLE_SLICES if deadline is None else int((deadline - time.monotonic()) / wait_s)
             self._data.gather(wait_s, slices=min(left, IDLE_SLICES), calm=self._calm)
         self._data.raised.raise_first()
-        if not self._ready:
+        if not self._ready or self._given_up_elsewhere():
             return False
         if now_ms() - self._polled_at <= FROZEN_MS:
             return True
@@ -336,8 +338,8 @@ class ConsumerCore:
                 if enough and (news := self._news(deadline)) is not None:
                     return news
             elif self._wanted():
-                return None  # the application processes these first, so that the commit at a revoke includes them
-            if self._may_process():
+                return None  # first the application does what it has: what is committed at a revoke includes it
+            if self._may_process() and not self._given_up_elsewhere():
                 messages += self._once(self._data.consume(enough - len(messages), self._slice(deadline)))
             elif messages:
                 return None
@@ -362,7 +364,7 @@ class ConsumerCore:
             if self._serve() and self._closed:
                 return _no_records(include_headers)
             self._raise_news()
-            if not self._may_process():
+            if not self._may_process() or self._given_up_elsewhere():
                 self._stand(deadline)
             elif (batch := self._arrow_batch(max_records, self._slice(deadline), include_headers)) is None:
                 pass
@@ -404,6 +406,11 @@ class ConsumerCore:
             self._unsubscribing &= plane is not None and plane.state.phase not in OUTSIDE
             return not self._unsubscribing
         return mb.may_process(plane.state, self._polled_at, awake_since=self._awake_since)
+
+    def _given_up_elsewhere(self) -> bool:
+        """Whether another thread closes, unsubscribes or hears of a round: what we handed out now would be behind what
+        it commits, and the next owner would do it again. Inside a callback records are handed out."""
+        return self._gives_up is not None and self._gives_up != threading.get_ident()
 
     def _kept(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
         """Whether the records just taken may still be handed out. A frozen process is usually frozen while it waits or
@@ -478,6 +485,7 @@ class ConsumerCore:
             return False
         changed = False
         self._serving = True
+        before, self._gives_up = self._gives_up, threading.get_ident()
         self._stuck.thread = threading.get_ident()
         try:
             while plane.calls and plane.calls[0].ready:
@@ -488,7 +496,7 @@ class ConsumerCore:
                     if pending.last:
                         self._round.end(plane, pending)
         finally:
-            self._serving = False
+            self._serving, self._gives_up = False, before
         self._pitfalls.tell(now_ms())
         if self._close_asked:
             self._close_asked = False
@@ -820,6 +828,7 @@ class ConsumerCore:
 
     def _close(self) -> None:
         left = False
+        self._gives_up = threading.get_ident()
         try:
             self._commit_the_rest()
             plane = self._control
@@ -836,6 +845,7 @@ class ConsumerCore:
             self._noting.end(left=left or self._control is None)
             self._close_data()
             self._trace.close()
+            self._gives_up = None
         self._offsets.report()
         self._round.raise_first()
 
