@@ -379,6 +379,22 @@ def test_the_watchdog_knows_what_was_stored_and_nothing_beyond_it(join: Callable
     assert member.noted() == {}, "taken back: nothing is stored"
 
 
+def test_the_watchdog_does_not_commit_an_offset_without_the_metadata_it_was_stored_with(
+    join: Callable[..., Watched],
+) -> None:
+    """Symptom: after a kill the group's offsets had lost the metadata that store_offsets() had been given, also where
+    it had been committed already. Cause: the watchdog notes offsets alone, and its commit wiped the text. Rule: an
+    offset with a text is the consumer's to commit, and is done again after a kill."""
+    member = join(**{"enable.auto.offset.store": False})
+    until(lambda: len(member.records()) >= 10 and member.settled(), member)
+    topic = member.consumer.assignment()[0].topic
+    member.consumer.store_offsets(offsets=[ck.TopicPartition(topic, 1, 7)])
+
+    member.consumer.store_offsets(offsets=[ck.TopicPartition(topic, 1, 9, "what belongs to it")])
+
+    assert member.noted() == {}
+
+
 @pytest.mark.slow
 def test_a_batch_under_way_is_returned_before_its_partitions_are_revoked(join: Callable[..., Watched]) -> None:
     """Symptom: records were processed after their partition was revoked. Cause: consume() made the listener's calls

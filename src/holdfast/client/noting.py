@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from holdfast.client.data import NOWHERE
 from holdfast.client.offsets import Entries, after
 from holdfast.client.watchdog_child import NO_EPOCH
 from holdfast.model import TopicPartition
@@ -83,8 +84,10 @@ class Noting:
             )
 
     def stored(self, entries: Entries) -> None:
+        """What carries metadata is taken back: the watchdog knows offsets alone, and an offset without the text that
+        belongs to it says something else."""
         if self.watchdog is not None:
-            self.watchdog.positions(entries)
+            self.watchdog.positions({p: NOWHERE if entry.metadata else entry for p, entry in entries.items()})
 
     def gave_up(self, partitions: Iterable[TopicPartition]) -> None:
         if self.watchdog is not None:
