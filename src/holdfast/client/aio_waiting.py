@@ -92,6 +92,8 @@ class Waiting:
         self._came = asyncio.Event()
         self._signalled = False
         self._serving: asyncio.Future[None] | None = None
+        self._parting: asyncio.Future[None] | None = None
+        """The last unsubscribe, which goes on when whoever waits for it gives up."""
         self._starting: Begun | None = None
         self._telling: asyncio.Future[None] | None = None
         self._closing: Begun | None = None
@@ -113,6 +115,8 @@ class Waiting:
         async def start() -> None:
             if before is not None:
                 await asyncio.wait([before.work])
+            if self._parting is not None and not self._inside:  # on_revoke may subscribe, and must not wait for itself
+                await asyncio.wait([self._parting])
             await self._on_pool(begin)
 
         def begin() -> None:
@@ -130,7 +134,7 @@ class Waiting:
             return
         while self._serving is not None:  # unsubscribing makes listener's calls too, and only one may do so at a time
             await self._served()
-        self._serving = loop.run_in_executor(POOL, self.core.unsubscribe)
+        self._serving = self._parting = loop.run_in_executor(POOL, self.core.unsubscribe)
         await self._served()
 
     # -- records
@@ -193,7 +197,7 @@ class Waiting:
         self.core.loop_thread = threading.get_ident()
         self._came = asyncio.Event()
         self._signalled = False
-        self._starting = self._serving = self._telling = self._closing = None
+        self._starting = self._serving = self._parting = self._telling = self._closing = None
         if self._quiet is not None:
             self._end_quietly(self._quiet, None)
 

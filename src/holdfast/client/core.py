@@ -137,6 +137,8 @@ class ConsumerCore:
         self._noting = Noting(self._data)
         self._round = RoundCalls(owner, self._config, self._data, self._offsets, self._noting, self._trace)
         self._subscribed = False
+        self._subscriptions = 0
+        """How many there have been."""
         self._unsubscribing = False
         """True from an unsubscribe inside a callback until its revoke: nothing is handed out meanwhile."""
         self._closed = False
@@ -182,6 +184,7 @@ class ConsumerCore:
         self._round.listener = told  # nothing can be refused any more; a refused subscribe keeps the old listener
         self._unsubscribing = False
         self._subscribed = True
+        self._subscriptions += 1
         self._polled_at = now_ms()
         plane.subscribe(list(topics))
         self._data.warm(topics)
@@ -189,11 +192,16 @@ class ConsumerCore:
     def unsubscribe(self) -> None:
         self._open()
         if self._control is not None and self._subscribed:
+            count = self._subscriptions
             self._control.unsubscribe()
             if self._serving:  # inside a callback: it returns first, then the next poll makes the revoke
                 self._subscribed, self._unsubscribing = False, True
                 return
-            self._serve_until(lambda plane: plane.state.phase in NOT_SUBSCRIBED, CLOSE_TIMEOUT_S)
+            self._serve_until(
+                lambda plane: plane.state.phase in NOT_SUBSCRIBED or self._subscriptions != count, CLOSE_TIMEOUT_S
+            )
+            if self._subscriptions != count:
+                return  # on_revoke has subscribed again, or another thread: what was begun since is not ours to end
         self._subscribed = False
         self._offsets.given_up.clear()
         self._replace([])
