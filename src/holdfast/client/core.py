@@ -346,7 +346,7 @@ class ConsumerCore:
                 if enough and (news := self._news(deadline)) is not None:
                     return news
             elif self._wanted():
-                return None  # first the application does what it has: what is committed at a revoke includes it
+                return None  # the application processes these first, so that the commit at a revoke includes them
             if self._may_process() and not self._given_up_elsewhere():
                 messages += self._once(self._data.consume(enough - len(messages), self._slice(deadline)))
             elif messages:
