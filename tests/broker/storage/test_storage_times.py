@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from storage_batches import NOW, batch, with_header
 from storage_bench import Bench
 
+from holdfast.broker.storage.batch import BatchHeader
 from holdfast.broker.storage.config import LogConfig
+from holdfast.broker.storage.segment import Segment
 from holdfast.broker.storage.times import TimedOffset
 from holdfast.records.batch import Record
 from holdfast.records.compression import Codec
@@ -80,3 +84,42 @@ def test_a_header_that_promises_a_later_time_than_its_records_hold_is_passed_ove
     log.append(produced([NOW + 100, NOW + 300]))
     assert log.offset_for_time(NOW + 200) == TimedOffset(3, NOW + 300)
     assert log.offset_for_time(NOW + 400) is None
+
+
+@pytest.mark.parametrize("deleted", [True, False], ids=["behind a deleted part", "for what only a header promises"])
+def test_a_long_search_makes_way_for_others(deleted: bool) -> None:
+    """Symptom: one ListOffsets by time held up every client for up to four seconds. Cause: batches before the log's
+    start, or behind one whose header promises too late a time, were looked at one by one without a pause; a segment
+    has up to a million of one record. Invariant: a search looks at no more headers than take a millisecond or so
+    between two pauses, and at none that lies far before the start."""
+    log = Bench().open()
+    log.append(with_header(produced([NOW]), max_timestamp=NOW + 10))
+    for _ in range(5_000):
+        log.append(produced([NOW]))
+    if deleted:
+        log.delete_records(5_000)
+    looked = 0
+    headers = Segment._walk
+
+    def counting(self: Segment, *where: Any) -> Iterator[tuple[int, BatchHeader]]:
+        nonlocal looked
+        for each in headers(self, *where):
+            looked += 1
+            yield each
+
+    most, value = 0, None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Segment, "_walk", counting)
+        search = log.search_time(NOW if deleted else NOW + 5)
+        while True:
+            looked = 0
+            try:
+                look = search.send(value)
+            except StopIteration as end:
+                found = end.value
+                break
+            finally:
+                most = max(most, looked)
+            value = None if look is None else look()
+    assert found == (TimedOffset(5_000, NOW) if deleted else None)
+    assert most <= 1_001

@@ -104,4 +104,4 @@ def _in_thread(search: Search) -> Steps:
             look = search.send(value)
         except StopIteration as end:
             return end.value
-        value = yield InThread(look, SEARCH)
+        value = yield (PAUSE if look is None else InThread(look, SEARCH))

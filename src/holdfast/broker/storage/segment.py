@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 from holdfast.broker.storage.batch import HEADER_BYTES, BatchHeader, parse_header
@@ -32,6 +32,8 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 _WALK_BYTES = 4096
 """Headers are walked through a window of one page."""
+_HEADERS_AT_A_TIME = 1_000
+"""Of a search: about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,16 +244,26 @@ class Segment:
             end = start + first.size
         return FileRange(file, start, end - start)
 
-    def find_time(self, timestamp: int, *, behind: int = 0) -> tuple[int, BatchHeader] | None:
-        """The first batch from byte `behind` on that may hold a record of `timestamp` or later, with its position."""
+    def find_time(self, timestamp: int, *, behind: int = 0) -> Generator[None, object, tuple[int, BatchHeader] | None]:
+        """The first batch from byte `behind` on that may hold a record of `timestamp` or later, with its position.
+
+        Yields now and then: one that is not there is looked for in the whole segment, which has up to a million
+        batches of one record.
+        """
         if self.max_timestamp < timestamp or not self.index:
             return None
         file = self._pool.get(self.path)
         start = max(behind, self.index.positions[self.index.at_time(timestamp)])
-        for position, header in self._walk(file, start):
+        for number, (position, header) in enumerate(self._walk(file, start), 1):
             if header.max_timestamp >= timestamp:
                 return position, header
+            if number % _HEADERS_AT_A_TIME == 0:
+                yield
         return None
+
+    def position_before(self, offset: int) -> int:
+        """Where a walk to `offset` begins: a little before it."""
+        return self.index.positions[self.index.at_offset(offset)] if self.index else 0
 
     def read(self, position: int, count: int) -> bytes:
         return self._pool.get(self.path).pread(count, position)

@@ -23,8 +23,9 @@ class TimedOffset:
     timestamp: int
 
 
-Search = Generator[Callable[[], "TimedOffset | None"], "TimedOffset | None", "TimedOffset | None"]
-"""A search that yields its slow parts: whoever runs it calls each where it likes, and sends back what it gave."""
+Search = Generator[Callable[[], "TimedOffset | None"] | None, "TimedOffset | None", "TimedOffset | None"]
+"""A search that yields its slow parts: whoever runs it calls each where it likes, and sends back what it gave. None is
+a pause, for whoever has something else to do."""
 
 
 def run_here(search: Search) -> TimedOffset | None:
@@ -36,19 +37,19 @@ def run_here(search: Search) -> TimedOffset | None:
         except StopIteration as end:
             value: TimedOffset | None = end.value
             return value
-        found = look()
+        found = None if look is None else look()
 
 
 def first_at(segments: Iterable[Segment], timestamp: int, log_start: int) -> Search:
     """The first record at `timestamp` or later, from offset `log_start` on. Times need not rise."""
     for segment in segments:
-        found = segment.find_time(timestamp)
+        found = yield from segment.find_time(timestamp, behind=segment.position_before(log_start))
         while found is not None:
             position, header = found
             record = yield from _first_in(segment, position, header, timestamp, log_start)
             if record is not None:
                 return record
-            found = segment.find_time(timestamp, behind=position + header.size)
+            found = yield from segment.find_time(timestamp, behind=position + header.size)
     return None
 
 
