@@ -465,6 +465,38 @@ def test_a_slow_sync_of_the_catalog_or_of_a_start_does_not_hold_up_the_loop(
         assert [start for start, _ in broker.topics.offsets("orders").values()] == [1]
 
 
+def test_a_deletion_whose_client_goes_while_it_is_written_has_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: records that everybody could read for weeks were gone after a restart. Cause: a client went away while
+    its DeleteRecords was being written; the new start was on disk, and the running log was never told. Invariant: where
+    a log starts is the same on disk and in memory."""
+    gate, begun = threading.Event(), threading.Event()
+    real = os.fdatasync
+
+    def slow(number: int) -> None:
+        begun.set()
+        assert gate.wait(30)
+        real(number)
+
+    def starts(broker: Broker) -> list[int]:
+        return [start for start, _ in broker.topics.offsets("orders").values()]
+
+    with Broker(data=tmp_path / "data") as broker:
+        broker.topics.create("orders", 1)
+        with RawClient(broker) as client:
+            client.produce("orders", [b"a", b"b"])
+            monkeypatch.setattr(os, "fdatasync", slow)
+            asked = {"name": "orders", "partitions": [{"partition_index": 0, "offset": 1}]}
+            client.send(client.request(Api.DELETE_RECORDS, 2, {"topics": [asked]}))
+            assert begun.wait(30)
+        wait_for(lambda: broker.connections() == 0)
+        gate.set()
+        wait_for(lambda: starts(broker) == [1])
+        broker.restart()
+        assert starts(broker) == [1]
+
+
 def test_retention_is_looked_after_although_the_clock_was_set_back() -> None:
     with Broker(manual_clock=True) as broker, RawClient(broker) as client:
         broker.topics.create("orders", 1, configs={"retention.ms": "1000"})

@@ -5,7 +5,6 @@ Version notes: 2 compact.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from holdfast.broker.exchange import Body, Exchange
@@ -13,6 +12,7 @@ from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import DELETE, PAUSE, InThread, Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.storage.log import Log
 from holdfast.model import ErrorCode
 
 
@@ -54,9 +54,25 @@ def _delete(state: State, topic: str, asked: Any) -> Steps:
         log = state.store.log(topic, number)
         start = log.start_wanted(asked.offset)
         if start > log.log_start_offset:
-            yield InThread(partial(log.write_start, start), DELETE)
-            log.started_at(start)
+            yield from _move_start(log, start)
         return _entry(number, ErrorCode.NONE, log.log_start_offset)
     except StorageError as refused:
         state.troubles.tell(refused)
         return _entry(number, refused.error)
+
+
+def _move_start(log: Log, start: int) -> Steps:
+    """On disk, then for everybody: also if the client goes in between, or the records would vanish at the next start of
+    the broker, long after."""
+    written = False
+
+    def write() -> None:
+        nonlocal written
+        log.write_start(start)
+        written = True
+
+    try:
+        yield InThread(write, DELETE)
+    finally:
+        if written:
+            log.started_at(start)
