@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from coordinator_world import World, subscription
 
-from holdfast.group.coordinator import State
+from holdfast.group.coordinator import DeleteOffsetsRequest, State
 from holdfast.group.messages import Leaver
-from holdfast.model import ErrorCode, Membership, TopicPartition
+from holdfast.model import ErrorCode, Membership, TopicPartition, consumer_protocol
 
 FENCED = ErrorCode.FENCED_INSTANCE_ID
 MINUTE = 60_000
@@ -51,6 +51,29 @@ class TestReturningToAStableGroup:
         token = world.join(instance_id="x", client_id="x", protocols=(("cooperative-sticky", subscription()),))
         assert world.joined(token).membership.generation == x.generation
         assert world.state is State.STABLE
+
+    def test_what_members_own_is_not_read_to_learn_their_topics(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Symptom: a static member that came back with a megabyte of claims held up every client of the broker for a
+        second, and deleting offsets of a group of sixty such members for a minute. Cause: to learn its topics the whole
+        subscription was read, an object for each of a quarter of a million partitions; nor had the list of topics a
+        bound. Invariant: the coordinator reads topics, and no more of them than a cluster may have."""
+        world = World()
+        owning = subscription(owned=frozenset({TopicPartition("orders", 0)}), generation=4)
+        _, x = world.stable("a", "~x", protocols=(("range", owning),))
+
+        def never(_reader: object) -> None:
+            raise AssertionError("nobody asked for it")
+
+        monkeypatch.setattr(consumer_protocol._Reader, "partitions", never)
+        token = world.join(instance_id="x", client_id="x", protocols=(("range", owning),))
+        assert world.joined(token).membership.generation == x.generation
+        other = TopicPartition("payments", 0)
+        deleted = world.answers[world.send(DeleteOffsetsRequest(group="g", partitions=(other,)))]
+        assert deleted.errors[other] is ErrorCode.NONE
+        endless = subscription(*(f"t{number}" for number in range(10_001)))
+        world.join(instance_id="x", client_id="x", protocols=(("range", endless),))
+        deleted = world.answers[world.send(DeleteOffsetsRequest(group="g", partitions=(other,)))]
+        assert deleted.errors[other] is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, "what is not read may be anything"
 
     def test_another_subscription_starts_a_round_and_says_why(self) -> None:
         world = World()

@@ -9,7 +9,10 @@ from __future__ import annotations
 from holdfast.group.coordinator.roster import Member, Roster
 from holdfast.group.messages import CONSUMER_PROTOCOL_TYPE
 from holdfast.model import HoldfastError
-from holdfast.model.consumer_protocol import decode_subscription
+from holdfast.model.consumer_protocol import decode_head
+
+MAX_TOPICS = 10_000
+"""A longer list is not read: everybody's heartbeats would wait for it. No cluster of one broker has as many."""
 
 
 def topics_of(roster: Roster, member: Member | None) -> frozenset[str] | None:
@@ -18,7 +21,7 @@ def topics_of(roster: Roster, member: Member | None) -> frozenset[str] | None:
         return None
     metadata = member.metadata(roster.protocol) or member.protocols[0][1]
     try:
-        return frozenset(decode_subscription(metadata).topics)
+        return frozenset(decode_head(metadata, MAX_TOPICS)[0])
     except HoldfastError:
         return None
 
