@@ -13,8 +13,8 @@ from assign_cases import Member, joined
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.assign import STRATEGIES, kernels, plan_round
-from holdfast.assign.columns import read
+from holdfast.assign import STRATEGIES, kernels, plan_round, scan, topics_of
+from holdfast.assign.columns import MAX_OTHERS, read
 from holdfast.assign.order import hash_map_order
 from holdfast.assign.warm import warm
 from holdfast.model import ClusterView, HoldfastError, JoinedMember, Subscription, TopicPartition, TopicView
@@ -156,3 +156,38 @@ def test_long_and_astral_ids_are_answered() -> None:
     assert {name: len(decode_assignment(given).partitions) for name, given in planned.encode().items()} == {
         "": 1, "a b\n": 1, "x" * 5_000: 1, "\U0001f600": 0, "～": 0,
     }  # fmt: skip
+
+
+def test_whoever_asks_for_the_topics_pays_for_no_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Symptom: the leader of a group with 100,000 partitions stood still for a third of a second in each round, ten
+    times as long as the plan took. Cause: to learn which topics to look up it read all claims against a cluster without
+    topics, in which each is an object of its own. Invariant: topics are learnt without looking at claims."""
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("nobody asked for it")
+
+    monkeypatch.setattr(scan, "claims", never)
+    owned = frozenset(TopicPartition("t", number) for number in range(50))
+    members = [Subscription(topics=("t", "u"), owned=owned, generation=3), Subscription(topics=("v",))]
+    assert topics_of(
+        JoinedMember(member_id=f"m{number}", metadata=encode_subscription(each)) for number, each in enumerate(members)
+    ) == {"t", "u", "v"}
+
+
+def test_a_stranger_that_claims_what_nobody_can_see_is_not_read_for_ever() -> None:
+    """Symptom: one stranger with a megabyte of claims on partitions that don't exist held up its leader for two
+    seconds in each round, sixty of them for so long that it was expelled, and the next leader after it. Cause: each was
+    an object of its own. Invariant: of one member so many count as a topic may hide, and it costs the others none."""
+    endless = frozenset(TopicPartition("hidden", number) for number in range(MAX_OTHERS + 5_000))
+    honest = frozenset({TopicPartition("hidden", 2**20)})
+    members = [
+        JoinedMember(
+            member_id=name, metadata=encode_subscription(Subscription(topics=("hidden",), owned=owned, generation=3))
+        )
+        for name, owned in (("a", honest), ("b", endless), ("c", frozenset({TopicPartition("hidden", 2**20 + 1)})))
+    ]
+    columns = read(VIEW, members)
+    assert [len([other for other in columns.others if other[0] == member]) for member in range(3)] == [1, MAX_OTHERS, 1]
+    planned = plan_round("cooperative-sticky", VIEW, members)
+    assert planned.assignment["a"] == honest
+    assert planned.contested

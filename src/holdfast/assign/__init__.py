@@ -5,6 +5,6 @@
 
 from holdfast.assign.assignors import by_name, sticky_user_data
 from holdfast.assign.plan import Handover, RoundPlan
-from holdfast.assign.rounds import STRATEGIES, plan_round
+from holdfast.assign.rounds import STRATEGIES, plan_round, topics_of
 
-__all__ = ["STRATEGIES", "Handover", "RoundPlan", "by_name", "plan_round", "sticky_user_data"]
+__all__ = ["STRATEGIES", "Handover", "RoundPlan", "by_name", "plan_round", "sticky_user_data", "topics_of"]

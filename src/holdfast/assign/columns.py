@@ -27,6 +27,13 @@ Bools = NDArray[np.bool_]
 CLAIMS_FROM_OWNED = "owned"
 CLAIMS_FROM_USER_DATA = "user data"
 """Java's eager `sticky` keeps its memory in its user data and reads it from nowhere else."""
+NO_CLAIMS = "nowhere"
+"""For whoever wants to know the topics alone."""
+
+MAX_OTHERS = 20_000
+"""Claims of one member on partitions that the leader can't see: as many as a member may have of a topic that is hidden
+from us just now. What is beyond counts as not claimed, so its holder revokes it in order; each costs an object, and a
+stranger could send a quarter of a million in a megabyte."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,7 +113,9 @@ def read(
     user_data_at[version < 0] = -1
     entries[version < 0] = counts[version < 0] = 0
     claims_at = owned_at
-    if claims_from == CLAIMS_FROM_USER_DATA:
+    if claims_from == NO_CLAIMS:
+        entries[:] = counts[:] = 0
+    elif claims_from == CLAIMS_FROM_USER_DATA:
         claims_at, entries, counts = _sticky(raw, user_data_at, generation)
     ahead = np.zeros(len(members), np.bool_) if newest_claim is None else (generation > newest_claim) & (counts > 0)
     entries[ahead] = counts[ahead] = 0
@@ -278,9 +287,19 @@ def _claim(columns: Columns, starts: Ints, entries: Ints, counts: Ints) -> None:
     scan.settle(
         columns.claim_member, columns.claim_pid, columns.generation, columns.owner, newest, columns.tied, work=4 * total
     )
-    found: set[tuple[int, str, int]] = set()
-    for m, at, partition in zip(other_member[:others], other_name[:others], other_partition[:others], strict=True):
-        length = struct.unpack_from(">h", columns.raw, int(at))[0]
-        name = columns.raw[int(at) + 2 : int(at) + 2 + length].decode(errors="replace")
-        found.add((int(m), name, int(partition)))
-    columns.others = sorted(found)
+    columns.others = _others(columns.raw, other_member[:others], other_name[:others], other_partition[:others])
+
+
+def _others(raw: bytes, member: NDArray[np.int32], name: Ints, partition: Ints) -> list[tuple[int, str, int]]:
+    """The first so many of each member; its claims stand together. A name is decoded once for all partitions behind
+    it."""
+    number_of_its = np.arange(len(member)) - np.searchsorted(member, member)
+    few = number_of_its < MAX_OTHERS
+    names = {at: _name(raw, at) for at in np.unique(name[few]).tolist()}
+    claims = zip(member[few].tolist(), name[few].tolist(), partition[few].tolist(), strict=True)
+    return sorted({(m, names[at], number) for m, at, number in claims})
+
+
+def _name(raw: bytes, at: int) -> str:
+    length = struct.unpack_from(">h", raw, at)[0]
+    return raw[at + 2 : at + 2 + length].decode(errors="replace")

@@ -19,17 +19,22 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from holdfast.assign.columns import CLAIMS_FROM_OWNED, CLAIMS_FROM_USER_DATA, Columns, read
+from holdfast.assign.columns import CLAIMS_FROM_OWNED, CLAIMS_FROM_USER_DATA, NO_CLAIMS, Columns, read
 from holdfast.assign.custom import plan_custom
 from holdfast.assign.eager import plan_range, plan_round_robin
 from holdfast.assign.plan import RoundPlan
 from holdfast.assign.sticky import plan_sticky
 from holdfast.model import Assignor, ClusterView, HoldfastError, JoinedMember, RebalanceProtocol
 
-__all__ = ["STRATEGIES", "RoundPlan", "plan_round"]
+__all__ = ["STRATEGIES", "RoundPlan", "plan_round", "topics_of"]
 
 STRATEGIES = ("cooperative-sticky", "range", "roundrobin", "sticky")
 """The built-in assignors, by their names in the group protocol."""
+
+
+def topics_of(members: Iterable[JoinedMember]) -> frozenset[str]:
+    """Everything that some member subscribes to, for whoever has to look it up before a round can be planned."""
+    return frozenset[str]().union(*read(ClusterView(), members, claims_from=NO_CLAIMS).names)
 
 
 def plan_round(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.assign import RoundPlan, plan_round
+from holdfast.assign import RoundPlan, plan_round, topics_of
 from holdfast.group.messages import OffsetEntry
 from holdfast.group.note_budget import NOTES_BYTES, room_for_each, write_notes
 from holdfast.group.user_data import (
@@ -110,7 +110,7 @@ def plan(
 
 def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:
     """Everything that some member subscribes to, so that the leader can look it up before it plans."""
-    return plan_round("roundrobin", ClusterView(), members).topics
+    return topics_of(members)
 
 
 def _draining(members: Sequence[JoinedMember]) -> frozenset[str]:
