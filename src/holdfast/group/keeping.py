@@ -27,13 +27,12 @@ def kept_plan(members: Sequence[JoinedMember], *, generation: int) -> dict[str, 
                 held[partition] = (subscription.generation, name)
             elif subscription.generation == newest:
                 held[partition] = (newest, None)
+    kept: dict[str, list[TopicPartition]] = {name: [] for name in claims}
+    for partition, (_, owner) in held.items():
+        if owner is not None:
+            kept[owner].append(partition)
     return {
-        name: encode_assignment(
-            Assignment(
-                partitions=frozenset(partition for partition, (_, owner) in held.items() if owner == name),
-                user_data=_note(subscription),
-            )
-        )
+        name: encode_assignment(Assignment(partitions=frozenset(kept[name]), user_data=_note(subscription)))
         for name, subscription in claims.items()
     }
 

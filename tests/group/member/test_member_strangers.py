@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 
 import pytest
 from driven import Driven
@@ -134,6 +135,21 @@ def test_when_an_assignor_fails_a_liar_keeps_nothing_of_others() -> None:
     kept = kept_plan([sound("a", 0, 1), evil], generation=4)
     assert len(decode_assignment(kept["a"]).partitions) == 2
     assert decode_assignment(kept["evil"]).partitions == frozenset()
+
+
+def test_keeping_everything_costs_as_much_as_there_are_partitions_however_many_hold_them() -> None:
+    """Symptom: a leader whose assignor failed stood still for seconds in a group of a thousand, and was expelled.
+    Cause: for each member all partitions of the group were looked through. Invariant: it grows with the partitions."""
+
+    def cost_s(members: int) -> float:
+        each = 20_000 // members
+        joined = [sound(f"m{at}", *range(at * each, at * each + each)) for at in range(members)]
+        begun = time.process_time()
+        kept = kept_plan(joined, generation=4)
+        assert sum(len(decode_assignment(data).partitions) for data in kept.values()) == 20_000
+        return time.process_time() - begun
+
+    assert min(cost_s(2_000) for _ in range(3)) < 6 * min(cost_s(50) for _ in range(3))
 
 
 def test_whoever_says_what_can_not_be_true_is_told_of_once() -> None:
