@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import logging
+import os
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ from certificates import make_certificates
 from raw_client import Closed, RawClient
 
 from holdfast.broker.limits import Limits
+from holdfast.broker.security import sasl
 from holdfast.broker.security.rules import Operation, Resource, Rules, parse_rules
 from holdfast.broker.security.sasl import Challenge, Check, LoginFailed, start
 from holdfast.broker.security.scram import Mechanism, make_verifier, password_is_right
@@ -446,6 +450,45 @@ def test_plain_is_offered_over_tls_and_logs_in(certificates: Path) -> None:
             done = client.ask(Api.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0wrong"})
             assert done.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             assert client.is_closed()
+
+
+def test_whoever_guesses_passwords_does_not_keep_others_records_from_the_disk(
+    certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: 400 strangers that guessed at once held up every acknowledged record for four seconds, 8,000 would for a
+    minute. Cause: passwords were tried in the threads that syncs run in, and the syncs came last. Invariant: whoever is
+    not logged in keeps nothing from the disk."""
+    gate, begun = threading.Event(), threading.Event()
+    with (
+        Broker(security=tls_security(certificates), users=ALICE, data=tmp_path / "data", flush="always") as broker,
+        RawClient(broker, tls=client_context(certificates)) as alice,
+        contextlib.ExitStack() as strangers,
+    ):
+        broker.topics.create("orders", 1)
+        alice.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+        assert alice.ask(Api.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0open sesame"}).error_code == 0
+
+        def slow(*_: object) -> bool:
+            begun.set()
+            return gate.wait(PATIENCE_S) and False
+
+        monkeypatch.setattr(sasl, "password_is_right", slow)
+        guessing = []
+        for _ in range((os.cpu_count() or 1) + 6):
+            stranger = strangers.enter_context(RawClient(broker, tls=client_context(certificates)))
+            stranger.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+            stranger.send(stranger.request(Api.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0wrong"}))
+            guessing.append(stranger)
+        try:
+            assert begun.wait(PATIENCE_S)
+            produced = alice.produce("orders", [b"a"])
+        finally:
+            gate.set()
+        assert produced is not None
+        assert produced.topics[0].partitions[0].error == 0
+        for stranger in guessing:
+            stranger.receive()
+            assert stranger.is_closed()
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1")  # Python warns whoever asks for it

@@ -49,9 +49,9 @@ class Until:
     start: Callable[[Callable[[Callable[[], Any]], None]], None]
 
 
-CHECK, SEARCH, READ, DELETE = "check", "search", "read", "delete"
-"""The lanes: checking produced batches, searching stored batches, decoding large requests, and syncing the start offset
-of a log after DeleteRecords."""
+CHECK, SEARCH, READ, DELETE, LOGIN = "check", "search", "read", "delete", "login"
+"""The lanes: checking produced batches, searching stored batches, decoding large requests, syncing the start offset of
+a log after DeleteRecords, and comparing passwords."""
 
 
 class Phase(Enum):
