@@ -116,7 +116,8 @@ class Coordinator:
         """These partitions were deleted: their offsets mean nothing any more."""
         gone = frozenset(partitions)
         effects: list[Effect] = []
-        for group_id in sorted(self._groups):
+        concerned = [group_id for group_id, group in self._groups.items() if group.roster.committed_among(gone)]
+        for group_id in sorted(concerned):  # of thousands that is mostly none, and many topics may go at once
             effects += self._done(group_id, self._groups[group_id].drop_partitions(gone, now))
         return effects
 

@@ -118,9 +118,7 @@ def delete_offsets(roster: Roster, event: OffsetsDeleted, step: Step) -> None:
 
 def drop_partitions(roster: Roster, event: PartitionsDropped, step: Step) -> None:
     """Forgets the offsets of deleted partitions."""
-    # The fewer are looked up among the more: `&` goes through all that were deleted, for each of thousands of groups.
-    few, many = sorted((event.partitions, roster.offsets.keys()), key=len)
-    forget_offsets(roster, step, sorted(each for each in few if each in many), "partitions deleted")
+    forget_offsets(roster, step, sorted(roster.committed_among(event.partitions)), "partitions deleted")
 
 
 def forget_offsets(roster: Roster, step: Step, partitions: list[TopicPartition], cause: str) -> None:

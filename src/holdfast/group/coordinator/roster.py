@@ -201,6 +201,13 @@ class Roster:
         if before is not None:
             self._offset_weight -= offset_weight(before.metadata)
 
+    def committed_among(self, partitions: frozenset[TopicPartition]) -> list[TopicPartition]:
+        """Those of which an offset is kept. The fewer are looked up among the more: a topic may have ten thousand
+        partitions, a broker as many groups, and each of them is asked."""
+        if len(partitions) < len(self.offsets):
+            return [each for each in partitions if each in self.offsets]
+        return [each for each in self.offsets if each in partitions]
+
     def take_offsets(self, other: Roster) -> None:
         self.offsets, self._offset_weight = other.offsets, other._offset_weight
 
