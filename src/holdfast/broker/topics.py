@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
@@ -11,6 +12,16 @@ from holdfast.model import ErrorCode
 
 DEFAULT_REPLICAS = 1
 """Kafka's default.replication.factor."""
+
+
+class Beside(NamedTuple):
+    """What the same request would create, and does not, because it only asks whether it could."""
+
+    topics: int = 0
+    partitions: int = 0
+
+
+NOTHING_BESIDE = Beside()
 
 
 def create(
@@ -22,13 +33,14 @@ def create(
     assignments: Sequence[Sequence[int]] = (),
     configs: Mapping[str, str] | None = None,
     validate_only: bool = False,
+    beside: Beside = NOTHING_BESIDE,
 ) -> Topic:
     """Create a topic, or raise a StorageError. -1 stands for the broker's default."""
     if assignments:
         partitions = len(assignments)
     elif partitions == -1:
         partitions = state.settings.default_partitions
-    check_room(state, topics=1, partitions=max(partitions, 0))
+    check_room(state, topics=beside.topics + 1, partitions=beside.partitions + max(partitions, 0))
     check_collision(state, name)
     replicas = check_assignments(state, assignments) if assignments else spread(state, 0, partitions, replication)
     return state.store.create_topic(name, partitions, configs=configs, replicas=replicas, validate_only=validate_only)
@@ -48,9 +60,10 @@ def check_collision(state: State, name: str) -> None:
 def check_room(state: State, *, topics: int, partitions: int) -> None:
     limits = state.limits
     if state.store.topic_count() + topics > limits.max_topics:
-        raise StorageError(
-            ErrorCode.POLICY_VIOLATION, f"There are {limits.max_topics} topics already.", "Delete some first."
-        )
+        what = f"There are {limits.max_topics} topics already."
+        if topics > 1:
+            what = f"{topics} topics more would be over {limits.max_topics} in all."
+        raise StorageError(ErrorCode.POLICY_VIOLATION, what, "Delete some first.")
     if state.store.partition_count() + partitions > limits.max_partitions:
         what = f"{partitions} partitions more would be over {limits.max_partitions} in all."
         raise StorageError(ErrorCode.POLICY_VIOLATION, what, "Use fewer, or delete topics first.")

@@ -16,7 +16,7 @@ from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.topics import Topic
-from holdfast.broker.topics import create
+from holdfast.broker.topics import NOTHING_BESIDE, Beside, create
 from holdfast.model import ErrorCode
 
 _CONFIG_FIELDS = ("name", "value", "config_source")
@@ -25,9 +25,20 @@ _CONFIG_FIELDS = ("name", "value", "config_source")
 def handle(exchange: Exchange, state: State) -> Steps:
     counts = Counter(topic.name for topic in exchange.body.topics)
     asked = {topic.name: topic for topic in exchange.body.topics}
+    beside = NOTHING_BESIDE
+
+    def answer(topic: Any) -> Body:
+        """Whoever only asks is told what would be so if he did it: the answers to more topics than there may be are
+        hundreds of megabytes."""
+        nonlocal beside
+        body = _answer(exchange, state, topic, counts[topic.name], beside)
+        if exchange.body.validate_only and body["error_code"] is ErrorCode.NONE:
+            beside = Beside(beside.topics + 1, beside.partitions + body["num_partitions"])
+        return body
+
     results = yield from state.changes.each(
         asked.values(),
-        lambda topic: _answer(exchange, state, topic, counts[topic.name]),
+        answer,
         lambda topic, error: _refused(topic.name, error.error, f"{error.what} {error.do}"),
     )
     return {"topics": results}
@@ -42,7 +53,7 @@ def _refused(name: str, error: ErrorCode, message: str | None) -> dict[str, Any]
     return {"name": name, "error_code": error, "error_message": message, "configs": []}
 
 
-def _answer(exchange: Exchange, state: State, asked: Any, count: int) -> Body:
+def _answer(exchange: Exchange, state: State, asked: Any, count: int, beside: Beside) -> dict[str, Any]:
     if count > 1:
         return _refused(asked.name, ErrorCode.INVALID_REQUEST, "The topic is named more than once in this request.")
     allowed = state.may(exchange, Operation.CREATE, Resource.CLUSTER, "")
@@ -51,7 +62,7 @@ def _answer(exchange: Exchange, state: State, asked: Any, count: int) -> Body:
         text = f"No rule of this user allows {rule_text(Operation.CREATE, Resource.TOPIC, asked.name)}."
         return _refused(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
     try:
-        topic = _create(exchange, state, asked)
+        topic = _create(exchange, state, asked, beside)
     except StorageError as error:
         return _refused(asked.name, error.error, f"{error.what} {error.do}")
     return {
@@ -64,7 +75,7 @@ def _answer(exchange: Exchange, state: State, asked: Any, count: int) -> Body:
     }
 
 
-def _create(exchange: Exchange, state: State, asked: Any) -> Topic:
+def _create(exchange: Exchange, state: State, asked: Any, beside: Beside) -> Topic:
     assignments: list[tuple[int, ...]] = []
     if asked.assignments:
         by_number = {each.partition_index: each.broker_ids for each in asked.assignments}
@@ -83,4 +94,5 @@ def _create(exchange: Exchange, state: State, asked: Any) -> Topic:
         assignments=assignments,
         configs={entry.name: entry.value or "" for entry in asked.configs},
         validate_only=exchange.body.validate_only,
+        beside=beside,
     )
