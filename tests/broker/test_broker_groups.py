@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from raw_client import RawClient
 
+from holdfast.broker.apis.offset_fetch import MANY_PARTITIONS
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
@@ -255,3 +256,17 @@ def test_the_coordinator_s_steps_are_written_to_the_trace(tmp_path: Path) -> Non
     assert {record.group for record in records} == {"g"}
     assert {record.source for record in records} == {"coordinator"}
     assert any(record.generation == 1 for record in records)
+
+
+def test_offsets_of_very_many_partitions_are_put_together_beside_the_loop() -> None:
+    """Symptom: an OffsetFetch that named 150,000 partitions held up everybody's heartbeats for most of a second. Cause:
+    its answer was made, and written, in one piece. Here: it is the same answer, in the order of asking."""
+    with Broker() as broker, RawClient(broker) as client:
+        broker.topics.create("orders", 1)
+        assert commit(client, 7) == 0
+        numbers = [*range(1, MANY_PARTITIONS + 10), 0]
+        asked = {"groups": [{"group_id": "g", "topics": [{"name": "orders", "partition_indexes": numbers}]}]}
+        for version in (8, 9):
+            (found,) = client.ask(Api.OFFSET_FETCH, asked, version=version).groups[0].topics
+            offsets = {each.partition_index: each.committed_offset for each in found.partitions}
+            assert offsets == dict.fromkeys(numbers, -1) | {0: 7}

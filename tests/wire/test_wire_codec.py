@@ -197,3 +197,27 @@ def test_a_long_answer_written_in_steps_has_the_same_bytes() -> None:
                     assert end.value == codec.encode_response(api, version, 5, body)
                     break
             assert count >= 20
+
+
+def test_an_answer_about_one_topic_with_many_partitions_is_written_in_steps_too() -> None:
+    """Symptom: one ListOffsets, or OffsetFetch, that named 150,000 partitions of one topic held up everybody for most
+    of a second. Cause: what is long was told by the answer's own lists, which had one item each. Invariant: no more
+    than a thousand items, at any depth, are written without a pause."""
+    offsets = {"topics": [{"name": "t", "partitions": [{"partition_index": n, "offset": 5} for n in range(3_000)]}]}
+    entry = {"committed_offset": 5, "committed_leader_epoch": -1, "metadata": "", "error_code": 0}
+    topics = [{"name": f"t{n}", "partitions": [{"partition_index": 0, **entry}] * 300} for n in range(10)]
+    fetched = {"groups": [{"group_id": "g", "topics": topics, "error_code": 0}]}
+    assert not codec.is_long({"topics": [{"name": "t", "partitions": [{"partition_index": n} for n in range(100)]}]})
+    for api, versions, body in ((Api.LIST_OFFSETS, range(1, 11), offsets), (Api.OFFSET_FETCH, (8, 9), fetched)):
+        assert codec.is_long(body)
+        for version in versions:
+            steps = codec.encode_response_steps(api, version, 5, body)
+            count = 0
+            while True:
+                try:
+                    next(steps)
+                    count += 1
+                except StopIteration as end:
+                    assert end.value == codec.encode_response(api, version, 5, body)
+                    break
+            assert count >= 10

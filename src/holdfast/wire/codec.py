@@ -19,10 +19,8 @@ from holdfast.wire.api import Api
 from holdfast.wire.errors import UnsupportedVersion
 from holdfast.wire.primitives import Source
 from holdfast.wire.schema import message
+from holdfast.wire.writing import is_long as is_long
 from holdfast.wire.writing import write_in_steps
-
-LONG_ANSWER_ITEMS = 4
-"""An answer with arrays of up to this many items is encoded at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +78,6 @@ def encode_response(api: Api, version: int, correlation_id: int, body: Any) -> b
     out = frames.start_response(api, version, correlation_id)
     message(api, version, "response").write(out, body)
     return frames.finish(out)
-
-
-def is_long(body: Mapping[str, Any]) -> bool:
-    """Whether an answer should be encoded in steps."""
-    return any(len(value) > LONG_ANSWER_ITEMS for value in body.values() if isinstance(value, list | tuple))
 
 
 def encode_response_steps(

@@ -48,8 +48,38 @@ def struct_writer(name: str, found: tuple[Field, ...], check: Check, *, flexible
     return write
 
 
+LONG_ANSWER_ITEMS = 4
+"""Up to so many items of its own an answer is written in one go."""
+
+LONG_ITEM_ITEMS = 1_000
+"""Up to so many items within it an item is written in one go: about a millisecond."""
+
+
+def is_long(body: Mapping[str, Any]) -> bool:
+    """Whether an answer should be written in steps: for many items, or for one with much in it, as when a single topic
+    is asked about with all its partitions."""
+    return (
+        any(len(value) > LONG_ANSWER_ITEMS for value in body.values() if isinstance(value, list | tuple))
+        or _room_left(body, LONG_ITEM_ITEMS) < 0
+    )
+
+
+def _room_left(value: Mapping[str, Any], room: int) -> int:
+    """What is left of room for so many items; below 0 if they are more, and then nobody counts on."""
+    for content in value.values():
+        if isinstance(content, list | tuple):
+            room -= len(content)
+            for item in content:
+                if room < 0:
+                    return room
+                if isinstance(item, Mapping):
+                    room = _room_left(item, room)
+    return room
+
+
 def write_in_steps(part: Struct, out: bytearray, value: Mapping[str, Any], *, flexible: bool) -> Iterator[None]:
-    """The same bytes as `part.write`, with a place to pause after every item of the message's own arrays.
+    """The same bytes as `part.write`, with a place to pause after every item of the message's own arrays, and within
+    items that have much in them.
 
     Each field is written by a message of its own that has no other: that is slower, so it is for long answers only.
     """
@@ -59,7 +89,10 @@ def write_in_steps(part: Struct, out: bytearray, value: Mapping[str, Any], *, fl
         if field.array and field.struct is not None and content is not None:
             (p.write_compact_length if flexible else p.write_int32_length)(out, len(content))
             for item in content:
-                field.struct.write(out, item)
+                if isinstance(item, Mapping) and _room_left(item, LONG_ITEM_ITEMS) < 0:
+                    yield from write_in_steps(field.struct, out, item, flexible=flexible)
+                else:
+                    field.struct.write(out, item)
                 yield
         else:
             _writer(field, flexible=flexible)(out, content)

@@ -8,14 +8,19 @@ had been committed otherwise.
 
 from __future__ import annotations
 
+from functools import partial
+
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation, Resource
-from holdfast.broker.slices import PAUSE, Steps
+from holdfast.broker.slices import PAUSE, READ, InThread, Steps
 from holdfast.broker.state import State
 from holdfast.group.coordinator.requests import AdminAnswer
 from holdfast.group.messages import Answer, FetchOffsetsAnswer, FetchOffsetsRequest
 from holdfast.model import ErrorCode
 from holdfast.wire.groups_served import offset_fetch_body, offset_fetches_of
+
+MANY_PARTITIONS = 5_000
+"""Beyond so many the answer is put together beside the loop: it takes two seconds for a million."""
 
 
 def handle(exchange: Exchange, state: State) -> Steps:
@@ -34,7 +39,11 @@ def handle(exchange: Exchange, state: State) -> Steps:
             room -= size
         answers[request.group] = (request, answer)
         yield PAUSE
-    return offset_fetch_body(list(answers.values()), exchange.version)
+    body = partial(offset_fetch_body, list(answers.values()), exchange.version)
+    listed = sum(
+        len(answer.offsets if asked.partitions is None else asked.partitions) for asked, answer in answers.values()
+    )
+    return (yield InThread(body, READ)) if listed > MANY_PARTITIONS else body()
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
