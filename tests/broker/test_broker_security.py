@@ -455,9 +455,9 @@ def test_plain_is_offered_over_tls_and_logs_in(certificates: Path) -> None:
 def test_whoever_guesses_passwords_does_not_keep_others_records_from_the_disk(
     certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Symptom: 400 strangers that guessed at once held up every acknowledged record for four seconds, 8,000 would for a
-    minute. Cause: passwords were tried in the threads that syncs run in, and the syncs came last. Invariant: whoever is
-    not logged in keeps nothing from the disk."""
+    """Symptom: 400 strangers that guessed at once held up every acknowledged record for four seconds. Cause: passwords
+    were tried in the threads that syncs run in, and the syncs came last. Invariant: whoever is not logged in keeps
+    nothing from the disk."""
     gate, begun = threading.Event(), threading.Event()
     with (
         Broker(security=tls_security(certificates), users=ALICE, data=tmp_path / "data", flush="always") as broker,

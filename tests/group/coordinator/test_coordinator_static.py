@@ -54,7 +54,7 @@ class TestReturningToAStableGroup:
 
     def test_what_members_own_is_not_read_to_learn_their_topics(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Symptom: a static member that came back with a megabyte of claims held up every client of the broker for a
-        second, and deleting offsets of a group of sixty such members for a minute. Cause: to learn its topics the whole
+        second, and deleting offsets of a group of many such members for longer. Cause: to learn its topics the whole
         subscription was read, an object for each of a quarter of a million partitions; nor had the list of topics a
         bound. Invariant: the coordinator reads topics, and no more of them than a cluster may have."""
         world = World()

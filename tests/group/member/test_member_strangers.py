@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import struct
-import time
+import sys
+from types import FrameType
+from typing import Any
 
 import pytest
 from driven import Driven
@@ -17,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.assign import STRATEGIES, by_name
+from holdfast.group import keeping
 from holdfast.group.keeping import kept_plan
 from holdfast.group.leader import plan
 from holdfast.group.member import Emit, Enforce, Planned, Poked, SyncAnswered
@@ -141,15 +144,26 @@ def test_keeping_everything_costs_as_much_as_there_are_partitions_however_many_h
     """Symptom: a leader whose assignor failed stood still for seconds in a group of a thousand, and was expelled.
     Cause: for each member all partitions of the group were looked through. Invariant: it grows with the partitions."""
 
-    def cost_s(members: int) -> float:
-        each = 20_000 // members
+    def lines_run(members: int) -> int:
+        each = 4_000 // members
         joined = [sound(f"m{at}", *range(at * each, at * each + each)) for at in range(members)]
-        begun = time.process_time()
-        kept = kept_plan(joined, generation=4)
-        assert sum(len(decode_assignment(data).partitions) for data in kept.values()) == 20_000
-        return time.process_time() - begun
+        lines = 0
 
-    assert min(cost_s(2_000) for _ in range(3)) < 6 * min(cost_s(50) for _ in range(3))
+        def count(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal lines
+            lines += event == "line"
+            return count if frame.f_code.co_filename == keeping.__file__ else None
+
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            kept = kept_plan(joined, generation=4)
+        finally:
+            sys.settrace(before)
+        assert sum(len(decode_assignment(data).partitions) for data in kept.values()) == 4_000
+        return lines
+
+    assert lines_run(400) < 3 * lines_run(10)
 
 
 def test_whoever_says_what_can_not_be_true_is_told_of_once() -> None:
