@@ -7,6 +7,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from confluent_kafka import OFFSET_BEGINNING as OFFSET_BEGINNING
+    from confluent_kafka import OFFSET_END as OFFSET_END
+    from confluent_kafka import OFFSET_INVALID as OFFSET_INVALID
+    from confluent_kafka import OFFSET_STORED as OFFSET_STORED
+    from confluent_kafka import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
+    from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME
+    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE as TIMESTAMP_NOT_AVAILABLE
+    from confluent_kafka import KafkaError as KafkaError
+    from confluent_kafka import KafkaException as KafkaException
+    from confluent_kafka import Message as Message
+    from confluent_kafka import TopicPartition as TopicPartition
+
     from holdfast.client.aio import AsyncConsumer as AsyncConsumer
     from holdfast.client.consumer import Consumer as Consumer
     from holdfast.client.warned import PitfallWarning as PitfallWarning
@@ -19,8 +31,23 @@ _LAZY = {
     "Consumer": "holdfast.client.consumer",
     "HoldfastError": "holdfast.model",
     "PitfallWarning": "holdfast.client.warned",
+    # What a consumer program imports in the same line as the Consumer: confluent-kafka's own.
+    "KafkaError": "confluent_kafka",
+    "KafkaException": "confluent_kafka",
+    "Message": "confluent_kafka",
+    "OFFSET_BEGINNING": "confluent_kafka",
+    "OFFSET_END": "confluent_kafka",
+    "OFFSET_INVALID": "confluent_kafka",
+    "OFFSET_STORED": "confluent_kafka",
+    "TIMESTAMP_CREATE_TIME": "confluent_kafka",
+    "TIMESTAMP_LOG_APPEND_TIME": "confluent_kafka",
+    "TIMESTAMP_NOT_AVAILABLE": "confluent_kafka",
+    "TopicPartition": "confluent_kafka",
 }
 __all__ = ["Assignor", "AsyncConsumer", "Consumer", "HoldfastError", "PitfallWarning"]
+__all__ += ["KafkaError", "KafkaException", "Message", "TopicPartition"]
+__all__ += ["OFFSET_BEGINNING", "OFFSET_END", "OFFSET_INVALID", "OFFSET_STORED"]
+__all__ += ["TIMESTAMP_CREATE_TIME", "TIMESTAMP_LOG_APPEND_TIME", "TIMESTAMP_NOT_AVAILABLE"]
 
 
 def __getattr__(name: str) -> Any:
@@ -31,3 +58,8 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    """Completion and help() see what is imported only when it is used."""
+    return sorted({*globals(), *__all__})

@@ -25,6 +25,15 @@ def everywhere(topic: str, offset: int = ck.OFFSET_INVALID) -> list[ck.TopicPart
     return [ck.TopicPartition(topic, partition, offset) for partition in range(3)]
 
 
+def test_what_stands_in_the_import_line_of_a_consumer_comes_from_holdfast_too() -> None:
+    line = "Consumer KafkaError KafkaException Message TopicPartition"
+    places = [name for name in dir(ck) if name.startswith(("OFFSET_", "TIMESTAMP_"))]
+    assert len(places) == 7
+    for name in [*line.split(), *places]:
+        assert name in holdfast.__all__ and name in dir(holdfast), name
+        assert name == "Consumer" or getattr(holdfast, name) is getattr(ck, name), name
+
+
 def test_a_subscriber_gets_every_record_once(make: Make, topic: str) -> None:
     consumer = make()
     consumer.subscribe([topic])
