@@ -239,6 +239,15 @@ def test_a_data_folder_that_is_none_or_not_ours_is_one_line(tmp_path: Path, monk
     assert refused.returncode == 1
     assert f"Permission denied ({tmp_path}/lock)" in refused.stderr and "chown" in refused.stderr
 
+    def full(self: RealFiles, path: str) -> Lock:
+        raise OSError(errno.ENOSPC, "No space left on device", f"{tmp_path}/{path}")
+
+    monkeypatch.setattr(RealFiles, "lock", full)
+    refused = run("--data", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert refused.returncode == 1
+    assert "No space left on device" in refused.stderr and "Free some space" in refused.stderr
+    assert "chown" not in refused.stderr
+
 
 def test_a_folder_and_memory_at_once_are_told_apart_from_neither() -> None:
     assert "Give one of the two" in run("--memory", "--data", "x").stderr

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from pathlib import Path
 from types import TracebackType
@@ -230,6 +231,12 @@ def check_advertised(host: str) -> None:
 def _unusable(folder: Path | None, error: OSError) -> HoldfastError:
     at = "" if error.filename is None or Path(error.filename) == folder else f" ({error.filename})"
     why = "it is not a folder" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror or error
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return HoldfastError(
+            "DATA_FOLDER_UNUSABLE",
+            f"{folder} can't be used as the data folder: {why}{at}; the disk or the quota is full.",
+            "Free some space, or choose a --data folder on another disk.",
+        )
     return HoldfastError(
         "DATA_FOLDER_UNUSABLE",
         f"{folder} can't be used as the data folder: {why}{at}.",
