@@ -236,7 +236,9 @@ def test_one_file_for_kafkas_java_tools_serves_every_command(commands: Commands,
 
 
 def test_a_group_that_may_not_be_read_is_told_once(commands: Commands, tmp_path: Path) -> None:
-    """The log's line and the error that ended the command said the same, one below the other."""
+    """The log's line and the error that ended the command said the same, one below the other. And where librdkafka was
+    quicker than our member, in every other run over TLS, it was said to be for the topic's sake.
+    """
     login = tmp_path / "client.properties"
     login.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=billing\nsasl.password=x\n"
@@ -249,7 +251,8 @@ def test_a_group_that_may_not_be_read_is_told_once(commands: Commands, tmp_path:
         ended = end(refused)
 
     assert ended.code == 1
-    assert ended.err.count("may not read the group") == 1 and "GROUP_AUTHORIZATION_FAILED" in ended.err
+    assert ended.err.count("GROUP_AUTHORIZATION_FAILED") == 1
+    assert "Check your rights to the group." in ended.err and "the topic" not in ended.err
 
 
 def test_commands_stay_light_until_they_are_called() -> None:

@@ -162,7 +162,8 @@ def _checked(message: Message) -> Message:
     error = message.error()
     if error is not None:
         at = f" of {message.topic()}-{message.partition()}" if message.topic() is not None else ""
-        raise kafka_error(error, f"Records{at} can't be read.", "Check the topic, and your rights to it.")
+        look = "your rights to the group" if error.name().startswith("GROUP_") else "the topic, and your rights to it"
+        raise kafka_error(error, f"Records{at} can't be read.", f"Check {look}.")
     return message
 
 
