@@ -251,7 +251,11 @@ async def _partitions(cluster: Cluster, topics: list[str]) -> list[TopicPartitio
     for topic in sorted(set(topics)):
         error = found[topic].error if topic in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise HoldfastError(error.name, f"There is no topic {topic}.", "Make it with `holdfast topics create`.")
+            raise HoldfastError(
+                error.name,
+                f"There is no topic {topic}, or this user may not see it.",
+                "Mend the name, make it with `holdfast topics create`, or ask for the right to describe it.",
+            )
         if error is not ErrorCode.NONE:
             raise HoldfastError(
                 error.name, f"The topic {topic} can't be read.", "Check its name, and your rights to it."
