@@ -118,4 +118,4 @@ def test_wrong_use_and_unknown_groups_are_told_apart_by_their_exit_codes(command
     assert wrong.code == 2 and "UNKNOWN_STRATEGY" in wrong.err
     assert commands.run("preflight", "g").code == 2
     unknown = commands.run("preflight", fresh("nobody"), "--to", "range")
-    assert unknown.code == 1 and "GROUP_ID_NOT_FOUND" in unknown.err
+    assert unknown.code == 1 and "GROUP_ID_NOT_FOUND" in unknown.err and "Check its name" in unknown.err

@@ -51,6 +51,7 @@ DO: dict[ErrorCode, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask for the right to do this to the topic, or log in as a user who has it.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask for the right to do this to the group, or log in as a user who has it.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for the right to do this, or log in as a user who has it.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "Check its name, and that these are the brokers of its cluster.",
     ErrorCode.TOPIC_ALREADY_EXISTS: "Use it, or choose another name.",
 }
 """What to do where the error alone tells."""
