@@ -100,6 +100,30 @@ def test_requests_reach_the_coordinator_and_slots_are_connections_of_their_own()
     run(scene())
 
 
+def test_a_broker_that_serves_nobody_without_a_login_counts_as_unreachable_until_it_serves() -> None:
+    """It lets everybody connect, so a command said nothing for 10 s and a consumer for ever."""
+
+    async def scene() -> None:
+        async def hang_up(talk: Talk, request: codec.RequestFrame) -> Any:
+            talk.writer.close()
+
+        heard: list[str] = []
+        async with ScriptedBroker({Api.HEARTBEAT: hang_up}) as broker, Cluster(config(broker)) as cluster:
+            cluster.watchers.append(lambda _, error: heard.append("" if error is None else error.what))
+            beat = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+            address = ("127.0.0.1", broker.port)
+            for _ in range(2):
+                with pytest.raises(NetError, match="expects a login"):
+                    await (await cluster.connection(address)).request(Api.HEARTBEAT, beat, timeout_s=30.0)
+            assert heard[0] == "" and "expects a login" in heard[1] and len(heard) == 2
+
+            broker.handlers[Api.HEARTBEAT] = answering({"error_code": 27})
+            await (await cluster.connection(address)).request(Api.HEARTBEAT, beat, timeout_s=30.0)
+            assert len(heard) == 4 and "expects a login" in heard[2] and heard[3] == ""
+
+    run(scene())
+
+
 def test_two_members_of_one_group_do_not_wait_for_each_others_joins() -> None:
     async def scene() -> None:
         async with ScriptedBroker() as broker:

@@ -381,6 +381,30 @@ def test_a_broker_that_hangs_up_at_once_hints_at_tls() -> None:
     run(scene())
 
 
+def test_a_broker_that_hangs_up_on_the_first_request_hints_at_a_login() -> None:
+    """With TLS and no login, "the broker closed it" was all that was said."""
+
+    async def scene() -> None:
+        async def hang_up(talk: Talk, request: codec.RequestFrame) -> Any:
+            talk.writer.close()
+
+        async with ScriptedBroker({Api.HEARTBEAT: hang_up}) as broker:
+            connection = await opened(broker)
+            with pytest.raises(NetError, match="expects a login"):
+                await beat(connection)
+            assert connection.turned_away is not None
+
+        async with ScriptedBroker({Api.HEARTBEAT: answering({"error_code": 27})}) as broker:
+            connection = await opened(broker)
+            await beat(connection)
+            broker.handlers[Api.HEARTBEAT] = hang_up
+            with pytest.raises(NetError, match="the broker closed it\\.") as ended:
+                await beat(connection)
+            assert connection.turned_away is None and "login" not in str(ended.value)
+
+    run(scene())
+
+
 def test_a_broker_that_never_tells_its_versions_is_given_up() -> None:
     async def scene() -> None:
         async def never(talk: Talk, request: codec.RequestFrame) -> Any:

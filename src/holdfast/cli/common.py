@@ -104,7 +104,7 @@ def ask(settings: Mapping[str, Any], work: Callable[[Cluster], Awaitable[T]]) ->
     async def run() -> T:
         async with Cluster(config) as cluster:
             patience = Patience(settings["bootstrap.servers"], config.lookup_timeout_s)
-            cluster.watchers.append(lambda _, error: patience.heard(None if error is None else error.what))
+            cluster.watchers.append(lambda at, error: patience.heard(None if error is None else error.what, at))
             timer = asyncio.get_running_loop().call_later(SILENCE_S, patience.tell)
             try:
                 return await work(cluster)
@@ -120,13 +120,16 @@ class Patience:
     def __init__(self, servers: str, limit_s: float) -> None:
         self._servers = servers
         self._limit_s = limit_s
-        self._reached = False
+        self._reached: set[object] = set()
         self._why: str | None = None
 
-    def heard(self, why: str | None) -> None:
-        """The result of an attempt to connect; None when it succeeded."""
-        self._reached = self._reached or why is None
-        self._why = why or self._why
+    def heard(self, why: str | None, address: object = None) -> None:
+        """How a try to connect went; None when it worked."""
+        if why is None:
+            self._reached.add(address)
+        else:
+            self._reached.discard(address)
+            self._why = why
 
     def tell(self) -> None:
         if not self._reached:

@@ -97,7 +97,12 @@ class Cluster:
         if self._closed:
             await connection.close()
             raise _closed()
-        self._watched(address, None)
+        before = self._connections.get((address, slot))
+        if before is None or before.turned_away is None:
+            self._watched(address, None)
+        else:  # whoever was let in and not served before is there when it serves
+            self._watched(address, before.turned_away)
+            connection.when_served = lambda: self._watched(address, None)
         self._connections[address, slot] = connection
         return connection
 

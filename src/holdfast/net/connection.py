@@ -70,6 +70,11 @@ class Connection:
         self._correlation_id = 0
         self._error: NetError | None = None
         self._versions: dict[int, tuple[int, int]] = {}
+        self._served = False
+        """Something but its versions was answered."""
+        self.turned_away: NetError | None = None
+        """How it ended, if without a login and with the broker hanging up on the first request."""
+        self.when_served: Callable[[], None] | None = None
 
     # -- life
 
@@ -241,13 +246,22 @@ class Connection:
             self._room.release()
         if not waiting.answer.done():
             waiting.answer.set_result(frame)
+        if self._versions and not self._served:
+            self._served = True
+            if self.when_served is not None:
+                self.when_served()
 
     def _ended(self, why: str) -> None:
         if self._error is not None:
             return
         if not self._versions:
             why += ", before it told its versions (a listener that expects TLS does so)" if "closed it" in why else ""
+        turned_away = self._versions and not self._served and self._security.sasl is None and "broker closed it" in why
+        if turned_away:
+            why += ", before it answered a request (a listener that expects a login does so; see security.protocol)"
         self._error = disconnected(self.where, why)
+        if turned_away:
+            self.turned_away = self._error.again()
         waiting, self._waiting = list(self._waiting), deque()
         for one in waiting:
             if not one.answer.done():
