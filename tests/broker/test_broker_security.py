@@ -523,6 +523,20 @@ def test_plain_text_to_a_tls_port_disturbs_nobody(certificates: Path, caplog: py
     assert told == ["127.0.0.1: connection closed: this listener speaks TLS, and its client does not"]
 
 
+def test_a_client_that_leaves_in_the_hand_shake_is_told_in_words(
+    certificates: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log had the name of a Python exception."""
+    with Broker(security=tls_security(certificates)) as broker:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            RawClient(broker, tls=ssl.create_default_context())  # trusts others
+        with RawClient(broker, tls=client_context(certificates)) as client:
+            assert client.ask(Api.API_VERSIONS, version=0).error_code == 0
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("127.0.0.1: connection closed: ") and "Error" not in told
+    assert "hand-shake" in told or "TLS failed" in told
+
+
 def test_tls_to_a_plaintext_port_is_told_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
     """The log said "A frame of 369295617 bytes was announced": the first bytes of a TLS hand-shake, read as a size."""
     with Broker() as broker, RawClient(broker) as clumsy:

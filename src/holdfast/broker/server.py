@@ -252,6 +252,8 @@ def _why_not_open(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         reason = error.reason or str(error)
         return "this listener speaks TLS, and its client does not" if reason in NOT_TLS else f"TLS failed: {reason}"
+    if isinstance(error, ConnectionError) and not str(error):
+        return "its client went away in the TLS hand-shake; does it trust this certificate?"
     return str(error) or type(error).__name__
 
 
