@@ -179,6 +179,7 @@ class Scene:
 
     def _add(self, name: str) -> float:
         self._start(name)
+        self._tell(f"  {name} starts, and the others work on meanwhile (Spark takes its seconds)")
         self._await_started(name)
         return time.time()
 
