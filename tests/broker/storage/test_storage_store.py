@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import stat
@@ -14,6 +15,7 @@ from storage_bench import Clock
 from storage_world import SimFiles
 
 from holdfast.broker.storage.errors import Recovery, StorageError
+from holdfast.broker.storage.files import RealFiles
 from holdfast.broker.storage.store import PRODUCER_ID_BLOCK, Store
 from holdfast.broker.storage.sync import FlushPolicy
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
@@ -436,3 +438,21 @@ def test_ids_come_from_the_caller_when_it_wants_them() -> None:
     store = Store(None, clock=lambda: NOW, new_id=lambda: UUID(int=next(numbers)))
     assert store.cluster_id == UUID(int=1)
     assert store.create_topic("orders", 1).topic_id == UUID(int=2)
+
+
+def test_a_store_that_can_not_be_closed_in_order_does_not_say_that_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: RealFiles, path: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = Store(tmp_path, clock=Clock())
+    store.create_topic("orders", 1)
+    store.log("orders", 0).append(batch())
+    with monkeypatch.context() as patched:
+        patched.setattr(RealFiles, "fsync_dir", full)
+        with pytest.raises(StorageError, match=r"not be closed in order: .*No space left") as caught:
+            store.close()
+    assert "the next start" in caught.value.do and "goes on by itself" not in caught.value.do
+    with Store(tmp_path, clock=Clock()) as again:
+        assert again.log("orders", 0).log_end_offset == 1

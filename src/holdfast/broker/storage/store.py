@@ -28,7 +28,7 @@ from pathlib import Path
 from uuid import UUID
 
 from holdfast.broker.storage.config import LogConfig, parse
-from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble, disk_work
+from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble
 from holdfast.broker.storage.files import Files, RealFiles
 from holdfast.broker.storage.journal import COMPACT_MIN_BYTES, Journal
 from holdfast.broker.storage.log import Log
@@ -478,17 +478,23 @@ class Store:
         """Sync everything, leave indexes behind and mark the folder as stopped in order."""
         journals = (self._catalog_journal, *self._journals.values())
         try:
-            with disk_work("Closing the store"):
-                for journal in journals:
-                    journal.make_sure()
-                self._mend_at = 0.0
-                while (mend := self.take_mend()) is not None:
-                    self.finish_mend(mend.run())
-                self._syncer.sync()
-                for log in self._logs.values():
-                    log.close()
-                self._files.open(_CLEAN, create=True).close()
-                self._files.fsync_dir("")
+            for journal in journals:
+                journal.make_sure()
+            self._mend_at = 0.0
+            while (mend := self.take_mend()) is not None:
+                self.finish_mend(mend.run())
+            self._syncer.sync()
+            for log in self._logs.values():
+                log.close()
+            self._files.open(_CLEAN, create=True).close()
+            self._files.fsync_dir("")
+        except (OSError, StorageError) as error:
+            why = error.what.rstrip(".") if isinstance(error, StorageError) else error.strerror or error
+            raise StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"The store could not be closed in order: {why}.",
+                "Free some space or check the disk; the next start looks at what is there, as after a crash.",
+            ) from error
         finally:
             for journal in journals:
                 with contextlib.suppress(OSError):
