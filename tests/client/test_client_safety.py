@@ -395,6 +395,24 @@ def test_the_watchdog_does_not_commit_an_offset_without_the_metadata_it_was_stor
     assert member.noted() == {}
 
 
+def test_the_watchdog_is_not_behind_what_was_committed_by_hand(join: Callable[..., Watched]) -> None:
+    """Symptom: a record was done again although commit() had returned before the kill; and metadata of such a commit
+    was wiped. Cause: with auto-commit on, the watchdog committed where the application stood at its last poll,
+    behind what it had committed since. Rule: a commit by hand is noted, or if it has metadata, takes the note back."""
+    member = join()
+    until(lambda: len(member.records()) >= 10 and member.settled(), member)
+    assert member.consumer.poll(PATIENCE_S) is not None
+    member.consumer.commit(asynchronous=False)
+    stands = {p.partition: p.offset for p in member.consumer.position(member.consumer.assignment()) if p.offset >= 0}
+    assert {p: at for p, at in member.noted().items() if p in stands} == stands
+
+    topic, number = member.consumer.assignment()[0].topic, min(stands)
+    text = ck.TopicPartition(topic, number, stands[number], "what belongs to it")
+    member.consumer.commit(offsets=[text], asynchronous=False)
+
+    assert number not in member.noted()
+
+
 @pytest.mark.slow
 def test_a_batch_under_way_is_returned_before_its_partitions_are_revoked(join: Callable[..., Watched]) -> None:
     """Symptom: records were processed after their partition was revoked. Cause: consume() made the listener's calls

@@ -547,6 +547,7 @@ class ConsumerCore:
             entries = entries_of(offsets)
         else:
             entries = self._offsets.shown_with(self._offsets.uncommitted(self._data.assigned))
+        self._noting.committed(entries)
         self._pitfalls.committed({p: entry for p, entry in entries.items() if entry.offset >= 0}, self._polled_at)
         return entries
 

@@ -89,6 +89,17 @@ class Noting:
         if self.watchdog is not None:
             self.watchdog.positions({p: NOWHERE if entry.metadata else entry for p, entry in entries.items()})
 
+    def committed(self, entries: Entries) -> None:
+        """The application commits these by hand. From any thread: a worker may commit while another one polls."""
+        if self.watchdog is None:
+            return
+        for partition, entry in entries.items():
+            one = self._one
+            if one is not None and (one.topic(), one.partition()) == partition and (one.offset() or 0) < entry.offset:
+                self._one = None  # it would be noted anew with the next poll
+            if entry.offset >= 0:
+                self.watchdog.committed(partition, entry)
+
     def gave_up(self, partitions: Iterable[TopicPartition]) -> None:
         if self.watchdog is not None:
             self.watchdog.gave_up(partitions)

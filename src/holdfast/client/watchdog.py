@@ -179,6 +179,17 @@ class Watchdog:
         EPOCH.pack_into(self._memory, EPOCHS_AT + 4 * slot, epoch)
         self._epochs[slot] = epoch
 
+    def committed(self, partition: TopicPartition, entry: OffsetEntry) -> None:
+        """The application commits this by hand: the note is not behind it any more. With metadata it is none at all:
+        the same offset without it would wipe that."""
+        slot = self._slots.get(partition)
+        if slot is None or entry.offset < SLOT.unpack_from(self._memory, SLOTS_AT + 8 * slot)[0]:
+            return
+        if entry.metadata:
+            self._write(slot, NO_POSITION, NO_EPOCH)
+        else:
+            self._write(slot, entry.offset, entry.leader_epoch)
+
     def gave_up(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget early positions of these: their next owner may get further."""
         with self._giving:
