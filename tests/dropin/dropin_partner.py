@@ -73,9 +73,11 @@ class KillablePartner:
 
     def __init__(self, kind: str, config: dict[str, Any], topics: list[str], recorder: Recorder) -> None:
         self.held = 0
+        self._said = False
         self._recorder = recorder
         here = Path(__file__).parent
-        program = f"import sys; sys.path.insert(0, {str(here)!r}); import dropin_partner; dropin_partner.main()"
+        paths = [str(here), str(here.parent)]
+        program = f"import sys; sys.path[:0] = {paths!r}; import dropin_partner; dropin_partner.main()"
         self._process = subprocess.Popen(
             [sys.executable, "-c", program, kind, repr(config), ",".join(topics)], stdout=subprocess.PIPE, text=True
         )
@@ -86,6 +88,7 @@ class KillablePartner:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             what, *rest = line.split()
+            self._said = True
             if what == "held":
                 self.held = int(rest[0])
             else:
@@ -96,6 +99,7 @@ class KillablePartner:
         """Killed by now."""
 
     def leave(self) -> None:
+        assert self._said, f"the partner never did anything; it ended with {self._process.poll()}"
         self._process.kill()
         self._process.wait(PATIENCE_S)
         self._thread.join(PATIENCE_S)

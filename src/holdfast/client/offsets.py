@@ -23,8 +23,8 @@ from holdfast.client.control import ControlPlane
 from holdfast.client.data import NOWHERE, DataPlane, as_listed, epoch_of
 from holdfast.client.errors import Refused, as_kafka_exception, no_offset, not_answered, refused, refused_here
 from holdfast.group.messages import CommitAnswer, OffsetEntry
-from holdfast.group.offsets import BETWEEN_GENERATIONS, RebalanceInProgress
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.group.offsets import BETWEEN_GENERATIONS, RebalanceInProgress, overtaken
+from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
 
 COMMIT_TIMEOUT_S = 60.0
 OVERTAKEN = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID})
@@ -162,8 +162,10 @@ class Offsets:
         handed_over: bool = False,
         by_itself: bool = False,
     ) -> None:
+        sent_as = plane.state.membership
         begun = self._begun(plane, entries, member=member)
-        self._run(plane, self._report(plane, entries, begun, handed_over=handed_over, by_itself=by_itself))
+        report = self._report(plane, entries, begun, sent_as, handed_over=handed_over, by_itself=by_itself)
+        self._run(plane, report)
 
     def begin(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Future[CommitAnswer]:
         """Send these under the current membership. A caller that stops waiting must not cancel the future (asyncio:
@@ -205,6 +207,7 @@ class Offsets:
         plane: ControlPlane,
         entries: Entries,
         begun: Coroutine[Any, Any, CommitAnswer],
+        sent_as: Membership,
         *,
         handed_over: bool,
         by_itself: bool,
@@ -212,8 +215,8 @@ class Offsets:
         """Keep the outcome of a commit for on_commit.
 
         Two outcomes are not failures and are not reported. A commit that the next round overtook, if its offsets went
-        with the join: the next owner commits them. And an auto-commit that was not sent because the group is between
-        two generations: it is still due.
+        with the join: the next owner commits them. And an auto-commit that fell between two generations, so that it was
+        not sent or came too late for the one it was sent under: it is still due.
         """
         try:
             answer = await begun
@@ -224,6 +227,8 @@ class Offsets:
         else:
             first = answer.first_error
             if handed_over and first in OVERTAKEN:
+                return
+            if by_itself and first is ErrorCode.ILLEGAL_GENERATION and overtaken(plane.state, sent_as):
                 return
             told = None if first is ErrorCode.NONE else ck.KafkaError(int(first))
             self._reports.append((told, listed(entries, answer)))

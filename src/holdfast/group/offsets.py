@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.messages import CommitAnswer, CommitRequest, OffsetEntry
 from holdfast.group.verdicts import Ask, Verdict, verdict
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
 
 BETWEEN_GENERATIONS = frozenset({Phase.PLANNING, Phase.SYNCING})
 """Between the join's answer and the sync's the coordinator answers REBALANCE_IN_PROGRESS to every commit."""
@@ -85,6 +85,13 @@ def commit_request(
         instance_id=state.config.instance_id,
         offsets=dict(offsets),
     )
+
+
+def overtaken(state: MemberState, sent_as: Membership) -> bool:
+    """Whether a commit that was sent under this membership may have been refused only because a round ended before it
+    arrived. Then it is still due, under the new generation."""
+    in_a_round = state.phase not in (Phase.STABLE, Phase.UNSUBSCRIBED)
+    return not state.lost and (in_a_round or state.membership.generation > sent_as.generation)
 
 
 def worth_another_try(answer: CommitAnswer, *, tries: int) -> frozenset[TopicPartition]:
