@@ -17,11 +17,11 @@ from holdfast.broker import quick as module
 from holdfast.broker.poison import inspect
 from holdfast.broker.quick import Quick
 from holdfast.broker.slices import InThread, at_once
-from holdfast.broker.storage.batch import HEADER_BYTES
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode
 from holdfast.records import native
 from holdfast.records.compression import Codec, compress
+from holdfast.records.header import HEADER_BYTES
 
 VALUES = [b"x" * (number % 90) for number in range(300)]
 

@@ -15,9 +15,10 @@ from records_world import CODECS, NOW, decode, plain, record_lists, rows
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.records.arrow import ArrowDecoder
-from holdfast.records.batch import HEADER_BYTES, Header, Record, iter_records
+from holdfast.records.batch import Header, Record, iter_records
 from holdfast.records.compression import Codec
 from holdfast.records.encode import Producer, encode_batch, encode_marker, with_crc
+from holdfast.records.header import HEADER_BYTES
 
 COUNT_AT, LAST_DELTA_AT = 57, 23
 

@@ -11,21 +11,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from holdfast.broker.quick import Quick
 from holdfast.broker.slices import CHECK, PAUSE, InThread, Steps
-from holdfast.broker.storage.batch import (
-    CRC_FROM,
-    HEADER_BYTES,
-    MAGIC,
-    TRANSACTIONAL,
-    check_produced,
-    parse_header,
-)
+from holdfast.broker.storage.batch import check_produced
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.files import Buffer
 from holdfast.model import ErrorCode, HoldfastError
+from holdfast.records.header import HEADER_BYTES, MAGIC, TRANSACTIONAL, matches_crc, parse_header
 
 if TYPE_CHECKING:
     from holdfast.records.compression import Limits
@@ -45,7 +37,7 @@ def inspect(payload: Buffer, quick: Quick, *, max_bytes: int) -> Steps:
     """Raises the error that Kafka would answer, unless this is one sound batch."""
     header = check_produced(payload, max_bytes=max_bytes)
     view = memoryview(payload)[HEADER_BYTES:]
-    if header.compression == 0:
+    if header.codec == 0:
         if quick.ready and len(view) > QUICK_BYTES:
             yield InThread(lambda: _in_thread(payload, view, quick), CHECK)
         else:
@@ -55,8 +47,8 @@ def inspect(payload: Buffer, quick: Quick, *, max_bytes: int) -> Steps:
 
     few, many = (Limits(max_bytes=most) for most in (ON_THE_SPOT_BYTES, MOST_BYTES))
     try:
-        long = len(view) > ON_THE_SPOT_BYTES or has_many_pieces(header.compression, view)
-        unpacked = None if long else _unpack(header.compression, view, few)
+        long = len(view) > ON_THE_SPOT_BYTES or has_many_pieces(header.codec, view)
+        unpacked = None if long else _unpack(header.codec, view, few)
     except StorageError as refused:
         if refused.error is not ErrorCode.MESSAGE_TOO_LARGE:
             raise
@@ -64,9 +56,9 @@ def inspect(payload: Buffer, quick: Quick, *, max_bytes: int) -> Steps:
     if unpacked is not None:
         yield from _look(payload, unpacked, quick)
     else:
-        codec = header.compression
+        codec = header.codec
         yield InThread(lambda: _in_thread(payload, _unpack(codec, view, many), quick), CHECK)
-        quick.walked(header.records)
+        quick.walked(header.record_count)
 
 
 def is_batch(payload: Buffer) -> bool:
@@ -75,7 +67,7 @@ def is_batch(payload: Buffer) -> bool:
         return False
     header = parse_header(payload)
     whole = header.magic == MAGIC and header.size == len(payload)
-    return whole and crc32c(memoryview(payload)[CRC_FROM:]) == header.crc
+    return whole and matches_crc(payload, header)
 
 
 def is_transactional(payload: Buffer) -> bool:
@@ -101,19 +93,17 @@ def _unpack(codec: int, view: memoryview, limits: Limits) -> Buffer:
 
 def _look(payload: Buffer, records: Buffer, quick: Quick) -> Steps:
     header = parse_header(payload)
-    if not quick.sound(header.records, header.base_timestamp, records):
+    if not quick.sound(header.record_count, header.base_timestamp, records):
         yield from _walk(payload, records)
-        quick.walked(header.records)
+        quick.walked(header.record_count)
 
 
 def _walk(payload: Buffer, records: Buffer) -> Steps:
-    from holdfast.records.batch import HEADER
-    from holdfast.records.batch import BatchHeader as Header
     from holdfast.records.walk import Walk
 
     # Python reads single bytes from `bytes` a seventh faster than from a view, and copying a megabyte costs far less.
     data = bytes(records) if len(records) <= COPIED_BYTES else records
-    walk = Walk(Header._make((*HEADER.unpack_from(payload), 0, len(payload))), data)
+    walk = Walk(parse_header(payload), data)
     try:
         while not walk.check():
             yield PAUSE
@@ -125,6 +115,6 @@ def _walk(payload: Buffer, records: Buffer) -> Steps:
 def _in_thread(payload: Buffer, records: Buffer, quick: Quick) -> None:
     """The same in a thread. It yields the GIL between pieces, because the loop needs it too."""
     header = parse_header(payload)
-    if not quick.sound(header.records, header.base_timestamp, records):
+    if not quick.sound(header.record_count, header.base_timestamp, records):
         for _ in _walk(payload, records):
             time.sleep(0)

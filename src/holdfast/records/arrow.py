@@ -29,17 +29,10 @@ import pyarrow as pa
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.records import layout as k
 from holdfast.records import native
-from holdfast.records.batch import (
-    HEADER_BYTES,
-    BatchHeader,
-    Unreadable,
-    is_filtered,
-    iter_headers,
-    malformed_record,
-    verify_crc,
-)
+from holdfast.records.batch import Unreadable, is_filtered, iter_headers, malformed_record, verify_crc
 from holdfast.records.columns import Columns, TopicColumn, schema
 from holdfast.records.compression import LIMITS, ByteView, Limits, decompress_into
+from holdfast.records.header import HEADER_BYTES, BatchHeader
 from holdfast.records.slabs import Slabs
 from holdfast.records.transactions import AbortedTransactions
 

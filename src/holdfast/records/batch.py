@@ -16,28 +16,19 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.records.compression import LIMITS, ByteView, Limits, decompress
+from holdfast.records.header import (
+    CONTROL,
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL,
+    BatchHeader,
+    matches_crc,
+    parse_header,
+)
 from holdfast.records.transactions import AbortedTransactions
-
-HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_BYTES = HEADER.size
-LOG_OVERHEAD_BYTES = 12
-"""Base offset and length: what comes before the part that the length counts."""
-CRC_FROM = 21
-"""The checksum covers everything from the attributes on: a broker sets offset and epoch without recomputing it."""
-MAGIC_AT = 16
-MAGIC = 2
-NO_PRODUCER_ID = -1
-NO_TIMESTAMP = -1
-
-_CODEC_MASK = 0x07
-LOG_APPEND_TIME_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
-DELETE_HORIZON_BIT = 0x40
 
 _INT64_MAX = 2**63 - 1
 _MARKER_KEY = struct.Struct(">hh")
@@ -71,60 +62,6 @@ class Record(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
-class BatchHeader(NamedTuple):
-    """The fixed part of a batch, and where the batch lies in its buffer. A tuple: one is made per batch fetched."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-    start: int
-    """Where the batch begins in the buffer it was read from."""
-    end: int
-
-    @property
-    def codec(self) -> int:
-        """A `Codec`, or a number that Kafka does not define."""
-        return self.attributes & _CODEC_MASK
-
-    @property
-    def timestamp_type(self) -> int:
-        """0: set by the producer (CreateTime). 1: set by the broker (LogAppendTime), one for the whole batch."""
-        return 1 if self.attributes & LOG_APPEND_TIME_BIT else 0
-
-    @property
-    def transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL_BIT)
-
-    @property
-    def control(self) -> bool:
-        """Holds a transaction's marker, and no records for users."""
-        return bool(self.attributes & CONTROL_BIT)
-
-    @property
-    def delete_horizon(self) -> int | None:
-        """When compaction may drop this batch's tombstones (KIP-534); it then stands in the base timestamp."""
-        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        """Where to read on after this batch, also when compaction emptied its end."""
-        return self.base_offset + self.last_offset_delta + 1
-
-
 def iter_headers(records: ByteView) -> Iterator[BatchHeader]:
     """The whole batches of a Fetch answer or a log segment. A cut last batch is normal: iteration ends before it."""
     at, end = 0, len(records)
@@ -134,22 +71,21 @@ def iter_headers(records: ByteView) -> Iterator[BatchHeader]:
             raise _old_format(magic)
         if end - at < HEADER_BYTES:
             return
-        fields = HEADER.unpack_from(records, at)
-        stop = at + LOG_OVERHEAD_BYTES + fields[1]
-        if stop - at < HEADER_BYTES:
-            raise corrupt_batch(fields[0], f"it claims a length of {fields[1]} bytes")
-        if stop > end:
+        header = parse_header(records, at)
+        first, records_there, last_delta = header.base_offset, header.record_count, header.last_offset_delta
+        if header.size < HEADER_BYTES:
+            raise corrupt_batch(first, f"it claims a length of {header.length} bytes")
+        if header.end > end:
             return
-        header = BatchHeader._make((*fields, at, stop))
-        if fields[12] < 0 or fields[6] < 0 or not 0 <= fields[0] < _INT64_MAX - fields[6]:
-            raise corrupt_batch(fields[0], f"it claims {fields[12]} records and a last offset delta of {fields[6]}")
+        if records_there < 0 or last_delta < 0 or not 0 <= first < _INT64_MAX - last_delta:
+            raise corrupt_batch(first, f"it claims {records_there} records and a last offset delta of {last_delta}")
         yield header
-        at = stop
+        at = header.end
 
 
 def verify_crc(records: ByteView, header: BatchHeader) -> None:
     """Raise unless the batch's CRC-32C is right. Nothing behind the header may be trusted before."""
-    if crc32c(memoryview(records)[header.start + CRC_FROM : header.end]) != header.crc:
+    if not matches_crc(records, header):
         raise corrupt_batch(header.base_offset, "its checksum does not match its content")
 
 
@@ -179,7 +115,7 @@ def iter_records(
 
 def is_filtered(records: ByteView, header: BatchHeader, aborted: AbortedTransactions) -> bool:
     """Whether users must not see a batch: control batches, and those of aborted transactions. Show batches in order."""
-    if not header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
+    if not header.attributes & (TRANSACTIONAL | CONTROL):
         return False
     if header.control:
         if is_abort_marker(records, header):

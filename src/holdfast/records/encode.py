@@ -14,21 +14,21 @@ from itertools import pairwise
 from crc32c import crc32c
 
 from holdfast.model import HoldfastError
-from holdfast.records.batch import (
-    CONTROL_BIT,
+from holdfast.records.batch import Record
+from holdfast.records.compression import Codec, compress
+from holdfast.records.header import (
+    CONTROL,
     CRC_FROM,
-    DELETE_HORIZON_BIT,
+    DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
-    LOG_APPEND_TIME_BIT,
-    LOG_OVERHEAD_BYTES,
+    LENGTH_PREFIX_BYTES,
+    LOG_APPEND_TIME,
     MAGIC,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    TRANSACTIONAL_BIT,
-    Record,
+    TRANSACTIONAL,
 )
-from holdfast.records.compression import Codec, compress
 
 _CRC = struct.Struct(">I")
 _MARKER_KEY = struct.Struct(">hh")
@@ -72,14 +72,14 @@ def encode_batch(
     raw = b"".join(_encode_record(record, base, base_timestamp) for record in records)
     section = compress(codec, raw)
     attributes = codec
-    attributes |= LOG_APPEND_TIME_BIT if log_append_time is not None else 0
-    attributes |= TRANSACTIONAL_BIT if transactional else 0
-    attributes |= CONTROL_BIT if control else 0
-    attributes |= DELETE_HORIZON_BIT if delete_horizon is not None else 0
+    attributes |= LOG_APPEND_TIME if log_append_time is not None else 0
+    attributes |= TRANSACTIONAL if transactional else 0
+    attributes |= CONTROL if control else 0
+    attributes |= DELETE_HORIZON if delete_horizon is not None else 0
     newest = max((record.timestamp for record in records), default=NO_TIMESTAMP)
     header = HEADER.pack(
         base,
-        HEADER_BYTES - LOG_OVERHEAD_BYTES + len(section),
+        HEADER_BYTES - LENGTH_PREFIX_BYTES + len(section),
         leader_epoch,
         MAGIC,
         0,

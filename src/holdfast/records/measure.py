@@ -18,9 +18,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from holdfast.records.arrow import ArrowDecoder, warm_up
-from holdfast.records.batch import HEADER_BYTES, Record, iter_headers
+from holdfast.records.batch import Record, iter_headers
 from holdfast.records.compression import LIMITS, Codec, decompress_into
 from holdfast.records.encode import encode_batch
+from holdfast.records.header import HEADER_BYTES
 
 ROUNDS = 40
 _ANSWER_BYTES = 1024 * 1024

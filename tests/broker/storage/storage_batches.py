@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from holdfast.broker.storage.batch import CRC_FROM, HEADER, HEADER_BYTES, BatchHeader, parse_header
+from holdfast.records.header import CRC_FROM, HEADER, HEADER_BYTES, BatchHeader, parse_header
 
 NOW = 1_700_000_000_000
 
@@ -34,7 +34,7 @@ def batch(
 def with_header(data: bytes, **changes: int) -> bytes:
     """The same batch with other header fields and a checksum that matches them."""
     header = parse_header(data)._replace(**changes)
-    changed = bytearray(HEADER.pack(*header) + data[HEADER_BYTES:])
+    changed = bytearray(HEADER.pack(*header[:-1]) + data[HEADER_BYTES:])
     struct.pack_into(">I", changed, 17, changes.get("crc", crc32c(bytes(changed[CRC_FROM:]))))
     return bytes(changed)
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from storage_batches import NOW, batch, headers, stored, with_header
 
-from holdfast.broker.storage.batch import HEADER_BYTES, check_produced, parse_header, stamp
+from holdfast.broker.storage.batch import check_produced, stamp
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode
+from holdfast.records.header import HEADER_BYTES, parse_header
 
 GOOD = batch(records=3, body=b"three records", producer=7, epoch=1, sequence=12)
 LEGACY = struct.pack(">qiIbb", 0, 30, 0, 1, 0) + bytes(24)
@@ -34,10 +35,10 @@ REFUSED = {
     "a changed byte": (GOOD[:-1] + b"!", CORRUPT),
     "a base offset": (with_header(GOOD, base_offset=4), INVALID),
     "compression 5": (with_header(GOOD, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-    "no records": (with_header(GOOD, records=0, last_offset_delta=-1), INVALID),
+    "no records": (with_header(GOOD, record_count=0, last_offset_delta=-1), INVALID),
     "fewer offsets than records": (with_header(GOOD, last_offset_delta=1), INVALID),
     "more offsets than records": (with_header(GOOD, last_offset_delta=3), INVALID),
-    "a negative count": (with_header(GOOD, records=-5, last_offset_delta=-6), INVALID),
+    "a negative count": (with_header(GOOD, record_count=-5, last_offset_delta=-6), INVALID),
     "a control batch": (with_header(GOOD, attributes=0x20), INVALID),
     "a transaction": (with_header(GOOD, attributes=0x10), INVALID),
     "a producer without sequence": (with_header(GOOD, base_sequence=-1), INVALID),

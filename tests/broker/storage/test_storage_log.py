@@ -10,11 +10,11 @@ from storage_batches import NOW, batch, headers, noise, split, stored
 from storage_bench import SMALL, Bench, fill, read_all, refused
 from storage_world import Crash
 
-from holdfast.broker.storage.batch import LOG_APPEND_TIME
 from holdfast.broker.storage.config import LogConfig
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.sync import FlushPolicy
 from holdfast.model import ErrorCode
+from holdfast.records.header import LOG_APPEND_TIME
 
 
 def test_offsets_rise_by_the_records_in_each_batch_and_batches_come_back_as_they_were_stored() -> None:

@@ -8,11 +8,11 @@ import pytest
 from storage_batches import NOW, batch, noise
 from storage_bench import Bench, refused
 
-from holdfast.broker.storage.batch import parse_header
 from holdfast.broker.storage.config import LogConfig
 from holdfast.broker.storage.log import Log
 from holdfast.broker.storage.producers import MAX_PRODUCERS, PRODUCER_EXPIRY_MS, Producers
 from holdfast.model import ErrorCode
+from holdfast.records.header import parse_header
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

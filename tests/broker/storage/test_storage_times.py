@@ -10,13 +10,13 @@ import pytest
 from storage_batches import NOW, batch, with_header
 from storage_bench import Bench
 
-from holdfast.broker.storage.batch import BatchHeader
 from holdfast.broker.storage.config import LogConfig
 from holdfast.broker.storage.segment import Segment
 from holdfast.broker.storage.times import TimedOffset
 from holdfast.records.batch import Record
 from holdfast.records.compression import Codec
 from holdfast.records.encode import encode_batch
+from holdfast.records.header import BatchHeader
 
 
 def produced(times: list[int], *, codec: int = Codec.NONE) -> bytes:

@@ -1,9 +1,4 @@
-"""The header of a record batch (Kafka's format v2, magic 2), read and stamped without decoding a single record.
-
-Layout, big-endian, 61 bytes: base offset 8, length 4, leader epoch 4, magic 1, crc 4, attributes 2, last offset delta
-4, base timestamp 8, max timestamp 8, producer id 8, producer epoch 2, base sequence 4, record count 4; then the
-records. The length counts from after itself; the CRC-32C covers from the attributes on. So offset and epoch can be
-stamped without touching the checksum, the append time can't.
+"""A produced batch: checked by its header, and stamped, without decoding a single record.
 
 The checks and their order follow Kafka's (ProduceRequest, UnifiedLog, LogValidator), so that a client sees the same
 code. Records inside are not looked at here: what a producer says of them is checked before (`broker.poison`).
@@ -12,30 +7,28 @@ code. Records inside are not looked at here: what a producer says of them is che
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from crc32c import crc32c
 
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.files import Buffer
 from holdfast.model import ErrorCode
-
-HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_BYTES = HEADER.size
-LENGTH_PREFIX_BYTES = 12
-"""Base offset and length: what the length field does not count."""
-CRC_FROM = 21
-"""The checksum covers from here to the end."""
+from holdfast.records.header import (
+    CONTROL,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    matches_crc,
+    parse_header,
+)
 
 LEADER_EPOCH = 0
 """One broker, one leader for ever. It is checked when a log is scanned, since the checksum does not cover it."""
-MAGIC = 2
-COMPRESSION_MASK = 0x07
-LAST_COMPRESSION = 4
+LAST_CODEC = 4
 """none, gzip, snappy, lz4, zstd."""
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
 
 SMALLEST_LEGACY_RECORD = 14
 """Below this Kafka calls the length itself corrupt, whatever the magic (LegacyRecord overhead of v0)."""
@@ -44,46 +37,6 @@ _STAMP = struct.Struct(">qiibIh")
 _PREFIX = struct.Struct(">qiib")
 _TIMES = struct.Struct(">q")
 _MAX_TIMESTAMP_AT = 35
-
-
-class BatchHeader(NamedTuple):
-    """A tuple, because one is made for every batch that passes."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    records: int
-
-    @property
-    def size(self) -> int:
-        return LENGTH_PREFIX_BYTES + self.length
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequences wrap from 2^31 - 1 to 0."""
-        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
-
-    @property
-    def compression(self) -> int:
-        return self.attributes & COMPRESSION_MASK
-
-
-def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the caller made sure that 61 bytes are there."""
-    return BatchHeader._make(HEADER.unpack_from(data, position))
 
 
 def _refuse(error: ErrorCode, what: str) -> StorageError:
@@ -99,7 +52,7 @@ def check_produced(payload: Buffer, *, max_bytes: int) -> BatchHeader:
     if header.magic != MAGIC or LENGTH_PREFIX_BYTES + header.length != size:
         raise _not_one_batch(header, size)
     _check_header(header, size, max_bytes)
-    if crc32c(memoryview(payload)[CRC_FROM:]) != header.crc:
+    if not matches_crc(payload, header):
         raise _refuse(ErrorCode.CORRUPT_MESSAGE, "The batch does not match its checksum.")
     _check_origin(header)
     return header
@@ -137,14 +90,14 @@ def _check_header(header: BatchHeader, size: int, max_bytes: int) -> None:
     if size > max_bytes:
         what = f"The batch of {size} bytes is larger than max.message.bytes ({max_bytes})."
         raise StorageError(ErrorCode.MESSAGE_TOO_LARGE, what, "Send smaller batches or raise the topic's setting.")
-    if header.compression > LAST_COMPRESSION:
-        raise _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Compression {header.compression} is not known.")
+    if header.codec > LAST_CODEC:
+        raise _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Compression {header.codec} is not known.")
 
 
 def _check_origin(header: BatchHeader) -> None:
     """What only a client may not send; all of it under the checksum, so it is checked after it."""
-    if header.records <= 0 or header.last_offset_delta != header.records - 1:
-        what = f"The batch says {header.records} records but spans {header.last_offset_delta + 1} offsets."
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        what = f"The batch says {header.record_count} records but spans {header.last_offset_delta + 1} offsets."
         raise _refuse(ErrorCode.INVALID_RECORD, what)
     if header.attributes & (CONTROL | TRANSACTIONAL):
         raise _refuse(ErrorCode.INVALID_RECORD, "Transactions and control records are not accepted by this broker.")

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast.broker.storage.batch import LOG_APPEND_TIME, BatchHeader, check_produced, stamp
+from holdfast.broker.storage.batch import check_produced, stamp
 from holdfast.broker.storage.config import UNLIMITED, LogConfig
 from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble, disk_work
 from holdfast.broker.storage.files import Buffer
@@ -30,6 +30,7 @@ from holdfast.broker.storage.start import START_FILE, read_start, write_start
 from holdfast.broker.storage.sync import Syncer
 from holdfast.broker.storage.times import Search, TimedOffset, first_at, run_here
 from holdfast.model import ErrorCode
+from holdfast.records.header import LOG_APPEND_TIME, BatchHeader
 
 _LOG_NAME = re.compile(rf"\d{{20}}{re.escape(LOG_SUFFIX)}")
 _INDEX_NAME = re.compile(rf"\d{{20}}{re.escape(INDEX_SUFFIX)}")

@@ -13,9 +13,9 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 
-from holdfast.broker.storage.batch import BatchHeader
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode
+from holdfast.records.header import BatchHeader
 
 REMEMBERED_BATCHES = 5
 """max.in.flight.requests.per.connection is at most 5 for an idempotent producer."""

@@ -10,19 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
-from holdfast.broker.storage.batch import (
-    CRC_FROM,
-    HEADER,
-    HEADER_BYTES,
-    LEADER_EPOCH,
-    LENGTH_PREFIX_BYTES,
-    MAGIC,
-    BatchHeader,
-    parse_header,
-)
+from holdfast.broker.storage.batch import LEADER_EPOCH
 from holdfast.broker.storage.files import File
+from holdfast.records.header import HEADER_BYTES, MAGIC, BatchHeader, matches_crc, parse_header
 
 WINDOW_BYTES = 1024 * 1024
 """Read this much at a time: large enough that calls don't count, small enough to be nothing in memory."""
@@ -108,17 +98,16 @@ def _run(window: _Window, result: Scan, visit: Visit | None) -> None:
     """The fast way through one window full of good batches; stops at anything else and leaves it to `_check`."""
     view = window.view(result.position, WINDOW_BYTES)
     at, limit, offset = 0, len(view), result.offset
-    unpack, make = HEADER.unpack_from, BatchHeader._make
     while at + HEADER_BYTES <= limit:
-        header = make(unpack(view, at))
-        stop = at + LENGTH_PREFIX_BYTES + header.length
+        header = parse_header(view, at)
+        stop = header.end
         if (
             header.base_offset != offset
             or header.magic != MAGIC
             or header.leader_epoch != LEADER_EPOCH
             or header.last_offset_delta < 0
             or not at + HEADER_BYTES <= stop <= limit
-            or crc32c(view[at + CRC_FROM : stop]) != header.crc
+            or not matches_crc(view, header)
         ):
             break
         if visit is not None:
@@ -154,7 +143,7 @@ def _whole(window: _Window, header: BatchHeader, position: int, end: int) -> str
     if position + header.size > end:
         return "the batch is incomplete"
     body = window.view(position, header.size)
-    if len(body) < header.size or crc32c(body[CRC_FROM:]) != header.crc:
+    if len(body) < header.size or not matches_crc(body, header):
         return "the checksum does not match"
     return ""
 
@@ -198,7 +187,7 @@ def _find_next(window: _Window, position: int, end: int, offset: int) -> tuple[i
         position=position,
         end=end,
         offset=offset,
-        likely=tuple(offset + count for count in (bad.last_offset_delta + 1, bad.records) if count > 0),
+        likely=tuple(offset + count for count in (bad.last_offset_delta + 1, bad.record_count) if count > 0),
         torn=bad.base_offset == offset and bad.magic == MAGIC and position + bad.size > end,
     )
     if bad.size >= HEADER_BYTES:

@@ -12,7 +12,6 @@ import errno
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
-from holdfast.broker.storage.batch import HEADER_BYTES, BatchHeader, parse_header
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.files import Buffer, File
 from holdfast.broker.storage.index import (
@@ -27,6 +26,7 @@ from holdfast.broker.storage.index import (
 from holdfast.broker.storage.pool import FilePool
 from holdfast.broker.storage.scan import WINDOW_BYTES, Hole, Scan, Visit, scan
 from holdfast.model import ErrorCode
+from holdfast.records.header import HEADER_BYTES, BatchHeader, parse_header
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"

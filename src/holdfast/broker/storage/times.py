@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 
-from holdfast.broker.storage.batch import LOG_APPEND_TIME, BatchHeader
 from holdfast.broker.storage.segment import Segment
 from holdfast.model import HoldfastError
+from holdfast.records.header import LOG_APPEND_TIME, BatchHeader
 
 
 @dataclass(frozen=True, slots=True)
