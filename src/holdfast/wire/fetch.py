@@ -17,12 +17,12 @@ from uuid import UUID
 from holdfast.wire import frames
 from holdfast.wire.api import Api
 from holdfast.wire.cursor import Cursor, Part, Sink, join
+from holdfast.wire.topics_and_leaders import Leader, leader_reader, leader_tag, read_topic, write_topic
 
 CONSUMER = -1
 """The replica id of somebody who is not a broker."""
 
 _REPLICA_STATE = struct.Struct(">iqx")
-_LEADER = struct.Struct(">iix")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class FetchedPartition:
     aborted: tuple[tuple[int, int], ...] | None = None
     """(producer id, first offset) of aborted transactions."""
     preferred_read_replica: int = -1
-    current_leader: tuple[int, int] | None = None
+    current_leader: Leader | None = None
     """(broker id, epoch), told with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH from version 12 on."""
     records: tuple[Part, ...] = ()
     """Record batches; one view when read."""
@@ -118,7 +118,7 @@ def encode_fetch_request(version: int, correlation_id: int, client_id: str | Non
     layout = _asked_layout(version)
     sink.count(len(request.topics))
     for topic in request.topics:
-        _write_topic(sink, version, topic.topic, topic.topic_id)
+        write_topic(sink, version, topic.topic, topic.topic_id)
         sink.count(len(topic.partitions))
         for asked in topic.partitions:
             sink.out += layout.pack(*_asked_values(version, asked))
@@ -127,7 +127,7 @@ def encode_fetch_request(version: int, correlation_id: int, client_id: str | Non
     if version >= 7:
         sink.count(len(request.forgotten))
         for dropped in request.forgotten:
-            _write_topic(sink, version, dropped.topic, dropped.topic_id)
+            write_topic(sink, version, dropped.topic, dropped.topic_id)
             sink.count(len(dropped.partitions))
             sink.out += struct.pack(f">{len(dropped.partitions)}i", *dropped.partitions)
             sink.tags()
@@ -197,7 +197,7 @@ def _asked_values(version: int, asked: FetchPartition) -> list[int]:
 
 
 def _read_asked_topic(cursor: Cursor, version: int) -> FetchTopic:
-    topic, topic_id = _read_topic(cursor, version)
+    topic, topic_id = read_topic(cursor, version)
     layout = _asked_layout(version)
     partitions = []
     for _ in range(cursor.count(layout.size)):
@@ -219,7 +219,7 @@ def _read_asked_topic(cursor: Cursor, version: int) -> FetchTopic:
 
 
 def _read_forgotten(cursor: Cursor, version: int) -> ForgottenTopic:
-    topic, topic_id = _read_topic(cursor, version)
+    topic, topic_id = read_topic(cursor, version)
     partitions = cursor.int32s()
     cursor.tags()
     return ForgottenTopic(topic=topic, topic_id=topic_id, partitions=partitions)
@@ -236,7 +236,7 @@ def encode_fetch_response(version: int, correlation_id: int, response: FetchResp
         sink.out += struct.pack(">hi", response.error, response.session_id)
     sink.count(len(response.topics))
     for topic in response.topics:
-        _write_topic(sink, version, topic.topic, topic.topic_id)
+        write_topic(sink, version, topic.topic, topic.topic_id)
         sink.count(len(topic.partitions))
         for fetched in topic.partitions:
             _write_fetched(sink, version, fetched)
@@ -258,8 +258,7 @@ def _write_fetched(sink: Sink, version: int, fetched: FetchedPartition) -> None:
     if version >= 11:
         sink.out += struct.pack(">i", fetched.preferred_read_replica)
     sink.parts(fetched.records)
-    leader = fetched.current_leader
-    sink.tags(() if leader is None else ((1, _LEADER.pack(*leader)),))
+    sink.tags(leader_tag(1, fetched.current_leader))
 
 
 def decode_fetch_response(version: int, frame: bytes | memoryview) -> FetchResponse:
@@ -270,7 +269,7 @@ def decode_fetch_response(version: int, frame: bytes | memoryview) -> FetchRespo
     error, session_id = (cursor.int16(), cursor.int32()) if version >= 7 else (0, 0)
     topics = []
     for _ in range(cursor.count(3)):
-        topic, topic_id = _read_topic(cursor, version)
+        topic, topic_id = read_topic(cursor, version)
         partitions = tuple(_read_fetched(cursor, version) for _ in range(cursor.count(24)))
         cursor.tags()
         topics.append(FetchedTopic(topic=topic, topic_id=topic_id, partitions=partitions))
@@ -291,13 +290,8 @@ def _read_fetched(cursor: Cursor, version: int) -> FetchedPartition:
         cursor.tags()
     preferred_read_replica = cursor.int32() if version >= 11 else -1
     records = cursor.nullable_view()
-    leader: list[tuple[int, int]] = []
-
-    def read_leader(tagged: Cursor) -> None:
-        leader.append((tagged.int32(), tagged.int32()))
-        tagged.tags()
-
-    cursor.tags({1: read_leader})
+    leader: list[Leader] = []
+    cursor.tags({1: leader_reader(leader)})
     return FetchedPartition(
         partition=partition,
         error=error,
@@ -309,14 +303,3 @@ def _read_fetched(cursor: Cursor, version: int) -> FetchedPartition:
         current_leader=leader[-1] if leader else None,
         records=(records,) if records else (),
     )
-
-
-def _write_topic(sink: Sink, version: int, topic: str, topic_id: UUID | None) -> None:
-    if version >= 13:
-        sink.uuid(topic_id)
-    else:
-        sink.string(topic)
-
-
-def _read_topic(cursor: Cursor, version: int) -> tuple[str, UUID | None]:
-    return ("", cursor.uuid()) if version >= 13 else (cursor.string(), None)

@@ -15,8 +15,8 @@ from uuid import UUID
 from holdfast.wire import frames
 from holdfast.wire.api import Api
 from holdfast.wire.cursor import Cursor, Part, Sink
+from holdfast.wire.topics_and_leaders import Leader, leader_reader, leader_tag, read_topic, write_topic
 
-_LEADER = struct.Struct(">iix")
 _PRODUCED = struct.Struct(">ihqq")
 
 
@@ -56,7 +56,7 @@ class ProducedPartition:
     record_errors: tuple[tuple[int, str | None], ...] = ()
     """(index in the batch, message) of the records to blame."""
     error_message: str | None = None
-    current_leader: tuple[int, int] | None = None
+    current_leader: Leader | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def encode_produce_request(
     sink.out += struct.pack(">hi", request.acks, request.timeout_ms)
     sink.count(len(request.topics))
     for topic in request.topics:
-        _write_topic(sink, version, topic.topic, topic.topic_id)
+        write_topic(sink, version, topic.topic, topic.topic_id)
         sink.count(len(topic.partitions))
         for partition in topic.partitions:
             sink.out += struct.pack(">i", partition.partition)
@@ -101,7 +101,7 @@ def decode_produce_request(frame: bytes | memoryview, header: frames.RequestHead
     acks, timeout_ms = cursor.int16(), cursor.int32()
     topics = []
     for _ in range(cursor.count(3)):
-        topic, topic_id = _read_topic(cursor, version)
+        topic, topic_id = read_topic(cursor, version)
         partitions = []
         for _ in range(cursor.count(5)):
             partitions.append(ProducePartition(partition=cursor.int32(), records=cursor.nullable_view()))
@@ -116,7 +116,7 @@ def encode_produce_response(version: int, correlation_id: int, response: Produce
     sink = Sink(frames.start_response(Api.PRODUCE, version, correlation_id), flexible=Api.PRODUCE.flexible(version))
     sink.count(len(response.topics))
     for topic in response.topics:
-        _write_topic(sink, version, topic.topic, topic.topic_id)
+        write_topic(sink, version, topic.topic, topic.topic_id)
         sink.count(len(topic.partitions))
         for produced in topic.partitions:
             _write_produced(sink, version, produced)
@@ -138,8 +138,7 @@ def _write_produced(sink: Sink, version: int, produced: ProducedPartition) -> No
             sink.string(text)
             sink.tags()
         sink.string(produced.error_message)
-    leader = produced.current_leader
-    sink.tags(((0, _LEADER.pack(*leader)),) if leader is not None and version >= 10 else ())
+    sink.tags(leader_tag(0, produced.current_leader) if version >= 10 else ())
 
 
 def decode_produce_response(version: int, frame: bytes | memoryview) -> ProduceResponse:
@@ -147,7 +146,7 @@ def decode_produce_response(version: int, frame: bytes | memoryview) -> ProduceR
     cursor = Cursor(frame, at, flexible=Api.PRODUCE.flexible(version), what=f"Produce response v{version}")
     topics = []
     for _ in range(cursor.count(3)):
-        topic, topic_id = _read_topic(cursor, version)
+        topic, topic_id = read_topic(cursor, version)
         partitions = tuple(_read_produced(cursor, version) for _ in range(cursor.count(_PRODUCED.size)))
         cursor.tags()
         topics.append(ProducedTopic(topic=topic, topic_id=topic_id, partitions=partitions))
@@ -166,13 +165,8 @@ def _read_produced(cursor: Cursor, version: int) -> ProducedPartition:
             errors.append((cursor.int32(), cursor.nullable_string()))
             cursor.tags()
         error_message = cursor.nullable_string()
-    leader: list[tuple[int, int]] = []
-
-    def read_leader(tagged: Cursor) -> None:
-        leader.append((tagged.int32(), tagged.int32()))
-        tagged.tags()
-
-    cursor.tags({0: read_leader} if version >= 10 else None)
+    leader: list[Leader] = []
+    cursor.tags({0: leader_reader(leader)} if version >= 10 else None)
     return ProducedPartition(
         partition=partition,
         error=error,
@@ -183,14 +177,3 @@ def _read_produced(cursor: Cursor, version: int) -> ProducedPartition:
         error_message=error_message,
         current_leader=leader[-1] if leader else None,
     )
-
-
-def _write_topic(sink: Sink, version: int, topic: str, topic_id: UUID | None) -> None:
-    if version >= 13:
-        sink.uuid(topic_id)
-    else:
-        sink.string(topic)
-
-
-def _read_topic(cursor: Cursor, version: int) -> tuple[str, UUID | None]:
-    return ("", cursor.uuid()) if version >= 13 else (cursor.string(), None)
