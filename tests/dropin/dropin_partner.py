@@ -99,13 +99,14 @@ class KillablePartner:
         """Killed by now."""
 
     def leave(self) -> None:
-        assert self._said, f"the partner never did anything; it ended with {self._process.poll()}"
+        ended = self._process.poll()
         self._process.kill()
         self._process.wait(PATIENCE_S)
         self._thread.join(PATIENCE_S)
         assert self._process.stdout is not None
         self._process.stdout.close()
         self.held = 0
+        assert self._said, f"the partner never did anything; it ended with {ended}"
 
 
 def main() -> None:
