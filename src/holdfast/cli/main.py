@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "topics": Lazy("holdfast.cli.topics", "Create, list, describe and delete topics."),
     "produce": Lazy("holdfast.cli.produce", "Send lines, or generated orders, to a topic."),
     "consume": Lazy("holdfast.cli.consume", "Print records, as a member of a group or without one."),
+    "groups": Lazy("holdfast.cli.groups", "See groups, their members and lag; check them; move their offsets."),
     "assign": Lazy("holdfast.cli.assign", "Plan who gets which partition, from a description of a group."),
     "preflight": Lazy("holdfast.cli.preflight", "Whether a live group may take its next step to another assignor."),
     "run": Lazy("holdfast.cli.run", "Run a process that uses holdfast: drained before it is stopped."),
