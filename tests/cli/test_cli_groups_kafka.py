@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_world import Commands, fresh
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.tools import CONSUMER_GROUPS, run_tool
 from patience import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
+PARTITIONS = 3
 
 
 @pytest.fixture
@@ -28,8 +31,6 @@ class Group:
     """confluent-kafka's consumers of one group, polled by this thread until each has its share."""
 
     def __init__(self, kafka: RealKafka, topic: str, *settings: dict[str, Any]) -> None:
-        from confluent_kafka import Consumer
-
         self.name = fresh("group")
         common = {"bootstrap.servers": kafka.bootstrap, "group.id": self.name, "auto.offset.reset": "earliest"}
         self._consumers = [Consumer({**common, **each}) for each in settings]
@@ -37,11 +38,19 @@ class Group:
             consumer.subscribe([topic])
         deadline = time.monotonic() + PATIENCE_S
         read = 0
-        while read < 30 or not all(consumer.assignment() for consumer in self._consumers):
+        while read < 30 or not self._settled():
             assert time.monotonic() < deadline, f"{read} records were read"
             read += sum(consumer.poll(0.05) is not None for consumer in self._consumers)
         for consumer in self._consumers:
-            consumer.commit(asynchronous=False)
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._NO_OFFSET:  # it has read nothing, the others read it all
+                    raise
+
+    def _settled(self) -> bool:
+        shares = [len(consumer.assignment()) for consumer in self._consumers]
+        return all(shares) and sum(shares) == PARTITIONS
 
     def close(self) -> None:
         for consumer in self._consumers:
@@ -51,7 +60,7 @@ class Group:
 @pytest.fixture
 def topic(tool: Commands) -> str:
     name = fresh("orders")
-    tool.fine("topics", "create", name, "--partitions", "3")
+    tool.fine("topics", "create", name, "--partitions", str(PARTITIONS))
     tool.fine("produce", name, "--rate", "0", "--count", "30", "--keys", "30")
     return name
 
@@ -105,3 +114,32 @@ def test_a_group_of_the_new_protocol_is_described_too(kafka: RealKafka, tool: Co
         assert {"group": group.name, "protocol": "consumer", "type": "Consumer", "state": "Stable"} in listed
     finally:
         group.close()
+
+
+def test_a_reset_does_what_kafkas_tool_would_do_and_files_go_both_ways(
+    kafka: RealKafka, tool: Commands, topic: str, tmp_path: Path
+) -> None:
+    group = Group(kafka, topic, {"client.id": "c0"})
+    refused = tool.run("groups", "reset-offsets", group.name, "--to-earliest", "--all-topics", "--execute")
+    assert refused.code == 1 and "NON_EMPTY_GROUP" in refused.err
+    group.close()
+    theirs_too = ["--reset-offsets", "--group", group.name, "--all-topics", "--dry-run"]
+    for target in (["--to-earliest"], ["--shift-by", "-2"]):
+        wanted = run_tool(CONSUMER_GROUPS, [*theirs_too, *target], kafka.bootstrap).table()
+        _, *rows = tool.fine("groups", "reset-offsets", group.name, *target, "--all-topics").lines()
+        assert sorted(row.split()[:4] for row in rows) == sorted(list(row.values()) for row in wanted)
+
+    file = tmp_path / "offsets.csv"
+    file.write_text(run_tool(CONSUMER_GROUPS, [*theirs_too, "--to-earliest", "--export"], kafka.bootstrap).stdout)
+    tool.fine("groups", "import", str(file), "--group", group.name, "--execute")
+    assert {one["CURRENT-OFFSET"] for one in theirs(kafka, group.name)} == {"0"}
+    tool.fine("groups", "reset-offsets", group.name, "--to-latest", "--all-topics", "--execute")
+    tool.fine("groups", "export", group.name, "--to-file", str(file))
+    tool.fine("groups", "reset-offsets", group.name, "--to-earliest", "--all-topics", "--execute")
+    from_file = ["--reset-offsets", "--group", group.name, "--from-file", str(file), "--execute"]
+    run_tool(CONSUMER_GROUPS, from_file, kafka.bootstrap)
+    assert {one["LAG"] for one in ours(tool, group.name, "--offsets")} == {"0"}
+    tool.fine("groups", "delete-offsets", group.name, "--topic", f"{topic}:0")
+    assert len(ours(tool, group.name, "--offsets")) == PARTITIONS - 1
+    assert tool.fine("groups", "delete", group.name).lines() == [f"Deleted group {group.name}."]
+    assert group.name not in run_tool(CONSUMER_GROUPS, ["--list"], kafka.bootstrap).stdout.split()
