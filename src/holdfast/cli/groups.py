@@ -10,11 +10,15 @@ import typer
 
 from holdfast.cli.groups_deleted import delete, delete_offsets
 from holdfast.cli.groups_moved import export_offsets, import_offsets, reset_offsets
+from holdfast.cli.groups_served import serve
 from holdfast.cli.groups_shown import describe, list_groups
+from holdfast.cli.groups_watched import check
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command(name="list")(list_groups)
 app.command()(describe)
+app.command()(check)
+app.command()(serve)
 app.command(name="reset-offsets")(reset_offsets)
 app.command(name="export")(export_offsets)
 app.command(name="import")(import_offsets)

@@ -48,11 +48,24 @@ def describe(
     members: Annotated[bool, typer.Option("--members", help="Only the members.")] = False,
     state: Annotated[bool, typer.Option("--state", help="Only the state.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Epochs, assignments and racks too.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="A live table: state, lag, rebalances, who moved.")] = False,
+    every_s: Annotated[
+        float, typer.Option("--every", metavar="S", min=0.05, help="With --watch: how often to look.")
+    ] = 1.0,
+    for_s: Annotated[
+        float | None, typer.Option("--for", metavar="S", min=0.0, help="With --watch: for how long; else until Ctrl-C.")
+    ] = None,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Show groups: state, members, and offsets with their lag. All three, unless you choose."""
+    settings = client_settings(bootstrap_server, command_config)
+    if watch:
+        from holdfast.cli.groups_live import watch as watch_groups
+
+        watch_groups(groups or [], settings, every_s=every_s, for_s=for_s, output=output)
+        return
 
     async def work(cluster: Cluster) -> dict[str, GroupSnapshot | NetError]:
         from holdfast.net.admin_groups import GroupAdmin
@@ -61,7 +74,7 @@ def describe(
         names = groups or [one.group for one in await GroupAdmin(cluster).list_groups()]
         return await read_groups(cluster, names)
 
-    found = ask(client_settings(bootstrap_server, command_config), work)
+    found = ask(settings, work)
     shown = _Shown(offsets=offsets, members=members, state=state, verbose=verbose)
     read = [one for one in found.values() if not isinstance(one, HoldfastError)]
     if output is Output.JSON:

@@ -18,6 +18,7 @@ from holdfast.net.admin import EARLIEST, LATEST
 from holdfast.net.admin_groups import GroupAdmin
 from holdfast.net.cluster import Cluster
 from holdfast.net.errors import RETRIABLE, BrokerError, NetError
+from holdfast.net.metadata import ClusterInfo
 from holdfast.observe.snapshot import DescribedGroup, GroupSnapshot, PartitionOffsets
 from holdfast.wire.api import Api
 from holdfast.wire.codec import error_code
@@ -83,9 +84,23 @@ async def completed(
     return GroupSnapshot(
         described=described,
         offsets=found,
+        racks=_racks(cluster.info, wanted),
         coordinator_id=nodes.get(described.coordinator),
         problems=problems,
     )
+
+
+def _racks(info: ClusterInfo, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, frozenset[str]]:
+    racks = {node: broker.rack for node, broker in info.brokers.items() if broker.rack is not None}
+    if not racks:
+        return {}
+    found = {}
+    for at in partitions:
+        topic = info.topics.get(at.topic)
+        one = None if topic is None else topic.partitions.get(at.partition)
+        if one is not None:
+            found[at] = frozenset(racks[node] for node in one.replicas if node in racks)
+    return found
 
 
 async def committed_offsets(

@@ -109,6 +109,8 @@ class GroupSnapshot:
     described: DescribedGroup
     offsets: Mapping[TopicPartition, PartitionOffsets] = field(default_factory=dict)
     """Of every partition that the group has an offset of, or a member holds."""
+    racks: Mapping[TopicPartition, frozenset[str]] = field(default_factory=dict)
+    """Where each partition's replicas are. Left out where no broker has a rack."""
     coordinator_id: int | None = None
     problems: tuple[str, ...] = ()
     """What could not be read of the group as a whole: code and text."""
