@@ -47,6 +47,7 @@ BENCHMARKS: Mapping[str, Lazy] = {
     "deploy": Lazy("holdfast.bench.deploy", "Redeploys of PySpark applications, beside Spark's own Kafka source."),
     "groups": Lazy("holdfast.bench.groups", "Groups of hundreds of members, beside librdkafka's."),
     "handover": Lazy("holdfast.bench.handover", "Silences when members come and go, beside Java and librdkafka."),
+    "describe": Lazy("holdfast.bench.describe", "`groups describe` of a large group, beside Kafka's own tool."),
     "spark": Lazy("holdfast.bench.spark", "The Spark source beside Spark's own Kafka connector."),
     "assign": Lazy("holdfast.bench.assign", "Planning at scale, beside Java's CooperativeStickyAssignor."),
     "consume": Lazy("holdfast.bench.consume", "Records a second and memory, beside confluent-kafka's consumer."),
