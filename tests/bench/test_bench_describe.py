@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
@@ -32,12 +33,19 @@ def test_the_group_that_is_described_has_its_members_shares_and_offsets() -> Non
 
 @pytest.mark.parametrize(("ours", "reached"), [([3.0, 1.0, 2.0], True), ([4.0, 4.0, 1.0], False)])
 def test_the_goal_is_less_than_twice_the_median_of_kafkas_tool(ours: list[float], reached: bool) -> None:
-    assert judged({"holdfast": ours, "kafka": [2.0, 1.5, 9.0]})["reached"] is reached
+    assert judged({"holdfast": ours, "kafka": [2.0, 1.5, 9.0]}, 60.0)["reached"] is reached
+
+
+def test_a_peer_that_is_not_done_counts_with_the_limit_and_ours_has_to_be_done() -> None:
+    """Kafka's tool asks for the ends of partitions member by member, 1,000 times: minutes."""
+    late = judged({"holdfast": [5.0], "kafka": [math.inf]}, 60.0)
+    assert (late["kafka_s"], late["kafka_done"], late["ratio"], late["reached"]) == (60.0, False, 0.083, True)
+    assert judged({"holdfast": [math.inf], "kafka": [math.inf]}, 60.0)["reached"] is False
 
 
 def test_a_tool_that_shows_too_little_is_no_quick_one() -> None:
     with pytest.raises(HoldfastError, match="showed 0 of 3 rows"):
-        timed(["true"], rows=3)
+        timed(["true"], rows=3, limit_s=60.0)
 
 
 @pytest.mark.java
