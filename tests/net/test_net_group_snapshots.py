@@ -12,6 +12,7 @@ import pytest
 from holdfast.group import messages as m
 from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.admin import LATEST, Admin
+from holdfast.net.admin_groups import GroupAdmin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.net.errors import NetError
@@ -120,3 +121,49 @@ def test_offsets_that_may_not_be_read_leave_the_members_to_be_shown(broker: Brok
 
     assert found.offsets == {} and found.described.state == "Empty"
     assert found.problems[0].startswith("GROUP_AUTHORIZATION_FAILED: ")
+
+
+KAFKA_2_4 = {
+    Api.LIST_OFFSETS: 5,
+    Api.METADATA: 9,
+    Api.OFFSET_COMMIT: 8,
+    Api.OFFSET_FETCH: 6,
+    Api.FIND_COORDINATOR: 3,
+    Api.DESCRIBE_GROUPS: 5,
+    Api.LIST_GROUPS: 3,
+    Api.DELETE_GROUPS: 2,
+    Api.OFFSET_DELETE: 0,
+}
+"""The highest versions that Kafka 2.4 offers, of what is asked here."""
+
+
+def test_a_broker_as_old_as_kafka_2_4_is_read_and_written(broker: Broker) -> None:
+    """No states in its list of groups, no epochs of the new protocol, no group in an offset fetch: all of it is asked
+    for in the words that it knows."""
+
+    def older(body: Any) -> Any:
+        highest = {api.key: version for api, version in KAFKA_2_4.items()}
+        keys = [
+            {**one, "max_version": min(one["max_version"], highest.get(one["api_key"], one["max_version"]))}
+            for one in body["api_keys"]
+        ]
+        return {**body, "api_keys": keys}
+
+    broker.faults.change(Api.API_VERSIONS, older)
+
+    async def work(cluster: Cluster) -> Any:
+        await _committed(cluster)
+        listed = await GroupAdmin(cluster).list_groups()
+        found = await read_group(cluster, "billing", starts=True)
+        version = (await cluster.any_broker()).version(Api.OFFSET_FETCH)
+        gone = await GroupAdmin(cluster).delete_offsets("billing", [SECOND])
+        return listed, found, version, gone, await GroupAdmin(cluster).delete_groups(["billing", "nobody"])
+
+    listed, found, version, gone, deleted = asked(broker, work)
+
+    assert version == 6
+    assert [(one.group, one.state) for one in listed] == [("billing", "")]
+    assert (found.described.state, found.offsets[FIRST].end, found.offsets[FIRST].start) == ("Empty", 0, 0)
+    assert found.offsets[FIRST].metadata == "note"
+    assert gone == {SECOND: None}
+    assert deleted["billing"] is None and deleted["nobody"] is not None

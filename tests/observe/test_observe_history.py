@@ -107,7 +107,28 @@ def test_an_instance_id_in_other_hands_is_told_by_its_name() -> None:
         snapshot(member("x-2", 0, instance="pod-0", host="/10.0.0.2")),
     )
 
-    assert [(one.cause, one.culprit) for one in history.rebalances] == [("replaced", "pod-0@10.0.0.2")]
+    assert history.culprits == {("replaced", "pod-0@10.0.0.2"): 1}
+
+
+def test_a_static_member_that_restarts_within_its_session_is_no_rebalance() -> None:
+    """It takes over what it held, and nobody else notices: a rolling deploy of static members looked like a storm."""
+    other = member("b", 1, instance="pod-1", held_in=3)
+    history = watched(
+        snapshot(member("x-1", 0, instance="pod-0", held_in=3), other),
+        snapshot(member("x-2", 0, instance="pod-0"), other),
+    )
+
+    assert (history.total, history.moved) == (0, 0)
+
+
+def test_one_whose_return_does_start_a_round_is_a_rebalance() -> None:
+    history = watched(
+        snapshot(member("x-1", 0, instance="pod-0", held_in=3)),
+        snapshot(state="PreparingRebalance", protocol=""),
+        snapshot(member("x-2", 0, instance="pod-0", held_in=4)),
+    )
+
+    assert [(one.cause, one.culprit) for one in history.rebalances] == [("replaced", "pod-0@10.0.0.1")]
 
 
 def test_more_partitions_are_a_cause_of_their_own() -> None:

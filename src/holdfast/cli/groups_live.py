@@ -120,4 +120,5 @@ class _Live:
         from rich.text import Text
 
         lines = table([watch_row(history) for _, history in sorted(histories.items())])
-        self._live.update(Text("\n".join([*lines, "", *self._said])), refresh=True)
+        text = Text("\n".join([*lines, "", *self._said]), no_wrap=True, overflow="ellipsis")
+        self._live.update(text, refresh=True)

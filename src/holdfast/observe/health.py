@@ -49,7 +49,7 @@ class Answer:
 class Health:
     checklist: tuple[Answer, ...]
     investigation: tuple[Answer, ...] = ()
-    """Empty where the checklist found nothing."""
+    """Empty where nothing is off."""
 
     @property
     def findings(self) -> list[Answer]:
@@ -68,8 +68,9 @@ def judge(history: History) -> Health:
         _cooperative(look),
         _lag(history),
     )
-    unwell = any(one.verdict is Verdict.FINDING for one in checklist)
-    return Health(checklist=checklist, investigation=investigate(history) if unwell else ())
+    investigation = investigate(history)
+    unwell = any(one.verdict is Verdict.FINDING for one in (*checklist, *investigation))
+    return Health(checklist=checklist, investigation=investigation if unwell else ())
 
 
 # -- the checklist

@@ -152,7 +152,7 @@ class History:
             return None
         ended = self._ended(look, before_ms, now_ms)
         self._settled, self._began_ms = look, None
-        self._owner.update({at: owner.member_id for at, owner in look.owners.items()})
+        self._owner.update({at: _holder(owner) for at, owner in look.owners.items()})
         return ended
 
     def _ended(self, look: GroupSnapshot, before_ms: float, now_ms: float) -> Rebalance | None:
@@ -164,8 +164,8 @@ class History:
             moved = 0
         else:
             changes, moved = self._changes(settled, look, now_ms), self._moved(look)
-            unchanged = not changes and not moved and settled.described.generation == look.described.generation
-            if self._began_ms is None and (unchanged or look.described.state in NOBODY_IN_IT):
+            if self._began_ms is None and not _rebalanced(settled, look, changes, moved):
+                self._count(changes)
                 return None
         seen = self._began_ms is not None
         began_ms = before_ms if self._began_ms is None else self._began_ms
@@ -181,10 +181,13 @@ class History:
         self.total += 1
         self.moved += moved
         self.causes[ended.cause] += 1
+        self._count(changes)
+        return ended
+
+    def _count(self, changes: tuple[Change, ...]) -> None:
         self.culprits.update({(change.cause, change.who): 1 for change in changes})
         if len(self.culprits) > KEPT:  # pods have new names after each deploy
             self.culprits = Counter(dict(self.culprits.most_common(KEPT // 2)))
-        return ended
 
     def _changes(self, before: GroupSnapshot, after: GroupSnapshot, now_ms: float) -> tuple[Change, ...]:
         was = {member.member_id: member for member in before.described.members}
@@ -242,12 +245,30 @@ class History:
         return found
 
     def _moved(self, look: GroupSnapshot) -> int:
-        return sum(1 for at, owner in look.owners.items() if self._owner.get(at, owner.member_id) != owner.member_id)
+        return sum(1 for at, owner in look.owners.items() if self._owner.get(at, _holder(owner)) != _holder(owner))
 
 
 def name(member: DescribedMember) -> str:
     """A member as a person knows it: its instance id or client id, and where it runs."""
     return f"{member.instance_id or member.client_id or member.member_id}@{member.host.lstrip('/')}"
+
+
+def _holder(member: DescribedMember) -> str:
+    """Who holds a partition: an instance keeps what it holds under whatever member id it comes back."""
+    return member.member_id if member.instance_id is None else f"instance {member.instance_id}"
+
+
+def _rebalanced(before: GroupSnapshot, after: GroupSnapshot, changes: tuple[Change, ...], moved: int) -> bool:
+    """Whether there was a rebalance between two looks that show none.
+
+    The last member that leaves rebalances nobody. An instance that comes back within its session takes over what it
+    held, and its group's generation goes on (KIP-345).
+    """
+    if after.described.state in NOBODY_IN_IT:
+        return False
+    generations = before.described.generation, after.described.generation
+    went_on = min(generations) >= 0 and generations[0] != generations[1]
+    return bool(moved) or went_on or any(change.cause != "replaced" for change in changes)
 
 
 def _process(member: DescribedMember) -> Process:
