@@ -112,6 +112,10 @@ def test_a_group_of_the_new_protocol_is_described_too(kafka: RealKafka, tool: Co
         assert found["group_epoch"] >= 1
         listed = tool.fine("groups", "list", "-o", "json").json()
         assert {"group": group.name, "protocol": "consumer", "type": "Consumer", "state": "Stable"} in listed
+        checked = tool.run("groups", "check", group.name, "--for", "0", "-o", "json").json()
+        known = {row["setting"]: row["this_group"] for row in checked["low_latency"]}
+        assert (known["session.timeout.ms"], known["heartbeat.interval.ms"]) == ("45000", "5000"), "the broker tells"
+        assert checked["checklist"][4]["said"] == "the new protocol (KIP-848), uniform"
     finally:
         group.close()
 
