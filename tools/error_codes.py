@@ -148,10 +148,13 @@ def page() -> str:
     """The tables, a section for each room."""
     lines: list[str] = []
     order = [*ROOMS.values(), ELSEWHERE]
-    rooms = sorted({told.room for told in found()}, key=order.index)
+    everything = found()  # once: it reads the whole source
+    rooms = sorted({told.room for told in everything}, key=order.index)
     for room in rooms:
         lines += [f"### {room}", "", "| Code | What happened | What to do |", "| --- | --- | --- |"]
-        lines += [f"| `{told.code}` | {_cell(told.what)} | {_cell(told.do)} |" for told in found() if told.room == room]
+        lines += [
+            f"| `{told.code}` | {_cell(told.what)} | {_cell(told.do)} |" for told in everything if told.room == room
+        ]
         lines.append("")
     return "\n".join(lines)
 

@@ -19,8 +19,8 @@ from holdfast.client.migration import Assessment, assess, missed_step
 from holdfast.group.messages import JoinAnswer, JoinRequest, LeaveAnswer, LeaveRequest
 from holdfast.group.user_data import MemberNote, append_note
 from holdfast.model import ErrorCode, HoldfastError, Membership, RebalanceProtocol, Subscription, TopicPartition
-from holdfast.net.admin_groups import DescribedGroup, DescribedMember
 from holdfast.net.config import client_config
+from holdfast.observe.snapshot import DescribedGroup, DescribedMember
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 from patience import PATIENCE_S

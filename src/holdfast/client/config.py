@@ -85,6 +85,9 @@ class ConsumerConfig:
     metadata_max_age_ms: int = 300_000
     inventions: Inventions = field(default_factory=Inventions)
     trace_file: str | None = None
+    metrics_port: int = 0
+    """0: metrics are not served."""
+    metrics_host: str = "127.0.0.1"
     on_commit: Callable[..., Any] | None = field(default=None, repr=False)
     tokens: Tokens | None = field(default=None, repr=False)
     login: Login | None = field(default=None, repr=False)
@@ -168,7 +171,10 @@ SWITCHES = {
     "holdfast.offset.handover": "offset_handover",
     "holdfast.hot.heartbeats": "hot_heartbeats",
 }
-HOLDFAST_KEYS = frozenset({*SWITCHES, "holdfast.trace.file", "holdfast.cooperative.after.ms"})
+METRICS_PORT, METRICS_HOST = "holdfast.metrics.port", "holdfast.metrics.host"
+HOLDFAST_KEYS = frozenset(
+    {*SWITCHES, "holdfast.trace.file", "holdfast.cooperative.after.ms", METRICS_PORT, METRICS_HOST}
+)
 
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -223,6 +229,8 @@ def _parse(raw: dict[str, Any], env: Mapping[str, str]) -> ConsumerConfig:
         metadata_max_age_ms=number(raw, "metadata.max.age.ms", 300_000, low=1, high=DAY_MS),
         inventions=inventions,
         trace_file=raw.get("holdfast.trace.file") or env.get("HOLDFAST_TRACE_FILE"),
+        metrics_port=number(raw, METRICS_PORT, 0, low=0, high=65_535),
+        metrics_host=text(raw, METRICS_HOST, "127.0.0.1"),
         on_commit=raw.get("on_commit"),
         tokens=tokens,
         login=login,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka as ck
 
 from holdfast.client import config as cfg
+from holdfast.client import metrics_port
 from holdfast.client.ahead import Raised
 from holdfast.client.config_keys import read_committed
 from holdfast.client.control import DEFECT, ControlPlane, now_ms
@@ -124,6 +125,7 @@ class ConsumerCore:
         if callable(raw.get("stats_cb")):
             raw["stats_cb"] = Statistics(raw["stats_cb"], self._group_part)
         self._config = cfg.parse(raw)
+        self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._engine: Engine | None = None
         self._brokers = BrokersSeen(Outage(self._config.shown))
         self._data = self._open_data(logger)
@@ -160,6 +162,8 @@ class ConsumerCore:
         self._closing = False
         self._close_asked = False
         self._pid = os.getpid()
+        if self._metrics_port is not None:
+            self._metrics_port.tell()
 
     # -- subscription
 
@@ -849,6 +853,8 @@ class ConsumerCore:
                 left = _ended(plane)
         finally:  # also when it was interrupted: a member that nobody polls must not go on
             self._closed = True
+            if self._metrics_port is not None:
+                self._metrics_port.close()
             if self._control is not None:
                 self._control.stop()
             self._noting.end(left=left or self._control is None)

@@ -22,9 +22,10 @@ from holdfast.group.messages import JoinAnswer, JoinRequest, Leaver, LeaveReques
 from holdfast.group.user_data import read_member_note
 from holdfast.model import NOBODY, ErrorCode, HoldfastError, Subscription
 from holdfast.model.consumer_protocol import encode_subscription
-from holdfast.net.admin_groups import DescribedGroup, DescribedMember, GroupAdmin
+from holdfast.net.admin_groups import GroupAdmin
 from holdfast.net.cluster import Cluster
 from holdfast.net.errors import NetError
+from holdfast.observe.snapshot import DescribedGroup, DescribedMember
 from holdfast.wire.api import Api
 
 EAGER = ("range", "roundrobin", "sticky")

@@ -28,6 +28,7 @@ LATEST = -1
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 _SET, _DELETE = 0, 1
 
 Verdicts = dict[str, BrokerError | None]

@@ -8,54 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from holdfast.model import ErrorCode, HoldfastError, Subscription, TopicPartition, by_topic
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition, by_topic
 from holdfast.model.consumer_protocol import decode_assignment, decode_subscription
 from holdfast.net.admin import COORDINATOR_ERRORS
 from holdfast.net.cluster import Address, Cluster
 from holdfast.net.errors import BrokerError, NetError
+from holdfast.observe.snapshot import DEAD, DescribedGroup, DescribedMember, ListedGroup
 from holdfast.wire.api import Api
 from holdfast.wire.codec import error_code
-
-DEAD = "Dead"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedGroup:
-    group: str
-    protocol_type: str
-    state: str = ""
-    """Empty from brokers that don't tell (ListGroups before version 4)."""
-    kind: str = ""
-    """"classic" or "consumer", where the broker tells (version 5)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedMember:
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    rack: str | None = None
-    assigned: frozenset[TopicPartition] = frozenset()
-    topics: tuple[str, ...] = ()
-    subscription: Subscription | None = None
-    """What it joined with, where it is a consumer of the classic protocol and its bytes can be read."""
-    assignment_bytes: bytes = b""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedGroup:
-    group: str
-    state: str
-    protocol_type: str
-    protocol: str
-    """The assignor in force."""
-    coordinator: Address
-    members: tuple[DescribedMember, ...] = ()
-    kind: str = "classic"
 
 
 class GroupAdmin:
@@ -106,7 +68,7 @@ class GroupAdmin:
     async def _described(self, group: str, api: Api, body: Any) -> Any:
         """The broker's description, None where there is no group of this kind."""
         try:
-            answer = await self._ask_coordinator(group, api, body)
+            answer = await self.ask_coordinator(group, api, body)
         except NetError as refused:
             if refused.code == "UNSUPPORTED_BY_BROKER":
                 return None
@@ -126,7 +88,7 @@ class GroupAdmin:
 
     async def _deleted(self, group: str) -> BrokerError | None:
         async def ask() -> BrokerError | None:
-            answer = await self._ask_coordinator(group, Api.DELETE_GROUPS, {"groups_names": [group]})
+            answer = await self.ask_coordinator(group, Api.DELETE_GROUPS, {"groups_names": [group]})
             error = error_code(answer.results[0].error_code)
             self._forget_on(group, error)
             refused = _error(error, f"The group {group} was not deleted.")
@@ -146,7 +108,7 @@ class GroupAdmin:
         ]
 
         async def ask() -> dict[TopicPartition, BrokerError | None]:
-            answer = await self._ask_coordinator(group, Api.OFFSET_DELETE, {"group_id": group, "topics": topics})
+            answer = await self.ask_coordinator(group, Api.OFFSET_DELETE, {"group_id": group, "topics": topics})
             self._forget_on(group, error_code(answer.error_code))
             _raise(answer.error_code, f"Offsets of group {group} were not deleted.")
             return {
@@ -158,7 +120,8 @@ class GroupAdmin:
 
         return await self._cluster.retried(f"the coordinator of group {group}", ask)
 
-    async def _ask_coordinator(self, group: str, api: Api, body: Any) -> Any:
+    async def ask_coordinator(self, group: str, api: Api, body: Any) -> Any:
+        """The coordinator's answer, whatever error it holds. One that does not answer is looked up anew next time."""
         address = await self._cluster.coordinator(group)
         try:
             connection = await self._cluster.connection(address)
@@ -217,11 +180,9 @@ def _newer(described: Any, coordinator: Address) -> DescribedGroup:
             host=member.client_host,
             rack=member.rack_id,
             topics=tuple(sorted(member.subscribed_topic_names)),
-            assigned=frozenset(
-                TopicPartition(held.topic_name, number)
-                for held in member.assignment.topic_partitions
-                for number in held.partitions
-            ),
+            assigned=_held(member.assignment),
+            target=_held(member.target_assignment),
+            epoch=member.member_epoch,
         )
         for member in described.members
     )
@@ -233,6 +194,14 @@ def _newer(described: Any, coordinator: Address) -> DescribedGroup:
         coordinator=coordinator,
         members=tuple(sorted(members, key=lambda member: member.member_id)),
         kind="consumer",
+        epoch=described.group_epoch,
+        assignment_epoch=described.assignment_epoch,
+    )
+
+
+def _held(assignment: Any) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(held.topic_name, number) for held in assignment.topic_partitions for number in held.partitions
     )
 
 

@@ -1,0 +1,26 @@
+"""`holdfast groups`: what runs, who holds what, how far behind it is; and moving offsets.
+
+The columns are those of kafka-consumer-groups.sh. Each kind of work is in a module of its own beside this one, which
+only makes one command of them.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from holdfast.cli.groups_deleted import delete, delete_offsets
+from holdfast.cli.groups_moved import export_offsets, import_offsets, reset_offsets
+from holdfast.cli.groups_served import serve
+from holdfast.cli.groups_shown import describe, list_groups
+from holdfast.cli.groups_watched import check
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command(name="list")(list_groups)
+app.command()(describe)
+app.command()(check)
+app.command()(serve)
+app.command(name="reset-offsets")(reset_offsets)
+app.command(name="export")(export_offsets)
+app.command(name="import")(import_offsets)
+app.command()(delete)
+app.command(name="delete-offsets")(delete_offsets)

@@ -1,0 +1,124 @@
+"""`holdfast groups describe --watch`: a table that lives, or lines where nobody looks at a screen."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.common import Interrupt, Output, ask
+from holdfast.cli.groups_shown import unknown_group
+from holdfast.cli.groups_watched import looks
+from holdfast.model import HoldfastError
+from holdfast.observe.history import History
+from holdfast.observe.rows import table
+from holdfast.observe.watching import change_line, watch_row
+
+if TYPE_CHECKING:
+    from holdfast.net.cluster import Cluster
+
+
+def watch(
+    groups: Sequence[str], settings: dict[str, Any], *, every_s: float, for_s: float | None, output: Output
+) -> None:
+    """A live table until Ctrl-C; where nobody looks, one line for each thing that happens."""
+    histories: dict[str, History] = {}
+    shown = _Live() if output is Output.TABLE and sys.stdout.isatty() else _Lines(as_json=output is Output.JSON)
+    with Interrupt() as interrupt, shown:
+
+        async def work(cluster: Cluster) -> None:
+            async for look in looks(cluster, groups, every_s=every_s, for_s=for_s, stopped=interrupt.asked):
+                now_ms = time.monotonic() * 1000
+                for name, found in look.items():
+                    if isinstance(found, HoldfastError):
+                        if name in groups and name not in histories and not found.retriable:
+                            raise unknown_group(name, found)
+                        shown.unread(name, found)
+                        continue
+                    history = histories.setdefault(name, History())
+                    ended = history.see(found, now_ms)
+                    shown.seen(name, history, None if ended is None else change_line(name, ended))
+                shown.looked(histories)
+
+        ask(settings, work)
+
+
+def _clock() -> str:
+    return datetime.now().astimezone().strftime("%H:%M:%S")
+
+
+class _Lines:
+    """One line when something happens; as JSON, one for each group and look."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._states: dict[str, tuple[Any, ...]] = {}
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout.flush()
+
+    def seen(self, name: str, history: History, ended: str | None) -> None:
+        row = watch_row(history)
+        if self._as_json:
+            print(
+                json.dumps({**{key.lower().replace("-", "_").lstrip("#"): row[key] for key in row}, "event": ended}),
+                flush=True,
+            )
+            return
+        state = (row["STATE"], row["#MEMBERS"], row["REBALANCES"])
+        if self._states.get(name) != state:
+            self._states[name] = state
+            cells = "  ".join(
+                f"{key.lower()} {value}" for key, value in row.items() if key != "GROUP" and value is not None
+            )
+            print(f"{_clock()} {name}: {cells}", flush=True)
+        if ended is not None:
+            print(f"{_clock()} {ended}", flush=True)
+
+    def unread(self, name: str, error: HoldfastError) -> None:
+        print(f"{_clock()} {name}: {error.code}: {error.what}", file=sys.stderr, flush=True)
+
+    def looked(self, histories: dict[str, History]) -> None:
+        """Nothing more to say after a look."""
+
+
+class _Live:
+    """A table that is drawn anew after each look, the latest happenings below it."""
+
+    KEPT = 12
+
+    def __init__(self) -> None:
+        from rich.live import Live
+
+        self._live = Live(auto_refresh=False)
+        self._said: list[str] = []
+
+    def __enter__(self) -> _Live:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.__exit__(None, None, None)
+
+    def seen(self, name: str, history: History, ended: str | None) -> None:
+        if ended is not None:
+            self._say(ended)
+
+    def unread(self, name: str, error: HoldfastError) -> None:
+        self._say(f"{name}: {error.code}: {error.what}")
+
+    def _say(self, text: str) -> None:
+        self._said = [*self._said, f"{_clock()} {text}"][-self.KEPT :]
+
+    def looked(self, histories: dict[str, History]) -> None:
+        from rich.text import Text
+
+        lines = table([watch_row(history) for _, history in sorted(histories.items())])
+        text = Text("\n".join([*lines, "", *self._said]), no_wrap=True, overflow="ellipsis")
+        self._live.update(text, refresh=True)

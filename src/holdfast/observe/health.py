@@ -1,0 +1,297 @@
+"""Is a group well? The checklist, and where something is off the investigation, in its order.
+
+The checklist: Stable; rebalances near zero; instance ids; nobody in limbo; cooperative in use; lag moving. Then four
+questions, each answered by what was seen: does somebody crash and restart within its session; does somebody exceed
+max.poll.interval.ms; do two processes share an instance id; is the cooperative assignor really in use.
+
+Pure: it judges a `History`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.group.user_data import read_member_note
+from holdfast.model import TopicPartition
+from holdfast.observe.history import History, name
+from holdfast.observe.snapshot import NOBODY_IN_IT, STABLE, DescribedMember, GroupSnapshot, is_cooperative
+
+MOST_PER_HOUR = 5.0
+"""Rebalances an hour beyond which one should look for the reason."""
+
+COMMITS_EVERY_MS = 5_000.0
+"""Kafka's auto.commit.interval.ms: whoever reads and is watched for twice as long has committed."""
+
+AGAIN = 2
+"""Once is an accident; twice is a pattern."""
+
+
+class Verdict(StrEnum):
+    FINE = "ok"
+    ADVICE = "advice"
+    """Worth a change, and no reason to call the group unwell."""
+    FINDING = "FINDING"
+    UNKNOWN = "?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One line of the checklist or of the investigation."""
+
+    about: str
+    verdict: Verdict
+    said: str
+    do: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    checklist: tuple[Answer, ...]
+    investigation: tuple[Answer, ...] = ()
+    """Empty where nothing is off."""
+
+    @property
+    def findings(self) -> list[Answer]:
+        return [one for one in (*self.checklist, *self.investigation) if one.verdict is Verdict.FINDING]
+
+
+def judge(history: History) -> Health:
+    """What the looks so far say. At least one is needed."""
+    look = history.last
+    assert look is not None
+    checklist = (
+        _state(look),
+        _rate(history),
+        _instance_ids(look),
+        _limbo(look),
+        _cooperative(look),
+        _lag(history),
+    )
+    investigation = investigate(history)
+    unwell = any(one.verdict is Verdict.FINDING for one in (*checklist, *investigation))
+    return Health(checklist=checklist, investigation=investigation if unwell else ())
+
+
+# -- the checklist
+
+
+def _state(look: GroupSnapshot) -> Answer:
+    state, count = look.described.state, len(look.described.members)
+    about = "state is Stable"
+    if state == STABLE:
+        return Answer(about=about, verdict=Verdict.FINE, said=f"Stable, {_counted(count, 'member')}")
+    do = "Deploying? Then look again when that is done. Else the investigation below says who keeps it from settling."
+    if state in NOBODY_IN_IT:
+        do = "Start its consumers, or delete the group if it is not needed any more."
+    return Answer(about=about, verdict=Verdict.FINDING, said=f"{state}, {_counted(count, 'member')}", do=do)
+
+
+def _rate(history: History) -> Answer:
+    about = "rebalance rate is near zero"
+    watched = f"in {history.watched_ms / 1000:.0f} s"
+    if history.looks < 2:
+        return Answer(about=about, verdict=Verdict.UNKNOWN, said="seen once only", do="Watch it for longer with --for.")
+    rate = history.per_hour()
+    share = f", {history.share:.0%} of the time" if history.rebalancing_ms else ""
+    said = f"{_counted(history.total, 'rebalance')} {watched}{share}"
+    if rate <= MOST_PER_HOUR and not history.rebalancing:
+        return Answer(about=about, verdict=Verdict.FINE, said=said)
+    last = history.rebalances[-1] if history.rebalances else None
+    why = "" if last is None or not last.changes else f"; the last because {last.changes[0]}"
+    do = f"More than {MOST_PER_HOUR:g} an hour need a reason. If this was a deploy, watch for longer with --for."
+    return Answer(about=about, verdict=Verdict.FINDING, said=f"{said}{why}", do=do)
+
+
+def _instance_ids(look: GroupSnapshot) -> Answer:
+    about = "INSTANCE-ID is populated"
+    members = look.described.members
+    without = [member for member in members if not member.instance_id]
+    if not members:
+        return Answer(about=about, verdict=Verdict.UNKNOWN, said="nobody is in the group")
+    if not without:
+        return Answer(about=about, verdict=Verdict.FINE, said=f"all of {len(members)}")
+    do = "Set group.instance.id to the pod's name, say, so that a restart within the session moves nothing."
+    if len(without) == len(members):
+        said = "no member has one: every restart is a rebalance"
+        return Answer(about=about, verdict=Verdict.ADVICE, said=said, do=do)
+    said = f"{len(without)} of {len(members)} have none: {_listed(without)}"
+    return Answer(about=about, verdict=Verdict.FINDING, said=said, do=do)
+
+
+def _limbo(look: GroupSnapshot) -> Answer:
+    about = "no empty CONSUMER-ID"
+    described = look.described
+    if described.state != STABLE:
+        said = f"{described.state}: nobody holds anything for certain"
+        return Answer(about=about, verdict=Verdict.UNKNOWN, said=said)
+    nameless = [member for member in described.members if not member.member_id]
+    read = {topic for member in described.members for topic in member.topics}
+    ownerless = sorted(at for at in look.offsets if at.topic in read and at not in look.owners)
+    if nameless or ownerless:
+        said = f"{len(nameless)} members without an id; {_counted(len(ownerless), 'partition')} of nobody"
+        if ownerless:
+            said += f", first {ownerless[0]}"
+        do = "In the middle of a handover that passes; if it stays, force a rebalance by restarting one member."
+        return Answer(about=about, verdict=Verdict.FINDING, said=said, do=do)
+    idle = [member for member in described.members if not member.assigned]
+    if idle:
+        said = f"{_counted(len(idle), 'member')} with nothing to do: {_listed(idle)}"
+        do = "There are more members than partitions: add partitions or stop some."
+        return Answer(about=about, verdict=Verdict.ADVICE, said=said, do=do)
+    return Answer(about=about, verdict=Verdict.FINE, said="every partition has its owner")
+
+
+def _cooperative(look: GroupSnapshot) -> Answer:
+    about = "cooperative assignor in use"
+    used = is_cooperative(look.described)
+    protocol = look.described.protocol or "none named in mid-rebalance"
+    if look.described.kind == "consumer":
+        return Answer(about=about, verdict=Verdict.FINE, said=f"the new protocol (KIP-848), {protocol}")
+    if used is None:
+        return Answer(about=about, verdict=Verdict.UNKNOWN, said="nobody is in the group")
+    if used:
+        return Answer(about=about, verdict=Verdict.FINE, said=protocol)
+    return Answer(
+        about=about,
+        verdict=Verdict.FINDING,
+        said=f"{protocol} is eager: each rebalance stops everybody",
+        do=_TO_COOPERATIVE,
+    )
+
+
+_TO_COOPERATIVE = (
+    "Move to cooperative-sticky in two rolling bounces; `holdfast preflight GROUP --to cooperative-sticky` says which "
+    "step is safe."
+)
+
+
+def _lag(history: History) -> Answer:
+    about = "lag is moving"
+    first, last = history.first, history.last
+    assert first is not None and last is not None
+    unread = [at for at, one in last.offsets.items() if one.problem]
+    if last.lag is None or last.problems:
+        why = last.problems[0] if last.problems else "nothing is committed"
+        return Answer(about=about, verdict=Verdict.UNKNOWN, said=why)
+    stuck = _stuck(first, last) if history.watched_ms >= 2 * COMMITS_EVERY_MS else {}
+    said = f"{_counted(last.lag, 'record')} behind"
+    if unread:
+        said += f"; {_counted(len(unread), 'partition')} can't be read, first {min(unread)}"
+    if stuck:
+        at, behind = max(stuck.items(), key=lambda item: item[1])
+        owner = last.owners.get(at)
+        who = "nobody" if owner is None else name(owner)
+        said = f"{_counted(len(stuck), 'partition')} stood still, first {at} of {who}, {behind} behind"
+        do = "Is its consumer stuck in a record, or not committing? Its log and a stack dump tell."
+        return Answer(about=about, verdict=Verdict.FINDING, said=said, do=do)
+    if history.watched_ms < 2 * COMMITS_EVERY_MS and last.lag:
+        return Answer(about=about, verdict=Verdict.UNKNOWN, said=said, do="Watch for 10 s or more with --for.")
+    grown = last.lag - (first.lag or 0)
+    if grown > 0 and first.lag is not None:
+        pace = grown * 1000.0 / history.watched_ms
+        do = "If that goes on, add members or partitions, or make the work on a record shorter."
+        return Answer(about=about, verdict=Verdict.ADVICE, said=f"{said}, {pace:.0f} a second more", do=do)
+    return Answer(about=about, verdict=Verdict.FINE, said=said)
+
+
+def _stuck(first: GroupSnapshot, last: GroupSnapshot) -> dict[TopicPartition, int]:
+    """Partitions that were behind at both looks, and where nothing was committed in between."""
+    found = {}
+    for at, one in last.offsets.items():
+        before = first.offsets.get(at)
+        if before is not None and before.lag and one.lag and before.committed == one.committed:
+            found[at] = one.lag
+    return found
+
+
+# -- the investigation
+
+
+def investigate(history: History) -> tuple[Answer, ...]:
+    """Four questions in their order. What was not seen is said to be so: watching for longer may show it."""
+    assert history.last is not None
+    return (
+        _crashing(history),
+        _too_slow(history),
+        _collision(history),
+        _really_cooperative(history.last),
+    )
+
+
+def _worst(history: History, *causes: str) -> tuple[str, int]:
+    """Who did this most often, and how often."""
+    counted: dict[str, int] = {}
+    for (cause, who), times in history.culprits.items():
+        if cause in causes:
+            counted[who] = counted.get(who, 0) + times
+    return max(sorted(counted.items()), key=lambda item: item[1], default=("", 0))
+
+
+def _not_seen(history: History, about: str, what: str) -> Answer:
+    said = f"{what} in {history.watched_ms / 1000:.0f} s"
+    return Answer(about=about, verdict=Verdict.FINE, said=said)
+
+
+def _crashing(history: History) -> Answer:
+    about = "1. an instance that crashes and restarts within session.timeout.ms?"
+    who, times = _worst(history, "expired", "restart")
+    if times < AGAIN:
+        return _not_seen(history, about, "nobody was restarted twice" if times else "nobody was restarted")
+    do = (
+        "Look for why it dies (its log, OOMKilled, failing probes). A group.instance.id makes a restart within the "
+        "session cost nothing; `holdfast run` hands over before a stop."
+    )
+    return Answer(about=about, verdict=Verdict.FINDING, said=f"{who} was restarted {times} times", do=do)
+
+
+def _too_slow(history: History) -> Answer:
+    about = "2. an instance beyond max.poll.interval.ms?"
+    who, times = _worst(history, "return")
+    if times < AGAIN:
+        return _not_seen(history, about, "nobody left and came back twice" if times else "nobody left and came back")
+    away = [
+        change.away_ms
+        for one in history.rebalances
+        for change in one.changes
+        if change.cause == "return" and change.who == who
+    ]
+    mean = f" (for {sum(away) / len(away) / 1000:.0f} s)" if away else ""
+    do = (
+        "It takes longer for a batch than max.poll.interval.ms allows: poll fewer records (max.poll.records), do less "
+        "with each, or allow more time. A rebalance storm is this one member, again and again."
+    )
+    return Answer(about=about, verdict=Verdict.FINDING, said=f"{who} left and came back {times} times{mean}", do=do)
+
+
+def _collision(history: History) -> Answer:
+    about = "3. two processes with one group.instance.id?"
+    who, times = _worst(history, "replaced")
+    if times < AGAIN:
+        return _not_seen(
+            history, about, "no instance id changed hands twice" if times else "no instance id changed hands"
+        )
+    do = "Two processes take it from each other, and each is fenced in turn. Give every process an id of its own."
+    return Answer(about=about, verdict=Verdict.FINDING, said=f"{who} changed hands {times} times", do=do)
+
+
+def _really_cooperative(look: GroupSnapshot) -> Answer:
+    found = _cooperative(look)
+    lists = sorted({_lists(member) for member in look.described.members} - {""})
+    said = found.said + (f"; members list {' / '.join(lists)}" if lists else "")
+    about = "4. is the cooperative assignor really in use?"
+    return Answer(about=about, verdict=found.verdict, said=said, do=found.do)
+
+
+def _lists(member: DescribedMember) -> str:
+    note = None if member.subscription is None else read_member_note(member.subscription.user_data)
+    return "" if note is None else ",".join(note.assignors)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _listed(members: list[DescribedMember]) -> str:
+    names = sorted(map(name, members))
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

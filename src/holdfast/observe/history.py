@@ -1,0 +1,287 @@
+"""What happened to a group, learnt by looking at it again and again.
+
+A coordinator tells its state and its members, and keeps no history. Looks that follow each other do: a state that left
+Stable and came back is a rebalance with a duration; a change between two Stable looks is one that was too short to be
+seen; whoever came or went in between is its cause.
+
+How the causes are told apart. A process that is killed and restarted comes back under a new member id while its old one
+still waits for the session to end: both are there at once, and later the old one vanishes (`expired`). A member that
+exceeds max.poll.interval.ms leaves by itself, is away, and comes back under another id (`return`). Two processes with
+one instance id take it from each other: its member id changes again and again (`replaced`). Client id and host together
+stand for a process.
+
+Pure: a look is a snapshot and its time in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
+
+from holdfast.model import TopicPartition
+from holdfast.observe.snapshot import IN_A_ROUND, NOBODY_IN_IT, DescribedMember, GroupSnapshot
+
+KEPT = 1_000
+"""Rebalances that are remembered one by one; the sums go on."""
+
+REMEMBERED_MS = 3_600_000.0
+"""How long somebody who left is remembered: who comes back later has been started anew."""
+
+FOLLOW_UP_MS = 10_000.0
+"""How soon after a cooperative round its second one begins: with everybody's next heartbeat, 3 s by default."""
+
+CAUSES = ("replaced", "restart", "expired", "return", "leave", "join", "subscription", "partitions", "unknown")
+"""In the order in which they explain a rebalance: the first that is found names it."""
+
+Process = tuple[str, str]
+"""Client id and host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing that happened to one member."""
+
+    cause: str
+    who: str
+    """The instance id, or the client id, and the host."""
+    away_ms: float = 0.0
+    """For a return: how long it was away."""
+
+    def __str__(self) -> str:
+        away = f" after {self.away_ms / 1000:.0f} s" if self.cause == "return" else ""
+        return f"{self.who} {_PAST[self.cause]}{away}"
+
+
+_PAST = {
+    "replaced": "took over its own instance id",
+    "restart": "restarted",
+    "expired": "was restarted, and its old membership has expired",
+    "return": "came back",
+    "leave": "left",
+    "join": "joined",
+    "subscription": "subscribed otherwise",
+    "partitions": "has more partitions",
+    "unknown": "rejoined",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalance:
+    began_ms: float
+    ended_ms: float
+    seen: bool
+    """Whether a state of a rebalance was seen. If not, it was shorter than the time between two looks."""
+    changes: tuple[Change, ...] = ()
+    moved: int = 0
+    """Partitions that have another owner than before."""
+    rounds: int = 1
+
+    @property
+    def took_ms(self) -> float:
+        return self.ended_ms - self.began_ms if self.seen else 0.0
+
+    @property
+    def cause(self) -> str:
+        return min((change.cause for change in self.changes), key=CAUSES.index, default="unknown")
+
+    @property
+    def culprit(self) -> str:
+        return next((change.who for change in self.changes if change.cause == self.cause), "")
+
+
+@dataclass(slots=True)
+class History:
+    """One group's. `see` takes the looks in their order."""
+
+    looks: int = 0
+    first_ms: float = 0.0
+    last_ms: float = 0.0
+    first: GroupSnapshot | None = None
+    last: GroupSnapshot | None = None
+    rebalances: deque[Rebalance] = field(default_factory=lambda: deque(maxlen=KEPT))
+    total: int = 0
+    rebalancing_ms: float = 0.0
+    """Time seen in a rebalance, the one that is under way included."""
+    moved: int = 0
+    """Partitions that got another owner."""
+    causes: Counter[str] = field(default_factory=Counter)
+    culprits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(cause, who)"""
+    _settled: GroupSnapshot | None = None
+    """The last look outside of a rebalance: what the next one is compared with."""
+    _began_ms: float | None = None
+    _joined_beside: dict[str, Process] = field(default_factory=dict)
+    """Members that another of the same process has joined beside, by their id."""
+    _left: dict[Process, float] = field(default_factory=dict)
+    _owner: dict[TopicPartition, str] = field(default_factory=dict)
+    """Who held each partition last: in the middle of a handover nobody does."""
+
+    @property
+    def watched_ms(self) -> float:
+        return self.last_ms - self.first_ms
+
+    @property
+    def share(self) -> float:
+        """Of the watched time that was spent in rebalances."""
+        return self.rebalancing_ms / self.watched_ms if self.watched_ms > 0 else 0.0
+
+    @property
+    def rebalancing(self) -> bool:
+        return self._began_ms is not None
+
+    def per_hour(self) -> float:
+        """Rebalances in the last hour; in the time watched, scaled up, if that is shorter."""
+        if self.watched_ms <= 0:
+            return 0.0
+        since = max(self.first_ms, self.last_ms - 3_600_000.0)
+        recent = sum(1 for one in self.rebalances if one.ended_ms >= since)
+        return recent * 3_600_000.0 / (self.last_ms - since) if self.last_ms > since else 0.0
+
+    def see(self, look: GroupSnapshot, now_ms: float) -> Rebalance | None:
+        """The rebalance that this look ends, if it does."""
+        before_ms, self.last_ms = self.last_ms, now_ms
+        self.looks += 1
+        if self.first is None:
+            self.first, self.first_ms, before_ms = look, now_ms, now_ms
+        if self._began_ms is not None:
+            self.rebalancing_ms += now_ms - before_ms
+        self.last = look
+        if look.described.state in IN_A_ROUND:
+            if self._began_ms is None:
+                self._began_ms = now_ms
+            return None
+        ended = self._ended(look, before_ms, now_ms)
+        self._settled, self._began_ms = look, None
+        self._owner.update({at: _holder(owner) for at, owner in look.owners.items()})
+        return ended
+
+    def _ended(self, look: GroupSnapshot, before_ms: float, now_ms: float) -> Rebalance | None:
+        settled = self._settled
+        if settled is None:
+            if self._began_ms is None:
+                return None
+            changes: tuple[Change, ...] = ()  # it had begun before the first look
+            moved = 0
+        else:
+            changes, moved = self._changes(settled, look, now_ms), self._moved(look)
+            if self._began_ms is None and not _rebalanced(settled, look, changes, moved):
+                self._count(changes)
+                return None
+        seen = self._began_ms is not None
+        began_ms = before_ms if self._began_ms is None else self._began_ms
+        last = self.rebalances[-1] if self.rebalances else None
+        if last is not None and not changes and last.rounds == 1 and began_ms - last.ended_ms <= FOLLOW_UP_MS:
+            # A cooperative handover's second round: the same rebalance.
+            both = replace(last, ended_ms=now_ms, seen=last.seen or seen, moved=last.moved + moved, rounds=2)
+            self.rebalances[-1] = both
+            self.moved += moved
+            return both
+        ended = Rebalance(began_ms=began_ms, ended_ms=now_ms, seen=seen, changes=changes, moved=moved)
+        self.rebalances.append(ended)
+        self.total += 1
+        self.moved += moved
+        self.causes[ended.cause] += 1
+        self._count(changes)
+        return ended
+
+    def _count(self, changes: tuple[Change, ...]) -> None:
+        self.culprits.update({(change.cause, change.who): 1 for change in changes})
+        if len(self.culprits) > KEPT:  # pods have new names after each deploy
+            self.culprits = Counter(dict(self.culprits.most_common(KEPT // 2)))
+
+    def _changes(self, before: GroupSnapshot, after: GroupSnapshot, now_ms: float) -> tuple[Change, ...]:
+        was = {member.member_id: member for member in before.described.members}
+        now = {member.member_id: member for member in after.described.members}
+        came = [now[name] for name in sorted(now.keys() - was.keys())]
+        went = [was[name] for name in sorted(was.keys() - now.keys())]
+        self._left = {who: at for who, at in self._left.items() if now_ms - at < REMEMBERED_MS}
+        found = _replaced(came, went)
+        found += self._restarted(came, went)
+        found += [self._gone(member, now_ms) for member in went]
+        found += [self._new(member, now_ms) for member in came]
+        self._joined_beside = {name: who for name, who in self._joined_beside.items() if name in now}
+        if not found:
+            found = self._otherwise(before, after)
+        return tuple(sorted(found, key=lambda change: (CAUSES.index(change.cause), change.who)))
+
+    def _restarted(self, came: list[DescribedMember], went: list[DescribedMember]) -> list[Change]:
+        """Who went and came within one rebalance; both lists lose them."""
+        found = []
+        for gone in list(went):
+            new = next((one for one in came if _process(one) == _process(gone)), None)
+            if new is not None and gone.member_id not in self._joined_beside:
+                found.append(Change(cause="restart", who=name(new)))
+                came.remove(new)
+                went.remove(gone)
+        return found
+
+    def _gone(self, member: DescribedMember, now_ms: float) -> Change:
+        if member.member_id in self._joined_beside:
+            return Change(cause="expired", who=name(member))
+        self._left[_process(member)] = now_ms
+        return Change(cause="leave", who=name(member))
+
+    def _new(self, member: DescribedMember, now_ms: float) -> Change:
+        process = _process(member)
+        left_ms = self._left.pop(process, None)
+        if left_ms is not None:
+            return Change(cause="return", who=name(member), away_ms=now_ms - left_ms)
+        for other in () if self._settled is None else self._settled.described.members:
+            if _process(other) == process:
+                self._joined_beside[other.member_id] = process
+        return Change(cause="join", who=name(member))
+
+    def _otherwise(self, before: GroupSnapshot, after: GroupSnapshot) -> list[Change]:
+        """What else starts a rebalance, nobody having come or gone."""
+        was = {member.member_id: member for member in before.described.members}
+        found = []
+        for member in after.described.members:
+            earlier = was.get(member.member_id)
+            if earlier is not None and earlier.topics != member.topics:
+                found.append(Change(cause="subscription", who=name(member)))
+        if not found and self._owner:
+            topics = sorted({at.topic for at in after.owners if at not in self._owner})
+            found = [Change(cause="partitions", who=topic) for topic in topics]
+        return found
+
+    def _moved(self, look: GroupSnapshot) -> int:
+        return sum(1 for at, owner in look.owners.items() if self._owner.get(at, _holder(owner)) != _holder(owner))
+
+
+def name(member: DescribedMember) -> str:
+    """A member as a person knows it: its instance id or client id, and where it runs."""
+    return f"{member.instance_id or member.client_id or member.member_id}@{member.host.lstrip('/')}"
+
+
+def _holder(member: DescribedMember) -> str:
+    """Who holds a partition: an instance keeps what it holds under whatever member id it comes back."""
+    return member.member_id if member.instance_id is None else f"instance {member.instance_id}"
+
+
+def _rebalanced(before: GroupSnapshot, after: GroupSnapshot, changes: tuple[Change, ...], moved: int) -> bool:
+    """Whether there was a rebalance between two looks that show none.
+
+    The last member that leaves rebalances nobody. An instance that comes back within its session takes over what it
+    held, and its group's generation goes on (KIP-345).
+    """
+    if after.described.state in NOBODY_IN_IT:
+        return False
+    generations = before.described.generation, after.described.generation
+    went_on = min(generations) >= 0 and generations[0] != generations[1]
+    return bool(moved) or went_on or any(change.cause != "replaced" for change in changes)
+
+
+def _process(member: DescribedMember) -> Process:
+    return member.client_id, member.host
+
+
+def _replaced(came: list[DescribedMember], went: list[DescribedMember]) -> list[Change]:
+    """Instance ids with another member id than before; both lists lose them."""
+    found = []
+    for gone in [one for one in went if one.instance_id is not None]:
+        new = next((one for one in came if one.instance_id == gone.instance_id), None)
+        if new is not None:
+            found.append(Change(cause="replaced", who=name(new)))
+            came.remove(new)
+            went.remove(gone)
+    return found

@@ -1,0 +1,43 @@
+"""A watched group as a row of the live table, and a rebalance as a line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.observe.history import History, Rebalance
+from holdfast.observe.snapshot import can_process, is_cooperative
+
+SHOWN = 3
+"""Changes of one rebalance that are named; the others are counted."""
+
+
+def watch_row(history: History) -> dict[str, Any]:
+    look = history.last
+    assert look is not None
+    described = look.described
+    generation = described.generation
+    at_least = "" if described.kind == "consumer" else "≥"
+    last = history.rebalances[-1] if history.rebalances else None
+    return {
+        "GROUP": described.group,
+        "STATE": described.state,
+        "CAN-PROCESS": can_process(described.state, cooperative=bool(is_cooperative(described))).replace(" ", "-"),
+        "GENERATION": f"{at_least}{generation}" if generation >= 0 else None,
+        "#MEMBERS": len(described.members),
+        "LAG": look.lag,
+        "REBALANCES": history.total,
+        "TIME-IN-THEM": f"{history.share:.0%}",
+        "LAST-CAUSE": None if last is None else f"{last.cause}:{last.culprit or 'nobody'}",
+    }
+
+
+def change_line(group: str, ended: Rebalance) -> str:
+    """billing: rebalanced in 3.1 s, 4 partitions moved; c3@10.0.0.4 joined."""
+    took = f"in {ended.took_ms / 1000:.1f} s" if ended.seen else "between two looks"
+    named = [str(change) for change in ended.changes[:SHOWN]]
+    more = len(ended.changes) - SHOWN
+    if more > 0:
+        named.append(f"{more} more")
+    why = ", ".join(named) or "nobody came or went"
+    moved = f"{ended.moved} partition{'' if ended.moved == 1 else 's'} moved"
+    return f"{group}: rebalanced {took}, {moved}; {why}"

@@ -1,0 +1,145 @@
+"""`holdfast.metrics.port`: consumers that can be scraped."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import holdfast
+from holdfast.testing import Broker
+from holdfast.testing.kafka_node import free_port
+from patience import PATIENCE_S
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.topics.create("orders", partitions=2)
+        yield running
+
+
+def settings(broker: Broker, name: str, port: int, **more: Any) -> dict[str, Any]:
+    common = {"bootstrap.servers": broker.bootstrap, "group.id": f"scraped-{port}", "client.id": name}
+    return {**common, "holdfast.metrics.port": port, "holdfast.watchdog": False, **more}
+
+
+def scraped(port: int) -> dict[str, dict[str, float]]:
+    """Values by metric and client. Prometheus's own parser reads them: a second TYPE line of a metric is an error."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        text = answer.read().decode()
+    assert len([line for line in text.splitlines() if line.startswith("# TYPE")]) == len(
+        {line for line in text.splitlines() if line.startswith("# TYPE")}
+    )
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for one in family.samples:
+            found.setdefault(one.name, {})[one.labels["client_id"]] = one.value
+    return found
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def test_consumers_of_one_process_share_a_port_until_the_last_one_closes(broker: Broker) -> None:
+    port = free_port()
+    first = holdfast.Consumer(settings(broker, "c0", port))
+    second = holdfast.Consumer(settings(broker, "c1", port))
+    for consumer in (first, second):
+        consumer.subscribe(["orders"])
+    until(lambda: (first.poll(0.02), second.poll(0.02)) and len(first.assignment()) == len(second.assignment()) == 1)
+
+    found = scraped(port)
+    assert found["kafka_consumer_coordinator_assigned_partitions"] == {"c0": 1.0, "c1": 1.0}
+    assert found["kafka_consumer_coordinator_rebalance_total"]["c0"] >= 1
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60)
+
+    first.close()
+    assert list(scraped(port)["kafka_consumer_coordinator_assigned_partitions"]) == ["c1"]
+    second.close()
+    assert free(port)
+    with_it = holdfast.Consumer(settings(broker, "c2", port))  # at once: the port was given back
+    assert list(scraped(port)["kafka_consumer_coordinator_assigned_partitions"]) == ["c2"]
+    with_it.close()
+
+
+def test_it_is_off_unless_asked_for(broker: Broker) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    consumer = holdfast.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "quiet"})
+    try:
+        assert "holdfast-metrics" not in {thread.name for thread in threading.enumerate()} - before
+    finally:
+        consumer.close()
+
+
+def test_a_taken_port_is_refused_when_the_consumer_is_made(broker: Broker) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(holdfast.HoldfastError) as refused:
+            holdfast.Consumer(settings(broker, "c0", taken.getsockname()[1]))
+
+    assert refused.value.code == "METRICS_PORT" and "holdfast.metrics.port" in refused.value.do
+
+
+def test_a_consumer_that_does_not_come_to_be_gives_its_port_back(broker: Broker) -> None:
+    """The port is opened first, so that a taken one is told; a key that librdkafka refuses then left it open."""
+    port = free_port()
+    with pytest.raises(Exception, match=r"no\.such"):
+        holdfast.Consumer(settings(broker, "c0", port, **{"no.such.key": "1"}))
+
+    until(lambda: gc.collect() >= 0 and free(port))
+
+
+def test_a_consumer_that_was_dropped_is_not_kept_alive_by_being_watched(broker: Broker) -> None:
+    port = free_port()
+    holdfast.Consumer(settings(broker, "dropped", port))
+
+    until(lambda: gc.collect() >= 0 and free(port))
+
+
+def test_an_asyncio_consumer_can_be_scraped_too(broker: Broker) -> None:
+    port = free_port()
+
+    async def scene() -> None:
+        consumer = holdfast.AsyncConsumer(settings(broker, "a0", port))
+        await consumer.subscribe(["orders"])
+        try:
+            found = await asyncio.to_thread(scraped, port)
+            assert list(found["kafka_consumer_coordinator_assigned_partitions"]) == ["a0"]
+        finally:
+            await consumer.close()
+
+    asyncio.run(scene())
+    assert free(port)
+
+
+@pytest.mark.parametrize("value", [-1, 70_000, "metrics", None])
+def test_what_is_no_port_is_refused(value: object) -> None:
+    with pytest.raises(holdfast.HoldfastError, match=r"holdfast\.metrics\.port"):
+        holdfast.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "holdfast.metrics.port": value})

@@ -1,0 +1,150 @@
+"""Metrics: names that dashboards know, figures that Prometheus's own parser reads."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from observe_groups import member, places, snapshot
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast.observe.exposition import _METRICS, MOST_CULPRITS, exposed
+from holdfast.observe.history import History
+from holdfast.observe.snapshot import GroupSnapshot
+
+MONITORING = Path(__file__).resolve().parents[2] / "examples" / "monitoring"
+
+
+def history_of(*looks: GroupSnapshot) -> History:
+    history = History()
+    for number, look in enumerate(looks):
+        history.see(look, number * 1_000.0)
+    return history
+
+
+def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for one in family.samples:
+            found[one.name, frozenset(one.labels.items())] = one.value
+    return found
+
+
+def value(text: str, name: str, **labels: str) -> float | None:
+    """Of the one sample that has at least these labels."""
+    wanted = set(labels.items())
+    found = [each for (known, has), each in samples(text).items() if known == name and wanted <= set(has)]
+    assert len(found) <= 1, found
+    return found[0] if found else None
+
+
+BEFORE = snapshot(member("a", 0), member("b", 1), offsets={0: (5, 9), 1: (2, 2)})
+AFTER = snapshot(member("a", 0, 1, client='odd "name"\\'), offsets={0: (6, 9), 1: (2, None)})
+TEXT = exposed({"billing": history_of(BEFORE, AFTER)}, failures={"billing": 2}, cluster="prod")
+
+
+def test_lag_has_the_names_of_both_usual_exporters() -> None:
+    assert value(TEXT, "kafka_consumergroup_lag", consumergroup="billing", topic="orders", partition="0") == 3
+    assert value(TEXT, "kafka_consumergroup_current_offset", consumergroup="billing", partition="1") == 2
+    assert value(TEXT, "kafka_consumergroup_lag_sum", consumergroup="billing", topic="orders") == 3
+    assert value(TEXT, "kafka_consumergroup_members", consumergroup="billing") == 1
+    assert value(TEXT, "kafka_topic_partition_current_offset", topic="orders", partition="0") == 9
+    owned = {"cluster_name": "prod", "group": "billing", "topic": "orders", "client_id": 'odd "name"\\'}
+    assert value(TEXT, "kafka_consumergroup_group_lag", partition="0", **owned) == 3
+    assert value(TEXT, "kafka_consumergroup_group_max_lag", group="billing") == 3
+
+
+def test_a_figure_that_is_not_known_is_left_out_and_never_a_zero() -> None:
+    assert value(TEXT, "kafka_consumergroup_lag", partition="1") is None
+    assert value(TEXT, "kafka_topic_partition_current_offset", partition="1") is None
+
+
+def test_what_was_learnt_by_watching_is_there() -> None:
+    assert value(TEXT, "holdfast_group_rebalances_total", group="billing") == 1
+    assert value(TEXT, "holdfast_group_rebalances_by_cause_total", cause="leave") == 1
+    assert value(TEXT, "holdfast_group_rebalances_by_cause_total", cause="join") == 0
+    assert value(TEXT, "holdfast_group_disturbances_total", cause="leave", member="b@10.0.0.1") == 1
+    assert value(TEXT, "holdfast_group_moved_partitions_total", group="billing") == 1
+    assert value(TEXT, "holdfast_group_state", state="Stable") == 1
+    assert value(TEXT, "holdfast_group_failed_looks_total", group="billing") == 2
+    assert value(TEXT, "holdfast_group_watched_seconds_total", group="billing") == 1
+
+
+def test_partitions_are_counted_by_whether_their_owner_has_a_replica_in_its_zone() -> None:
+    near, far = member("a", 0, rack="north"), member("b", 1, 2, rack="south")
+    racks = {at: frozenset({"north"}) for at in places(0, 1)}
+    look = replace(snapshot(near, far), racks=racks)
+
+    text = exposed({"billing": history_of(look)}, failures={})
+
+    counted = {
+        one: value(text, "holdfast_group_partitions", placement=one) for one in ("local", "cross-zone", "unknown")
+    }
+    assert counted == {"local": 1, "cross-zone": 1, "unknown": 1}
+
+
+def test_the_names_of_culprits_are_bounded() -> None:
+    """Pods have new names after each deploy: without a bound the exporter's memory and Prometheus's grow for ever."""
+    history = history_of(*[snapshot(member(f"pod-{number}", 0)) for number in range(200)])
+
+    lines = [line for line in exposed({"g": history}, failures={}).splitlines() if "disturbances_total{" in line]
+
+    assert len(lines) == MOST_CULPRITS
+
+
+def test_every_metric_says_what_it_is() -> None:
+    families = {family.name: family for family in text_string_to_metric_families(TEXT)}
+
+    assert all(family.documentation and family.type in ("gauge", "counter") for family in families.values())
+
+
+def _expressions(found: Any) -> list[str]:
+    if isinstance(found, dict):
+        own = [found["expr"]] if isinstance(found.get("expr"), str) else []
+        return own + [each for one in found.values() for each in _expressions(one)]
+    return [each for one in found for each in _expressions(one)] if isinstance(found, list) else []
+
+
+@pytest.mark.parametrize("file", ["alerts.yaml", "dashboard.json"])
+def test_the_examples_ask_for_metrics_that_there_are(file: str) -> None:
+    """An alert on a name that nobody exposes never fires, and nobody sees that."""
+    expressions = _expressions(json.loads((MONITORING / file).read_text()))
+    asked = {name for text in expressions for name in re.findall(r"\b(?:holdfast|kafka)_[a-z_]+", text)}
+
+    assert len(expressions) >= 8
+    assert asked - set(_METRICS) <= {"kafka_consumer_coordinator_rebalance_total"}
+
+
+def test_the_alerts_are_the_two_that_matter_most_and_more() -> None:
+    rules = {
+        rule["alert"]: rule
+        for group in json.loads((MONITORING / "alerts.yaml").read_text())["groups"]
+        for rule in group["rules"]
+    }
+
+    assert rules["GroupRebalancesOften"]["expr"] == "increase(holdfast_group_rebalances_total[1h]) > 5"
+    assert rules["GroupRebalanceStorm"]["expr"] == "rate(holdfast_group_rebalancing_seconds_total[10m]) > 0.5"
+    assert all({"summary", "description"} <= rule["annotations"].keys() for rule in rules.values())
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_takes_rules_configuration_and_metrics() -> None:
+    checks = ["check", "config", str(MONITORING / "prometheus.yaml")]
+    subprocess.run(["promtool", *checks], check=True, capture_output=True, timeout=60)
+    subprocess.run(["promtool", "check", "metrics"], input=TEXT.encode(), check=True, capture_output=True, timeout=60)
+
+
+def test_the_dashboard_is_one_that_grafana_takes() -> None:
+    board = json.loads((MONITORING / "dashboard.json").read_text())
+
+    assert {"title", "uid", "schemaVersion", "panels", "templating"} <= board.keys()
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24 and panel["targets"], panel["title"]

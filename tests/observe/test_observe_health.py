@@ -1,0 +1,150 @@
+"""The checklist and the investigation, on groups that are well and groups that are not."""
+
+from __future__ import annotations
+
+import itertools
+
+from observe_groups import member, snapshot
+
+from holdfast.observe.health import Health, Verdict, judge
+from holdfast.observe.history import History
+from holdfast.observe.latency import latency_rows
+from holdfast.observe.snapshot import GroupSnapshot
+
+
+def judged(*looks: GroupSnapshot, every_ms: float = 6_000.0) -> Health:
+    history = History()
+    for number, look in enumerate(looks):
+        history.see(look, number * every_ms)
+    return judge(history)
+
+
+def verdicts(health: Health) -> list[str]:
+    return [one.verdict.lower() for one in health.checklist]
+
+
+WELL = [
+    snapshot(
+        member("a", 0, instance="pod-0"),
+        member("b", 1, instance="pod-1"),
+        offsets={0: (committed, 100), 1: (100, 100)},
+    )
+    for committed in (40, 60, 90)
+]
+
+
+def test_a_healthy_group_has_no_finding_and_needs_no_investigation() -> None:
+    health = judged(*WELL)
+
+    assert verdicts(health) == ["ok"] * 6
+    assert health.findings == [] and health.investigation == ()
+
+
+def test_an_eager_group_is_found_and_the_way_out_is_named() -> None:
+    health = judged(*[snapshot(member("a", 0, instance="x"), protocol="range", offsets={0: (5, 5)})] * 3)
+
+    (checked, investigated) = health.findings
+    assert "range is eager" in checked.said and "preflight" in checked.do
+    assert investigated.about.startswith("4. ")
+    assert [one.about[:2] for one in health.investigation] == ["1.", "2.", "3.", "4."]
+
+
+def test_a_group_that_does_not_settle_is_found() -> None:
+    health = judged(snapshot(member("a"), state="PreparingRebalance", protocol=""))
+
+    assert health.checklist[0].verdict is Verdict.FINDING and "PreparingRebalance" in health.checklist[0].said
+
+
+def test_nobody_in_the_group_is_a_finding_with_another_advice() -> None:
+    (state, *_) = judged(snapshot(state="Empty", protocol="")).checklist
+
+    assert state.verdict is Verdict.FINDING and "Start its consumers" in state.do
+
+
+def test_instance_ids_that_only_some_have_are_a_finding_and_none_at_all_an_advice() -> None:
+    some = judged(*[snapshot(member("a", 0, instance="x"), member("b", 1), offsets={0: (1, 1)})] * 3)
+    none = judged(*[snapshot(member("a", 0), offsets={0: (1, 1)})] * 3)
+
+    assert some.checklist[2].verdict is Verdict.FINDING and "1 of 2 have none: b@10.0.0.1" in some.checklist[2].said
+    assert none.checklist[2].verdict is Verdict.ADVICE and none.findings == []
+
+
+def test_a_partition_of_nobody_is_limbo() -> None:
+    health = judged(*[snapshot(member("a", 0, instance="x"), offsets={0: (1, 1), 1: (1, 1)})] * 3)
+
+    assert "1 partition of nobody, first orders-1" in health.checklist[3].said
+    assert health.checklist[3].verdict is Verdict.FINDING
+
+
+def test_a_partition_where_nothing_is_committed_is_found_with_its_owner() -> None:
+    looks = [
+        snapshot(member("a", 0, instance="x"), member("b", 1, instance="y"), offsets={0: (5, end), 1: (end, end)})
+        for end in (10, 20, 30)
+    ]
+
+    lag = judged(*looks).checklist[5]
+
+    assert lag.verdict is Verdict.FINDING and "first orders-0 of x@10.0.0.1, 25 behind" in lag.said
+
+
+def test_lag_is_not_judged_before_anybody_could_have_committed() -> None:
+    looks = [snapshot(member("a", 0, instance="x"), offsets={0: (5, 10)})] * 2
+
+    assert judged(*looks, every_ms=1_000.0).checklist[5].verdict is Verdict.UNKNOWN
+
+
+def test_lag_that_grows_is_an_advice() -> None:
+    looks = [snapshot(member("a", 0, instance="x"), offsets={0: (n, 100 * n)}) for n in (1, 2, 3)]
+
+    lag = judged(*looks).checklist[5]
+
+    assert lag.verdict is Verdict.ADVICE and "a second more" in lag.said
+
+
+def found_by(health: Health) -> list[str]:
+    return [one.about[:2] for one in health.investigation if one.verdict is Verdict.FINDING]
+
+
+def test_a_crash_loop_is_the_answer_to_the_first_question() -> None:
+    ids = [member(f"c-{number}", 0, client="c") for number in range(4)]
+    looks = [snapshot(ids[0])]
+    for old, new in itertools.pairwise(ids):
+        looks += [snapshot(old, new), snapshot(new)]
+
+    health = judged(*looks)
+
+    assert found_by(health) == ["1."]
+    assert "c@10.0.0.1 was restarted 3 times" in health.investigation[0].said
+
+
+def test_a_member_beyond_its_poll_interval_is_the_answer_to_the_second() -> None:
+    other = member("b", 1)
+    looks = []
+    for number in range(3):
+        looks += [snapshot(member(f"slow-{number}", 0, client="slow"), other), snapshot(other)]
+
+    health = judged(*looks)
+
+    assert found_by(health) == ["2."]
+    assert "slow@10.0.0.1 left and came back 2 times (for 6 s)" in health.investigation[1].said
+
+
+def test_a_shared_instance_id_is_the_answer_to_the_third() -> None:
+    looks = [snapshot(member(f"x-{number}", 0, instance="pod-0", host="/10.0.0.7")) for number in range(4)]
+
+    health = judged(*looks)
+
+    assert found_by(health) == ["3."]
+    assert "pod-0@10.0.0.7 changed hands 3 times" in health.investigation[2].said
+
+
+def test_the_low_latency_table_stands_beside_what_is_known() -> None:
+    rows = latency_rows({"session.timeout.ms": "45000", "max.poll.records": "80"})
+
+    assert [(row["SETTING"], row["THIS-GROUP"], row["FITS"]) for row in rows] == [
+        ("session.timeout.ms", "45000", "no"),
+        ("heartbeat.interval.ms", None, None),
+        ("max.poll.interval.ms", None, None),
+        ("max.poll.records", "80", "yes"),
+    ]
+    assert [row["LOW-LATENCY"] for row in rows] == ["10000", "3000", "30000", "50–100"]
