@@ -14,7 +14,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from holdfast.client.tracing import open_trace
 from holdfast.client.watchdog import watched
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition, by_topic
+from holdfast.model import HoldfastError, TopicPartition, by_topic
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
@@ -32,6 +32,7 @@ from holdfast.spark.door import open_door
 from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.planning import share
+from holdfast.spark.settling import COMMIT_LIMIT_S, Settling
 from holdfast.spark.starting import Starting
 from holdfast.spark.supply import Supply
 from holdfast.spark.work import Work
@@ -40,16 +41,11 @@ T = TypeVar("T")
 
 JOIN_LIMIT_S = 330.0
 """A round ends within everybody's max.poll.interval (5 minutes by default), or with the dead member's session."""
-COMMIT_LIMIT_S = 5.0
-"""The commit before a release is bounded: the group waits for it (KAFKA-13310). A planned batch waits as long for the
-commit of the one before, so that a restart never finds more than one batch that the group does not know of."""
 LEAVE_LIMIT_S = 2.0
 """Spark does not wait for a reader it stops; the watchdog or the session timeout does what is left."""
 QUIET_S = 1.0
 """AvailableNow ends when nothing is left to read, so it waits this much longer than a heartbeat for a first share."""
 
-BETWEEN = frozenset({"REBALANCE_IN_PROGRESS", "NOT_OWNED"})
-"""Commits that are refused for now: the group is between two generations, or the round is about to end here."""
 REFUSED = frozenset(
     {
         "GROUP_AUTHORIZATION_FAILED",
@@ -61,8 +57,6 @@ REFUSED = frozenset(
     }
 )
 """Errors that a person has to fix. The query fails with them; a consumer reports them and goes on trying."""
-
-DENIED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
 
 class QueryMember:
@@ -82,7 +76,6 @@ class QueryMember:
         self._stopping = False
         # Made here, and used on the loop alone: they find it when they are first waited for.
         self._woken, self._done = asyncio.Event(), asyncio.Event()
-        self._commit: asyncio.Future[float] | None = None
         self._draining = False
         self._door: asyncio.Server | None = None
         self._left = threading.Lock()
@@ -201,6 +194,9 @@ class QueryMember:
         self._cluster = Cluster(client_config(self._config.raw))
         self._starting = Starting(self._options, self._config, self._cluster)
         self._supply = Supply(self._options, self._cluster, self._starting)
+        self._settling = Settling(
+            self._config, self._plane, self._work, lambda _topic: self._starting.note, manual=self._manual
+        )
         if self._manual:
             entries = await Admin(self._cluster).committed(self._options.group, self._options.assigned)
             self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
@@ -252,7 +248,7 @@ class QueryMember:
                         plane.driver.feed(mb.Notified(pending.serial, handed))
                     final = {}
                     if self._work.owed():
-                        self._spawn(self._settle())
+                        self._spawn(self._settling.settle())
 
     async def _hand_over(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         """Release these: at once, or when the batch they are in is done and committed."""
@@ -260,7 +256,7 @@ class QueryMember:
         while self._work.busy(partitions) and not self._stopping:
             self._done.clear()
             await self._done.wait()
-        await self._settle(partitions)
+        await self._settling.settle(partitions)
         return self._work.release(partitions)
 
     async def _join(self, *, quiet: bool = False) -> None:
@@ -296,7 +292,7 @@ class QueryMember:
         await self._starting.prepare()
         self._first = False
         self._work.finish(previous)
-        self._spawn(self._settle())
+        self._spawn(self._settling.settle())
         return self._work.replay(planned)
 
     async def _next_batch(self, done: BatchOffset, limit: int | None, at_least: int | None) -> BatchOffset | None:
@@ -308,10 +304,10 @@ class QueryMember:
         if running is not None and running.number != done.number:
             return running  # asked again for a plan that was not taken up yet
         if running is not None or self._first:
-            await self._settle()
+            await self._settling.settle()
             self._work.finish(done)
             self._done.set()
-            self._spawn(self._settle())
+            self._spawn(self._settling.settle())
         if self._first:
             await self._join(quiet=self._supply.bounded)
             await self._starting.prepare()
@@ -339,7 +335,7 @@ class QueryMember:
             # been read.
             found = await supply.starts(unknown)
             work.start_at(found)
-            await self._settle(found)
+            await self._settling.settle(found)
         positions = work.open()
         moved = await supply.look(positions)
         if moved:
@@ -347,52 +343,7 @@ class QueryMember:
             positions = work.open()
         return share({p: positions[p] for p in supply.there(positions)}, supply.reachable(), limit)
 
-    # -- what the group is told
-
-    async def _settle(
-        self, partitions: Iterable[TopicPartition] | None = None, limit_s: float = COMMIT_LIMIT_S
-    ) -> None:
-        """Until the group knows where these (or all) stand, or the time is up. One commit at a time, for all."""
-        wanted = None if partitions is None else set(partitions)
-        deadline = time.monotonic() + limit_s
-        while (owed := self._work.owed()) and (wanted is None or not wanted.isdisjoint(owed)):
-            if self._plane.state.lost:
-                return  # nothing may be committed: the partitions are about to be lost, and may come back
-            if self._commit is None or self._commit.done():
-                self._commit = asyncio.ensure_future(self._commit_once())
-            await asyncio.wait({self._commit}, timeout=max(0.0, deadline - time.monotonic()))
-            if not self._commit.done():
-                return  # it may still arrive
-            await asyncio.sleep(self._commit.result())
-            if time.monotonic() > deadline:
-                return
-
-    async def _commit_once(self) -> float:
-        """Send what is owed. Returns how long to wait before looking again."""
-        owned = self._plane.state.owned
-        owed = {p: at for p, at in self._work.owed().items() if self._manual or p in owned}
-        if not owed:
-            return 0.002 if self._work.owed() else 0.0
-        note = self._starting.note
-        entries = {p: OffsetEntry(at, metadata=note) for p, at in owed.items()}
-        try:
-            answer = await self._plane.commit(entries, member=not self._manual)
-        except HoldfastError as error:
-            return 0.01 if error.code in BETWEEN else self._config.retry_backoff_ms / 1_000.0
-        self._work.committed({p: at for p, at in owed.items() if answer.errors.get(p) is ErrorCode.NONE})
-        if answer.first_error in DENIED:
-            raise HoldfastError(
-                answer.first_error.name,
-                f"the group {self._options.group} may not be committed to.",
-                "Grant the query's user Read on the group and on its topics.",
-            )
-        if self._manual and answer.first_error is ErrorCode.UNKNOWN_MEMBER_ID:
-            raise HoldfastError(
-                "GROUP_HAS_MEMBERS",
-                f"the query has partitions by `assign`, and the group {self._options.group} has members.",
-                "Use a group of its own, or subscribe instead and share.",
-            )
-        return 0.0 if answer.first_error is ErrorCode.NONE else 0.02
+    # -- the end
 
     async def _leave(self) -> None:
         self._stopping = True
@@ -400,7 +351,7 @@ class QueryMember:
         driver = self._plane.driver
         try:
             with contextlib.suppress(HoldfastError):  # a commit that is refused for good is no reason to stay
-                await self._settle(limit_s=LEAVE_LIMIT_S / 2)
+                await self._settling.settle(limit_s=LEAVE_LIMIT_S / 2)
             if not self._manual and not driver.closed.is_set():
                 driver.feed(mb.Close("the query was stopped"))
                 with contextlib.suppress(TimeoutError):
@@ -410,8 +361,8 @@ class QueryMember:
 
     async def _end(self) -> None:
         tasks: list[asyncio.Future[Any]] = list(self._background)
-        if self._commit is not None:
-            tasks.append(self._commit)
+        if self._settling.commit is not None:
+            tasks.append(self._settling.commit)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
