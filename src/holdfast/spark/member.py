@@ -194,9 +194,7 @@ class QueryMember:
         self._cluster = Cluster(client_config(self._config.raw))
         self._starting = Starting(self._options, self._config, self._cluster)
         self._supply = Supply(self._options, self._cluster, self._starting)
-        self._settling = Settling(
-            self._config, self._plane, self._work, lambda _topic: self._starting.note, manual=self._manual
-        )
+        self._settling = Settling(self._config, self._plane, self._work, self._starting.note, manual=self._manual)
         if self._manual:
             entries = await Admin(self._cluster).committed(self._options.group, self._options.assigned)
             self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
@@ -289,11 +287,20 @@ class QueryMember:
     async def _replay(self, previous: BatchOffset, planned: BatchOffset) -> BatchOffset:
         self._asked_at = now_ms()
         await self._join()
-        await self._starting.prepare()
-        self._first = False
-        self._work.finish(previous)
+        await self._recall(planned.before())
+        self._work.finish(self._starting.trusted(previous))
         self._spawn(self._settling.settle())
-        return self._work.replay(planned)
+        return self._work.replay(self._starting.trusted(planned))
+
+    async def _recall(self, former: BatchOffset) -> None:
+        """What the group remembers, and what it has forgotten and the checkpoint knows: that is told for all."""
+        await self._starting.prepare(former)
+        self._first = False
+        forgotten = self._starting.forgotten()
+        if not self._manual:
+            await self._settling.tell_for_others({p: at for p, at in forgotten.items() if p not in self._work.held})
+        self._work.start_at(forgotten)
+        await self._settling.settle(forgotten)
 
     async def _next_batch(self, done: BatchOffset, limit: int | None, at_least: int | None) -> BatchOffset | None:
         self._asked_at = now_ms()
@@ -303,22 +310,28 @@ class QueryMember:
         running = self._work.running
         if running is not None and running.number != done.number:
             return running  # asked again for a plan that was not taken up yet
-        if running is not None or self._first:
+        if self._first:
+            await self._join(quiet=self._supply.bounded)
+            await self._recall(done.after())
+            done = self._starting.trusted(done)
+            self._work.finish(done)
+            self._spawn(self._settling.settle())
+        elif running is not None:
             await self._settling.settle()
             self._work.finish(done)
             self._done.set()
             self._spawn(self._settling.settle())
-        if self._first:
-            await self._join(quiet=self._supply.bounded)
-            await self._starting.prepare()
-            self._first = False
         if self._plane.state.lost or (self._manual and self._draining):
             return None  # what is still in hand is about to be lost: nobody may work on it
         ranges = await self._available(limit)
         if not ranges or not self._enough(ranges, at_least):
             return None
+        return self._plan(ranges, done)
+
+    def _plan(self, ranges: Ranges, done: BatchOffset) -> BatchOffset:
         self._planned_at = time.monotonic()
-        return self._work.plan(ranges, after=done, generation=self._plane.state.membership.generation)
+        generation = self._plane.state.membership.generation
+        return self._work.plan(ranges, after=done, generation=generation, topics=self._starting.topics)
 
     def _enough(self, ranges: Ranges, at_least: int | None) -> bool:
         if at_least is None or self._supply.bounded:

@@ -56,6 +56,20 @@ class Settling:
             if time.monotonic() > deadline:
                 return
 
+    async def tell_for_others(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit for partitions that are not ours and that the group has no offset for. Whoever has them, or gets them,
+        may not know where to go on; and if this fails, says so."""
+        deadline = time.monotonic() + COMMIT_LIMIT_S
+        while offsets and time.monotonic() < deadline:
+            try:
+                await self._plane.commit_soon(self._entries(offsets))
+            except HoldfastError as error:
+                if error.code not in BETWEEN:
+                    return
+                await asyncio.sleep(0.01)
+            else:
+                return
+
     def _entries(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetEntry]:
         return {p: OffsetEntry(at, metadata=self._note(p.topic)) for p, at in offsets.items()}
 

@@ -12,9 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from source_engine import Engine, committed, every, produce, wait_until
 
-from holdfast.group.messages import OffsetEntry
 from holdfast.model import HoldfastError
-from holdfast.spark.starting import read_notes, write_note
 from holdfast.testing import Broker
 
 
@@ -202,13 +200,3 @@ def test_a_batch_waits_for_the_least_number_of_records_but_not_for_ever(broker: 
     hasty = Engine(broker.bootstrap, kafka__group__id="h", minOffsetsPerTrigger="400", maxTriggerDelay="10ms")
     wait_until(lambda: hasty.plan(at_least=400) is not None)
     hasty.stop()
-
-
-def test_notes_of_strangers_are_nothing_and_the_least_of_ours_counts() -> None:
-    ours = [OffsetEntry(1, metadata=write_note({"a": 4, "b": 2})), OffsetEntry(1, metadata=write_note({"a": 3}))]
-    assert read_notes([OffsetEntry(1, metadata="x"), OffsetEntry(1, metadata='{"holdfast": 9}'), *ours]) == {
-        "a": 3,
-        "b": 2,
-    }
-    assert read_notes([OffsetEntry(1), OffsetEntry(1, metadata="[]"), OffsetEntry(1, metadata="7")]) is None
-    assert write_note({f"a-topic-with-a-long-name-{n}": n for n in range(100)}) == ""
