@@ -24,14 +24,16 @@ from holdfast.client.tracing import open_trace
 from holdfast.client.watchdog import watched
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
-from holdfast.model import HoldfastError, TopicPartition, by_topic
+from holdfast.model import HoldfastError, TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.spark.door import open_door
 from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
+from holdfast.spark.ownership import Ownership
 from holdfast.spark.planning import share
+from holdfast.spark.reporting import report
 from holdfast.spark.settling import COMMIT_LIMIT_S, Settling
 from holdfast.spark.starting import Starting
 from holdfast.spark.supply import Supply
@@ -43,6 +45,8 @@ JOIN_LIMIT_S = 330.0
 """A round ends within everybody's max.poll.interval (5 minutes by default), or with the dead member's session."""
 LEAVE_LIMIT_S = 2.0
 """Spark does not wait for a reader it stops; the watchdog or the session timeout does what is left."""
+TICKS_A_SESSION = 4
+"""How often the clock is looked at: a process that was frozen for a session notices."""
 QUIET_S = 1.0
 """AvailableNow ends when nothing is left to read, so it waits this much longer than a heartbeat for a first share."""
 
@@ -69,6 +73,7 @@ class QueryMember:
         parsed = cfg.parse({**options.kafka, "enable.auto.commit": False})
         self._config = replace(parsed, eager_assignors=())
         self._asked_at = now_ms()
+        self._ownership = Ownership(self._config, now_ms())
         self._work = Work()
         self._failure: HoldfastError | None = None
         self._planned_at = 0.0
@@ -99,9 +104,14 @@ class QueryMember:
         """Until the first assignment is there."""
         self._call(self._join())
 
-    def next_batch(self, done: BatchOffset, limit: int | None, *, at_least: int | None = None) -> BatchOffset | None:
-        """`done` is finished: tell the group, release what waits, and plan what comes next. None: nothing new."""
-        return self._call(self._next_batch(done, limit, at_least))
+    def next_batch(
+        self, done: BatchOffset, limit: int | None, *, at_least: int | None = None, last: bool = False
+    ) -> BatchOffset | None:
+        """`done` is finished: tell the group, release what waits, and plan what comes next. None: nothing new.
+
+        `last`: nobody asks again (Trigger.Once), so None must not mean "not now".
+        """
+        return self._call(self._next_batch(done, limit, at_least, ends=last or self._supply.bounded))
 
     def replay(self, previous: BatchOffset, planned: BatchOffset) -> BatchOffset:
         """After a restart: a batch that was planned and perhaps not finished, as far as it is still ours."""
@@ -136,26 +146,9 @@ class QueryMember:
         return self._call(self._report())
 
     async def _report(self) -> dict[str, Any]:
-        state = self._plane.state
-        positions = {p: held.position for p, held in sorted(self._work.held.items())}
-        latest: dict[str, dict[str, int]] = {}
-        lag = 0
-        for partition, position in positions.items():
-            end = self._supply.ends.get(partition)
-            if end is not None:
-                latest.setdefault(partition.topic, {})[str(partition.partition)] = end
-                lag += max(0, end - position) if position is not None else 0
-        return {
-            "latest": latest,
-            "lag": lag,
-            "owned": by_topic(positions),
-            "group": self._options.group,
-            "member": state.membership.member_id,
-            "generation": state.membership.generation,
-            "rebalances": self._trace.metrics.rebalances,
-            "drained": self._drained(),
-            "reader": os.getpid(),
-        }
+        told = report(self._plane.state.membership, self._work, self._supply.ends)
+        told |= {"group": self._options.group, "rebalances": self._trace.metrics.rebalances}
+        return told | {"drained": self._drained(), "reader": os.getpid()}
 
     def _drained(self) -> bool:
         """Everything is handed over; without a membership, everything that was begun is done."""
@@ -200,6 +193,7 @@ class QueryMember:
             self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
         else:
             self._spawn(self._serve())
+            self._spawn(self._tick())
             self._plane.subscribe(list(self._options.topics))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -248,6 +242,11 @@ class QueryMember:
                     if self._work.owed():
                         self._spawn(self._settling.settle())
 
+    async def _tick(self) -> None:
+        while True:
+            self._ownership.tick(now_ms())
+            await asyncio.sleep(self._config.session_timeout_ms / TICKS_A_SESSION / 1_000.0)
+
     async def _hand_over(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         """Release these: at once, or when the batch they are in is done and committed."""
         self._work.revoke(partitions)
@@ -270,10 +269,10 @@ class QueryMember:
             self._check()
             state, now = self._plane.state, time.monotonic()
             # While the round's result is being applied, where its partitions begin is not known yet.
-            given = state.held_generation >= 0 and state.phase is not mb.Phase.APPLYING
+            given = state.held_generation >= 0 and state.phase is not mb.Phase.APPLYING and self._sure()
             if state.phase is mb.Phase.CLOSED or (given and (self._work.held or not quiet)):
                 return
-            since = (since or now) if state.phase is mb.Phase.STABLE else None
+            since = (since or now) if state.phase is mb.Phase.STABLE and self._sure() else None
             if since is not None and now - since > patience_s:
                 return
             if now > deadline:
@@ -302,7 +301,9 @@ class QueryMember:
         self._work.start_at(forgotten)
         await self._settling.settle(forgotten)
 
-    async def _next_batch(self, done: BatchOffset, limit: int | None, at_least: int | None) -> BatchOffset | None:
+    async def _next_batch(
+        self, done: BatchOffset, limit: int | None, at_least: int | None, *, ends: bool
+    ) -> BatchOffset | None:
         self._asked_at = now_ms()
         self._check()
         if self._plane.state.phase is mb.Phase.EVICTED:
@@ -311,7 +312,7 @@ class QueryMember:
         if running is not None and running.number != done.number:
             return running  # asked again for a plan that was not taken up yet
         if self._first:
-            await self._join(quiet=self._supply.bounded)
+            await self._join(quiet=ends)
             await self._recall(done.after())
             done = self._starting.trusted(done)
             self._work.finish(done)
@@ -321,12 +322,25 @@ class QueryMember:
             self._work.finish(done)
             self._done.set()
             self._spawn(self._settling.settle())
-        if self._plane.state.lost or (self._manual and self._draining):
-            return None  # what is still in hand is about to be lost: nobody may work on it
-        ranges = await self._available(limit)
-        if not ranges or not self._enough(ranges, at_least):
-            return None
-        return self._plan(ranges, done)
+        while await self._may_plan(waits=ends):
+            ranges = await self._available(limit)
+            if not ranges or not self._enough(ranges, at_least):
+                return None
+            if self._sure():  # brokers were asked meanwhile, and that may have taken long
+                return self._plan(ranges, done)
+        return None
+
+    async def _may_plan(self, *, waits: bool) -> bool:
+        """Whether what is in hand is surely ours. With `waits`, join again if it is not: a trigger that ends by itself
+        takes "nothing new" for "all is read"."""
+        while not self._sure():
+            if not waits or self._draining or self._plane.state.phase is mb.Phase.CLOSED:
+                return False
+            await self._join(quiet=True)
+        return not (self._manual and self._draining)
+
+    def _sure(self) -> bool:
+        return self._manual or self._ownership.sure(self._plane.state, now_ms())
 
     def _plan(self, ranges: Ranges, done: BatchOffset) -> BatchOffset:
         self._planned_at = time.monotonic()

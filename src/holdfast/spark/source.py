@@ -145,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return before.rehearsal().to_json()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < NO_LIMIT else None
         least = None if ends else self._options.min_offsets
-        planned = self._joined().next_batch(before.done(), most, at_least=least)
+        planned = self._joined().next_batch(before.done(), most, at_least=least, last=ends)
         # Spark compares texts: "nothing new" is what it gave us, untouched.
         return start if planned is None else planned.to_json()
 

@@ -21,7 +21,9 @@ class Joined:
     def __init__(self) -> None:
         self.told: list[tuple[BatchOffset, int | None]] = []
 
-    def next_batch(self, done: BatchOffset, limit: int | None, *, at_least: int | None) -> BatchOffset | None:
+    def next_batch(
+        self, done: BatchOffset, limit: int | None, *, at_least: int | None, last: bool
+    ) -> BatchOffset | None:
         self.told.append((done, limit))
         return None
 
