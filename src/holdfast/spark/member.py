@@ -71,7 +71,7 @@ class QueryMember:
         self._manual = bool(options.assigned)
         # A batch that runs can't be given up for every round: a query joins cooperatively, or as its options say.
         parsed = cfg.parse({**options.kafka, "enable.auto.commit": False})
-        self._config = replace(parsed, eager_assignors=())
+        self._config = replace(parsed, eager_assignors=(), internal_topics=False)
         self._asked_at = now_ms()
         self._ownership = Ownership(self._config, now_ms())
         self._work = Work()

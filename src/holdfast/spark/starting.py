@@ -172,13 +172,17 @@ class Starting:
 
 
 async def topics_seen(cluster: Cluster, topics: tuple[str, ...]) -> dict[str, Seen]:
-    """The topics that these names or patterns mean, sorted; what does not exist is left out."""
+    """The topics that these names or patterns mean, sorted; what does not exist is left out.
+
+    A pattern means no internal topics, as in Spark's own source: whoever wants `__consumer_offsets` names it.
+    """
     patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
     info = await cluster.refresh(None if patterns else topics)
     return {
         name: Seen(max(topic.partitions, default=-1) + 1, _id(topic))
         for name, topic in sorted(info.topics.items())
-        if topic.error is ErrorCode.NONE and (name in topics or any(p.search(name) for p in patterns))
+        if topic.error is ErrorCode.NONE
+        and (name in topics or (not topic.internal and any(p.search(name) for p in patterns)))
     }
 
 
