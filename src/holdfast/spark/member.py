@@ -50,16 +50,11 @@ TICKS_A_SESSION = 4
 QUIET_S = 1.0
 """AvailableNow ends when nothing is left to read, so it waits this much longer than a heartbeat for a first share."""
 
-REFUSED = frozenset(
-    {
-        "GROUP_AUTHORIZATION_FAILED",
-        "GROUP_MAX_SIZE_REACHED",
-        "INCONSISTENT_GROUP_PROTOCOL",
-        "INVALID_GROUP_ID",
-        "INVALID_SESSION_TIMEOUT",
-        "UNSUPPORTED_VERSION",
-    }
-)
+REFUSED = frozenset({"GROUP_AUTHORIZATION_FAILED", "GROUP_MAX_SIZE_REACHED", "INCONSISTENT_GROUP_PROTOCOL"}) | {
+    "INVALID_GROUP_ID",
+    "INVALID_SESSION_TIMEOUT",
+    "UNSUPPORTED_VERSION",
+}
 """Errors that a person has to fix. The query fails with them; a consumer reports them and goes on trying."""
 
 
@@ -113,6 +108,15 @@ class QueryMember:
         """
         return self._call(self._next_batch(done, limit, at_least, ends=last or self._supply.bounded))
 
+    def keep_place(self, done: BatchOffset) -> BatchOffset | None:
+        """A batch that reads nothing, so that the checkpoint knows from the start where the query stands: the group may
+        forget it before there is anything to read. None if the query stands nowhere yet."""
+
+        async def plan() -> BatchOffset | None:
+            return self._plan({}, done) if self._work.open() and self._work.running is None and self._sure() else None
+
+        return self._call(plan())
+
     def replay(self, previous: BatchOffset, planned: BatchOffset) -> BatchOffset:
         """After a restart: a batch that was planned and perhaps not finished, as far as it is still ours."""
         return self._call(self._replay(previous, planned))
@@ -146,9 +150,9 @@ class QueryMember:
         return self._call(self._report())
 
     async def _report(self) -> dict[str, Any]:
+        about = {"group": self._options.group, "rebalances": self._trace.metrics.rebalances, "reader": os.getpid()}
         told = report(self._plane.state.membership, self._work, self._supply.ends)
-        told |= {"group": self._options.group, "rebalances": self._trace.metrics.rebalances}
-        return told | {"drained": self._drained(), "reader": os.getpid()}
+        return told | about | {"drained": self._drained()}
 
     def _drained(self) -> bool:
         """Everything is handed over; without a membership, everything that was begun is done."""
@@ -162,9 +166,7 @@ class QueryMember:
             if self._ended:
                 return
             self._ended = True
-            with contextlib.suppress(
-                Exception
-            ):  # whatever fails here, the session timeout or the watchdog makes up for
+            with contextlib.suppress(Exception):  # the session timeout or the watchdog makes up for what fails here
                 self._call(self._leave(), LEAVE_LIMIT_S + COMMIT_LIMIT_S)
             self._plane.stop()
             if self._watchdog is not None:
@@ -205,8 +207,8 @@ class QueryMember:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and self._failure is None:
             what = f"the member's background work failed: {type(error).__name__}: {error}."
-            ours = error if isinstance(error, HoldfastError) else None
-            self._failure = ours or HoldfastError("MEMBER_FAILED", what, "Restart the query, and report this.")
+            failed = HoldfastError("MEMBER_FAILED", what, "Restart the query, and report this.")
+            self._failure = error if isinstance(error, HoldfastError) else failed
 
     def _check(self) -> None:
         failure = self._failure or self._plane.failure
@@ -235,10 +237,9 @@ class QueryMember:
                         self._supply.look_again()
                         self._work.assign(pending.offsets, pending.handed)
                 if pending.last:
+                    handed, final = {p: OffsetEntry(offset) for p, offset in final.items()}, {}
                     if not pending.answered:
-                        handed = {p: OffsetEntry(offset) for p, offset in final.items()}
                         plane.driver.feed(mb.Notified(pending.serial, handed))
-                    final = {}
                     if self._work.owed():
                         self._spawn(self._settling.settle())
 
@@ -351,8 +352,8 @@ class QueryMember:
         if at_least is None or self._supply.bounded:
             return True
         self._planned_at = self._planned_at or time.monotonic()
-        waited_s = time.monotonic() - self._planned_at
-        return sum(end - start for start, end in ranges.values()) >= at_least or waited_s >= self._options.max_delay_s
+        late = time.monotonic() - self._planned_at >= self._options.max_delay_s
+        return late or sum(end - start for start, end in ranges.values()) >= at_least
 
     async def _available(self, limit: int | None) -> Ranges:
         work, supply = self._work, self._supply
@@ -363,11 +364,8 @@ class QueryMember:
             found = await supply.starts(unknown)
             work.start_at(found)
             await self._settling.settle(found)
+        work.move(await supply.look(work.open()))
         positions = work.open()
-        moved = await supply.look(positions)
-        if moved:
-            work.move(moved)
-            positions = work.open()
         return share({p: positions[p] for p in supply.there(positions)}, supply.reachable(), limit)
 
     # -- the end
