@@ -21,7 +21,8 @@ NOTE = "holdfast"
 VERSION = 1
 
 ANY = "*"
-"""Written by an import: whatever the first query subscribes to, it goes on with a job that ran before."""
+"""Written by an import: whatever the first query subscribes to, it goes on with a job that ran before. The same is
+understood where an older version noted no subscription. It counts until a query has noted its own."""
 
 MOST_BEGUN = 32
 """How many subscriptions a note lists, newest first. A group has one or two at a time; the rest are former ones."""
@@ -67,6 +68,8 @@ def read_notes(entries: Iterable[OffsetEntry]) -> Memory:
         for topic, count in note.known.items():
             known[topic] = min(count, known.get(topic, count))
         begun = {**note.begun, **begun}
+    if len(begun) > 1:
+        begun.pop(ANY, None)
     return Memory(known=dict(sorted(known.items())), begun=begun)
 
 
@@ -76,6 +79,6 @@ def _read(metadata: str) -> Memory:
         if note[NOTE] != VERSION:
             return Memory()
         known = {str(topic): int(count) for topic, count in note["known"].items()}
-        return Memory(known=known, begun={str(one): str(at) for one, at in note.get("begun", {}).items()})
+        return Memory(known=known, begun={str(one): str(at) for one, at in note.get("begun", {ANY: ""}).items()})
     except (ValueError, KeyError, TypeError, AttributeError):
         return Memory()  # somebody else's metadata, or none

@@ -70,7 +70,7 @@ class Starting:
         there = digest_of_counts(counts)
         begins = not former.has_history and (not memory.has_begun(self._mark) or memory.begun.get(self._mark) == there)
         self._known = (counts if begins else {}) | dict(memory.known)
-        self._memory, self._begun = memory, memory.with_begun(self._mark, there)
+        self._memory, self._begun = memory, memory.with_begun(self._mark, there if begins else "")
 
     def _tell_recreated(self) -> None:
         anew = [topic for topic in sorted(self._former.topics) if topic in self.topics and not self._same(topic)]

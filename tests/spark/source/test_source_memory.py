@@ -5,6 +5,7 @@ The rule is in docs/spark.md, "Where a query begins". Nothing is skipped: what n
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from source_engine import Checkpoint, Engine, every, produce, wait_until
 
 from holdfast.group.messages import OffsetEntry
-from holdfast.model import HoldfastError
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.net.admin import Admin
+from holdfast.net.cluster import Cluster
+from holdfast.net.config import client_config
 from holdfast.spark.notes import ANY, MOST_BEGUN, Memory, digest, read_notes, write_note
 from holdfast.testing import Broker
 
@@ -243,12 +247,30 @@ def test_a_topic_that_is_added_to_a_querys_subscription_is_read_from_its_beginni
     again.stop()
 
 
+def test_where_an_older_version_noted_no_subscription_what_it_does_not_know_came_later(broker: Broker) -> None:
+    note = '{"holdfast":1,"known":{"orders":4}}'
+    entries = {TopicPartition("orders", n): OffsetEntry(5, metadata=note) for n in range(4)}
+
+    async def commit() -> None:
+        async with Cluster(client_config({"bootstrap.servers": broker.bootstrap})) as cluster:
+            assert not any((await Admin(cluster).commit("g", entries)).values())
+
+    asyncio.run(commit())
+    wanted = {"subscribe": "orders,late"} | LATEST
+    broker.topics.create("late", partitions=2)
+    produce(broker, 3, topic="late", partitions=2)
+    query = Engine(broker.bootstrap, **wanted)
+    query.run_until(lambda: len(query.seen) == 6)
+    query.stop()
+
+
 def test_notes_of_strangers_are_nothing_and_the_least_of_ours_counts() -> None:
     ours = [OffsetEntry(1, metadata=write_note("a", 4, {"x": "1"})), OffsetEntry(1, metadata=write_note("a", 3, {}))]
     ours += [OffsetEntry(1, metadata='{"holdfast":1,"known":{"a":5,"b":2}}')]  # as older versions wrote it
     strangers = ["x", '{"holdfast": 9}', "", "[]", "7", '{"holdfast":1,"known":{"a":0},"begun":["x"]}']
     found = read_notes([*(OffsetEntry(1, metadata=text) for text in strangers), *ours])
     assert found == Memory(known={"a": 3, "b": 2}, begun={"x": "1"})
+    assert read_notes(ours[2:]).has_begun("any subscription")
     assert read_notes([]) == Memory()
 
 
@@ -258,4 +280,5 @@ def test_a_note_fits_whatever_the_topics_and_the_subscriptions() -> None:
     assert len(begun) == MOST_BEGUN
     assert next(iter(begun.items())) == (digest(["ours"]), "now")
     assert ANY not in begun, "what an import left is taken up by the first query"
+    assert Memory(begun=begun).with_begun(digest(["ours"]), "later") == begun, "the beginning is noted once"
     assert len(write_note("t" * 249, 10_000, begun)) <= 1_024
