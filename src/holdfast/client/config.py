@@ -83,6 +83,8 @@ class ConsumerConfig:
     auto_offset_reset: str = "latest"
     retry_backoff_ms: int = 100
     metadata_max_age_ms: int = 300_000
+    internal_topics: bool = True
+    """Whether patterns match Kafka's internal topics, as librdkafka's do. Spark's don't."""
     inventions: Inventions = field(default_factory=Inventions)
     trace_file: str | None = None
     metrics_port: int = 0

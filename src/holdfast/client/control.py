@@ -254,7 +254,7 @@ class ControlPlane:
             planned=self._planned,
         )
         self._driver = driver = MemberDriver(member, self._channel, hooks, clock=now_ms, ear=ear)
-        self._topics = Topics(self._cluster, driver, self._hear, self._running)
+        self._topics = Topics(self._cluster, driver, self._hear, self._running, internal=config.internal_topics)
         supervisor = supervise.socket_path()
         if supervisor is not None:
             asked = self.drained("holdfast run was told to stop")

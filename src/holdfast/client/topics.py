@@ -39,9 +39,13 @@ Wish = tuple[tuple[str, ...], frozenset[str]]
 class Topics:
     """The subscription of one member, and the watch over its topics."""
 
-    def __init__(self, cluster: Cluster, driver: MemberDriver, tell: Tell, running: Running) -> None:
-        """`running` returns the assignor that the group runs, or None if that does not matter."""
+    def __init__(
+        self, cluster: Cluster, driver: MemberDriver, tell: Tell, running: Running, *, internal: bool = True
+    ) -> None:
+        """`running` returns the assignor that the group runs, or None if that does not matter. `internal`: whether
+        patterns match Kafka's internal topics."""
         self._running = running
+        self._internal = internal
         self._cluster = cluster
         self._driver = driver
         self._tell = tell
@@ -99,7 +103,8 @@ class Topics:
             return self._names
         await self._cluster.refresh(None)
         patterns = [compiled(pattern) for pattern in self._patterns]
-        return self._names | {topic for topic in self._cluster.believed() if any(p.search(topic) for p in patterns)}
+        there = [name for name, topic in self._cluster.believed().items() if self._internal or not topic.internal]
+        return self._names | {topic for topic in there if any(p.search(topic) for p in patterns)}
 
     async def _keep_watching(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from holdfast.spark import loss
 from holdfast.spark.offsets import Ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.places import resolve
-from holdfast.spark.starting import topic_counts
+from holdfast.spark.starting import topics_seen
 
 
 def ranges(options: SourceOptions) -> Ranges:
@@ -33,11 +33,11 @@ async def _ranges(options: SourceOptions) -> Ranges:
 
 
 async def _subscribed(cluster: Cluster, options: SourceOptions) -> tuple[TopicPartition, ...]:
-    counts = await topic_counts(cluster, options.topics)
-    missing = sorted(t for t in options.topics if not t.startswith("^") and t not in counts)
+    there = await topics_seen(cluster, options.topics)
+    missing = sorted(t for t in options.topics if not t.startswith("^") and t not in there)
     if missing:
         raise loss.no_such_topics(missing)
-    return tuple(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
+    return tuple(TopicPartition(topic, n) for topic, seen in there.items() for n in range(seen.partitions))
 
 
 def _within(options: SourceOptions, partition: TopicPartition, start: int, end: int, there: int) -> int:

@@ -21,7 +21,8 @@ from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.net.errors import BrokerError
 from holdfast.spark import checkpoint_files as files
-from holdfast.spark.starting import topic_counts, write_note
+from holdfast.spark.notes import ANY, write_note
+from holdfast.spark.starting import topics_seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +87,10 @@ async def _no_members(cluster: Cluster, group: str) -> None:
 async def _commit(config: Mapping[str, Any], group: str, offsets: Mapping[TopicPartition, int]) -> None:
     async with Cluster(client_config(config)) as cluster:
         await _no_members(cluster, group)
-        note = write_note(await topic_counts(cluster, tuple(sorted({p.topic for p in offsets}))))
-        entries = {partition: OffsetEntry(offset, metadata=note) for partition, offset in offsets.items()}
+        # What the job has not seen came later, also if it came before this moment.
+        counts = {p.topic: p.partition + 1 for p in sorted(offsets)}
+        notes = {topic: write_note(topic, count, {ANY: ""}) for topic, count in counts.items()}
+        entries = {p: OffsetEntry(offset, metadata=notes[p.topic]) for p, offset in offsets.items()}
         verdicts = await Admin(cluster).commit(group, entries)
         for refused in verdicts.values():
             if refused is not None:
@@ -99,7 +102,7 @@ async def _committed(config: Mapping[str, Any], group: str, topics: Sequence[str
         await _no_members(cluster, group)
         entries = await Admin(cluster).committed(group)
         wanted = tuple(sorted(topics)) if topics else tuple(sorted({p.topic for p in entries}))
-        counts = await topic_counts(cluster, wanted)
+        counts = {topic: seen.partitions for topic, seen in (await topics_seen(cluster, wanted)).items()}
     partitions = [TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)]
     missing = [p for p in partitions if p not in entries]
     if not partitions or missing or set(wanted) - counts.keys():

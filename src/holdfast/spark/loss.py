@@ -2,11 +2,41 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 from holdfast.model import HoldfastError, TopicPartition
 
 DO = "If that was meant, set failOnDataLoss=false and start again: the query goes on with what there is."
+
+
+def tell(lost: HoldfastError, *, fails: bool) -> None:
+    """As failOnDataLoss says: an error, or a warning and on with the rest."""
+    if fails:
+        raise lost
+    warnings.warn(f"{lost.code}: {lost.what} failOnDataLoss is false, so the query goes on.", stacklevel=2)
+
+
+def topics_recreated(topics: Iterable[str]) -> HoldfastError:
+    names = ", ".join(sorted(topics))
+    return HoldfastError(
+        "TOPIC_RECREATED",
+        f"{names} was deleted and made anew since the query read it: its offsets mean other records now.",
+        "If that was meant, set failOnDataLoss=false and start again: the new topic is read from its beginning.",
+    )
+
+
+def offsets_lost(group: str, partitions: Iterable[TopicPartition]) -> HoldfastError:
+    listed = sorted(partitions)
+    names = ", ".join(map(str, listed[:5])) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
+    return HoldfastError(
+        "GROUP_OFFSETS_LOST",
+        f"the group {group} has no offsets any more (they have expired, or were deleted), and the query's checkpoint "
+        f"does not know where to go on in {names}: another member read it.",
+        "Start that member on its checkpoint: it tells the group what it knows. Or set the offsets with "
+        "`kafka-consumer-groups.sh --reset-offsets`; or start on a fresh checkpointLocation, where startingOffsets "
+        "counts.",
+    )
 
 
 def topics_deleted(topics: Iterable[str]) -> HoldfastError:

@@ -14,7 +14,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -24,14 +24,17 @@ from holdfast.client.tracing import open_trace
 from holdfast.client.watchdog import watched
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition, by_topic
+from holdfast.model import HoldfastError, TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.spark.door import open_door
 from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
+from holdfast.spark.ownership import Ownership
 from holdfast.spark.planning import share
+from holdfast.spark.reporting import report
+from holdfast.spark.settling import COMMIT_LIMIT_S, Settling
 from holdfast.spark.starting import Starting
 from holdfast.spark.supply import Supply
 from holdfast.spark.work import Work
@@ -40,29 +43,19 @@ T = TypeVar("T")
 
 JOIN_LIMIT_S = 330.0
 """A round ends within everybody's max.poll.interval (5 minutes by default), or with the dead member's session."""
-COMMIT_LIMIT_S = 5.0
-"""The commit before a release is bounded: the group waits for it (KAFKA-13310). A planned batch waits as long for the
-commit of the one before, so that a restart never finds more than one batch that the group does not know of."""
 LEAVE_LIMIT_S = 2.0
 """Spark does not wait for a reader it stops; the watchdog or the session timeout does what is left."""
+TICKS_A_SESSION = 4
+"""How often the clock is looked at: a process that was frozen for a session notices."""
 QUIET_S = 1.0
 """AvailableNow ends when nothing is left to read, so it waits this much longer than a heartbeat for a first share."""
 
-BETWEEN = frozenset({"REBALANCE_IN_PROGRESS", "NOT_OWNED"})
-"""Commits that are refused for now: the group is between two generations, or the round is about to end here."""
-REFUSED = frozenset(
-    {
-        "GROUP_AUTHORIZATION_FAILED",
-        "GROUP_MAX_SIZE_REACHED",
-        "INCONSISTENT_GROUP_PROTOCOL",
-        "INVALID_GROUP_ID",
-        "INVALID_SESSION_TIMEOUT",
-        "UNSUPPORTED_VERSION",
-    }
-)
+REFUSED = frozenset({"GROUP_AUTHORIZATION_FAILED", "GROUP_MAX_SIZE_REACHED", "INCONSISTENT_GROUP_PROTOCOL"}) | {
+    "INVALID_GROUP_ID",
+    "INVALID_SESSION_TIMEOUT",
+    "UNSUPPORTED_VERSION",
+}
 """Errors that a person has to fix. The query fails with them; a consumer reports them and goes on trying."""
-
-DENIED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
 
 class QueryMember:
@@ -73,8 +66,9 @@ class QueryMember:
         self._manual = bool(options.assigned)
         # A batch that runs can't be given up for every round: a query joins cooperatively, or as its options say.
         parsed = cfg.parse({**options.kafka, "enable.auto.commit": False})
-        self._config = replace(parsed, eager_assignors=())
+        self._config = replace(parsed, eager_assignors=(), internal_topics=False)
         self._asked_at = now_ms()
+        self._ownership = Ownership(self._config, now_ms())
         self._work = Work()
         self._failure: HoldfastError | None = None
         self._planned_at = 0.0
@@ -82,7 +76,6 @@ class QueryMember:
         self._stopping = False
         # Made here, and used on the loop alone: they find it when they are first waited for.
         self._woken, self._done = asyncio.Event(), asyncio.Event()
-        self._commit: asyncio.Future[float] | None = None
         self._draining = False
         self._door: asyncio.Server | None = None
         self._left = threading.Lock()
@@ -106,9 +99,23 @@ class QueryMember:
         """Until the first assignment is there."""
         self._call(self._join())
 
-    def next_batch(self, done: BatchOffset, limit: int | None, *, at_least: int | None = None) -> BatchOffset | None:
-        """`done` is finished: tell the group, release what waits, and plan what comes next. None: nothing new."""
-        return self._call(self._next_batch(done, limit, at_least))
+    def next_batch(
+        self, done: BatchOffset, limit: int | None, *, at_least: int | None = None, last: bool = False
+    ) -> BatchOffset | None:
+        """`done` is finished: tell the group, release what waits, and plan what comes next. None: nothing new.
+
+        `last`: nobody asks again (Trigger.Once), so None must not mean "not now".
+        """
+        return self._call(self._next_batch(done, limit, at_least, ends=last or self._supply.bounded))
+
+    def keep_place(self, done: BatchOffset) -> BatchOffset | None:
+        """A batch that reads nothing, so that the checkpoint knows from the start where the query stands: the group may
+        forget it before there is anything to read. None if the query stands nowhere yet."""
+
+        async def plan() -> BatchOffset | None:
+            return self._plan({}, done) if self._work.open() and self._work.running is None and self._sure() else None
+
+        return self._call(plan())
 
     def replay(self, previous: BatchOffset, planned: BatchOffset) -> BatchOffset:
         """After a restart: a batch that was planned and perhaps not finished, as far as it is still ours."""
@@ -143,26 +150,9 @@ class QueryMember:
         return self._call(self._report())
 
     async def _report(self) -> dict[str, Any]:
-        state = self._plane.state
-        positions = {p: held.position for p, held in sorted(self._work.held.items())}
-        latest: dict[str, dict[str, int]] = {}
-        lag = 0
-        for partition, position in positions.items():
-            end = self._supply.ends.get(partition)
-            if end is not None:
-                latest.setdefault(partition.topic, {})[str(partition.partition)] = end
-                lag += max(0, end - position) if position is not None else 0
-        return {
-            "latest": latest,
-            "lag": lag,
-            "owned": by_topic(positions),
-            "group": self._options.group,
-            "member": state.membership.member_id,
-            "generation": state.membership.generation,
-            "rebalances": self._trace.metrics.rebalances,
-            "drained": self._drained(),
-            "reader": os.getpid(),
-        }
+        about = {"group": self._options.group, "rebalances": self._trace.metrics.rebalances, "reader": os.getpid()}
+        told = report(self._plane.state.membership, self._work, self._supply.ends)
+        return told | about | {"drained": self._drained()}
 
     def _drained(self) -> bool:
         """Everything is handed over; without a membership, everything that was begun is done."""
@@ -176,9 +166,7 @@ class QueryMember:
             if self._ended:
                 return
             self._ended = True
-            with contextlib.suppress(
-                Exception
-            ):  # whatever fails here, the session timeout or the watchdog makes up for
+            with contextlib.suppress(Exception):  # the session timeout or the watchdog makes up for what fails here
                 self._call(self._leave(), LEAVE_LIMIT_S + COMMIT_LIMIT_S)
             self._plane.stop()
             if self._watchdog is not None:
@@ -201,11 +189,13 @@ class QueryMember:
         self._cluster = Cluster(client_config(self._config.raw))
         self._starting = Starting(self._options, self._config, self._cluster)
         self._supply = Supply(self._options, self._cluster, self._starting)
+        self._settling = Settling(self._config, self._plane, self._work, self._starting.note, manual=self._manual)
         if self._manual:
             entries = await Admin(self._cluster).committed(self._options.group, self._options.assigned)
             self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
         else:
             self._spawn(self._serve())
+            self._spawn(self._tick())
             self._plane.subscribe(list(self._options.topics))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -217,8 +207,8 @@ class QueryMember:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and self._failure is None:
             what = f"the member's background work failed: {type(error).__name__}: {error}."
-            ours = error if isinstance(error, HoldfastError) else None
-            self._failure = ours or HoldfastError("MEMBER_FAILED", what, "Restart the query, and report this.")
+            failed = HoldfastError("MEMBER_FAILED", what, "Restart the query, and report this.")
+            self._failure = error if isinstance(error, HoldfastError) else failed
 
     def _check(self) -> None:
         failure = self._failure or self._plane.failure
@@ -247,12 +237,16 @@ class QueryMember:
                         self._supply.look_again()
                         self._work.assign(pending.offsets, pending.handed)
                 if pending.last:
+                    handed, final = {p: OffsetEntry(offset) for p, offset in final.items()}, {}
                     if not pending.answered:
-                        handed = {p: OffsetEntry(offset) for p, offset in final.items()}
                         plane.driver.feed(mb.Notified(pending.serial, handed))
-                    final = {}
                     if self._work.owed():
-                        self._spawn(self._settle())
+                        self._spawn(self._settling.settle())
+
+    async def _tick(self) -> None:
+        while True:
+            self._ownership.tick(now_ms())
+            await asyncio.sleep(self._config.session_timeout_ms / TICKS_A_SESSION / 1_000.0)
 
     async def _hand_over(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         """Release these: at once, or when the batch they are in is done and committed."""
@@ -260,7 +254,7 @@ class QueryMember:
         while self._work.busy(partitions) and not self._stopping:
             self._done.clear()
             await self._done.wait()
-        await self._settle(partitions)
+        await self._settling.settle(partitions)
         return self._work.release(partitions)
 
     async def _join(self, *, quiet: bool = False) -> None:
@@ -276,10 +270,10 @@ class QueryMember:
             self._check()
             state, now = self._plane.state, time.monotonic()
             # While the round's result is being applied, where its partitions begin is not known yet.
-            given = state.held_generation >= 0 and state.phase is not mb.Phase.APPLYING
+            given = state.held_generation >= 0 and state.phase is not mb.Phase.APPLYING and self._sure()
             if state.phase is mb.Phase.CLOSED or (given and (self._work.held or not quiet)):
                 return
-            since = (since or now) if state.phase is mb.Phase.STABLE else None
+            since = (since or now) if state.phase is mb.Phase.STABLE and self._sure() else None
             if since is not None and now - since > patience_s:
                 return
             if now > deadline:
@@ -293,13 +287,24 @@ class QueryMember:
     async def _replay(self, previous: BatchOffset, planned: BatchOffset) -> BatchOffset:
         self._asked_at = now_ms()
         await self._join()
-        await self._starting.prepare()
-        self._first = False
-        self._work.finish(previous)
-        self._spawn(self._settle())
-        return self._work.replay(planned)
+        await self._recall(planned.before())
+        self._work.finish(self._starting.trusted(previous))
+        self._spawn(self._settling.settle())
+        return self._work.replay(self._starting.trusted(planned))
 
-    async def _next_batch(self, done: BatchOffset, limit: int | None, at_least: int | None) -> BatchOffset | None:
+    async def _recall(self, former: BatchOffset) -> None:
+        """What the group remembers, and what it has forgotten and the checkpoint knows: that is told for all."""
+        await self._starting.prepare(former)
+        self._first = False
+        forgotten = self._starting.forgotten()
+        if not self._manual:
+            await self._settling.tell_for_others({p: at for p, at in forgotten.items() if p not in self._work.held})
+        self._work.start_at(forgotten)
+        await self._settling.settle(forgotten)
+
+    async def _next_batch(
+        self, done: BatchOffset, limit: int | None, at_least: int | None, *, ends: bool
+    ) -> BatchOffset | None:
         self._asked_at = now_ms()
         self._check()
         if self._plane.state.phase is mb.Phase.EVICTED:
@@ -307,29 +312,48 @@ class QueryMember:
         running = self._work.running
         if running is not None and running.number != done.number:
             return running  # asked again for a plan that was not taken up yet
-        if running is not None or self._first:
-            await self._settle()
+        if self._first:
+            await self._join(quiet=ends)
+            await self._recall(done.after())
+            done = self._starting.trusted(done)
+            self._work.finish(done)
+            self._spawn(self._settling.settle())
+        elif running is not None:
+            await self._settling.settle()
             self._work.finish(done)
             self._done.set()
-            self._spawn(self._settle())
-        if self._first:
-            await self._join(quiet=self._supply.bounded)
-            await self._starting.prepare()
-            self._first = False
-        if self._plane.state.lost or (self._manual and self._draining):
-            return None  # what is still in hand is about to be lost: nobody may work on it
-        ranges = await self._available(limit)
-        if not ranges or not self._enough(ranges, at_least):
-            return None
+            self._spawn(self._settling.settle())
+        while await self._may_plan(waits=ends):
+            ranges = await self._available(limit)
+            if not ranges or not self._enough(ranges, at_least):
+                return None
+            if self._sure():  # brokers were asked meanwhile, and that may have taken long
+                return self._plan(ranges, done)
+        return None
+
+    async def _may_plan(self, *, waits: bool) -> bool:
+        """Whether what is in hand is surely ours. With `waits`, join again if it is not: a trigger that ends by itself
+        takes "nothing new" for "all is read"."""
+        while not self._sure():
+            if not waits or self._draining or self._plane.state.phase is mb.Phase.CLOSED:
+                return False
+            await self._join(quiet=True)
+        return not (self._manual and self._draining)
+
+    def _sure(self) -> bool:
+        return self._manual or self._ownership.sure(self._plane.state, now_ms())
+
+    def _plan(self, ranges: Ranges, done: BatchOffset) -> BatchOffset:
         self._planned_at = time.monotonic()
-        return self._work.plan(ranges, after=done, generation=self._plane.state.membership.generation)
+        generation = self._plane.state.membership.generation
+        return self._work.plan(ranges, after=done, generation=generation, topics=self._starting.topics)
 
     def _enough(self, ranges: Ranges, at_least: int | None) -> bool:
         if at_least is None or self._supply.bounded:
             return True
         self._planned_at = self._planned_at or time.monotonic()
-        waited_s = time.monotonic() - self._planned_at
-        return sum(end - start for start, end in ranges.values()) >= at_least or waited_s >= self._options.max_delay_s
+        late = time.monotonic() - self._planned_at >= self._options.max_delay_s
+        return late or sum(end - start for start, end in ranges.values()) >= at_least
 
     async def _available(self, limit: int | None) -> Ranges:
         work, supply = self._work, self._supply
@@ -339,60 +363,12 @@ class QueryMember:
             # been read.
             found = await supply.starts(unknown)
             work.start_at(found)
-            await self._settle(found)
+            await self._settling.settle(found)
+        work.move(await supply.look(work.open()))
         positions = work.open()
-        moved = await supply.look(positions)
-        if moved:
-            work.move(moved)
-            positions = work.open()
         return share({p: positions[p] for p in supply.there(positions)}, supply.reachable(), limit)
 
-    # -- what the group is told
-
-    async def _settle(
-        self, partitions: Iterable[TopicPartition] | None = None, limit_s: float = COMMIT_LIMIT_S
-    ) -> None:
-        """Until the group knows where these (or all) stand, or the time is up. One commit at a time, for all."""
-        wanted = None if partitions is None else set(partitions)
-        deadline = time.monotonic() + limit_s
-        while (owed := self._work.owed()) and (wanted is None or not wanted.isdisjoint(owed)):
-            if self._plane.state.lost:
-                return  # nothing may be committed: the partitions are about to be lost, and may come back
-            if self._commit is None or self._commit.done():
-                self._commit = asyncio.ensure_future(self._commit_once())
-            await asyncio.wait({self._commit}, timeout=max(0.0, deadline - time.monotonic()))
-            if not self._commit.done():
-                return  # it may still arrive
-            await asyncio.sleep(self._commit.result())
-            if time.monotonic() > deadline:
-                return
-
-    async def _commit_once(self) -> float:
-        """Send what is owed. Returns how long to wait before looking again."""
-        owned = self._plane.state.owned
-        owed = {p: at for p, at in self._work.owed().items() if self._manual or p in owned}
-        if not owed:
-            return 0.002 if self._work.owed() else 0.0
-        note = self._starting.note
-        entries = {p: OffsetEntry(at, metadata=note) for p, at in owed.items()}
-        try:
-            answer = await self._plane.commit(entries, member=not self._manual)
-        except HoldfastError as error:
-            return 0.01 if error.code in BETWEEN else self._config.retry_backoff_ms / 1_000.0
-        self._work.committed({p: at for p, at in owed.items() if answer.errors.get(p) is ErrorCode.NONE})
-        if answer.first_error in DENIED:
-            raise HoldfastError(
-                answer.first_error.name,
-                f"the group {self._options.group} may not be committed to.",
-                "Grant the query's user Read on the group and on its topics.",
-            )
-        if self._manual and answer.first_error is ErrorCode.UNKNOWN_MEMBER_ID:
-            raise HoldfastError(
-                "GROUP_HAS_MEMBERS",
-                f"the query has partitions by `assign`, and the group {self._options.group} has members.",
-                "Use a group of its own, or subscribe instead and share.",
-            )
-        return 0.0 if answer.first_error is ErrorCode.NONE else 0.02
+    # -- the end
 
     async def _leave(self) -> None:
         self._stopping = True
@@ -400,7 +376,7 @@ class QueryMember:
         driver = self._plane.driver
         try:
             with contextlib.suppress(HoldfastError):  # a commit that is refused for good is no reason to stay
-                await self._settle(limit_s=LEAVE_LIMIT_S / 2)
+                await self._settling.settle(limit_s=LEAVE_LIMIT_S / 2)
             if not self._manual and not driver.closed.is_set():
                 driver.feed(mb.Close("the query was stopped"))
                 with contextlib.suppress(TimeoutError):
@@ -410,8 +386,8 @@ class QueryMember:
 
     async def _end(self) -> None:
         tasks: list[asyncio.Future[Any]] = list(self._background)
-        if self._commit is not None:
-            tasks.append(self._commit)
+        if self._settling.commit is not None:
+            tasks.append(self._settling.commit)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -17,28 +17,69 @@ VERSION = 1
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 """partition -> [from, to)."""
 
+Positions = Mapping[TopicPartition, int]
+"""partition -> where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A topic as a query saw it."""
+
+    partitions: int
+    topic_id: str = ""
+    """Another one after the topic was made anew; empty where the brokers don't say (before 2.8)."""
+
+    def is_same(self, now: Seen) -> bool:
+        return not (self.topic_id and now.topic_id) or self.topic_id == now.topic_id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOffset:
-    """What one batch reads, planned in this generation. `number` tells two equal plans apart."""
+    """What one batch reads, planned in this generation. `number` tells two equal plans apart.
+
+    What else the query holds stands there too, so that a checkpoint knows where to go on when the group has forgotten
+    it (`starting`).
+    """
 
     number: int = 0
     generation: int = -1
     ranges: Ranges = field(default_factory=dict)
     behind: Ranges = field(default_factory=dict)
     """What the batch before a rehearsal read: the group may not have heard yet that it is done."""
+    stands: Positions = field(default_factory=dict)
+    """Where the query's other partitions stood, of which this batch reads nothing."""
+    topics: Mapping[str, Seen] = field(default_factory=dict)
+    """What was subscribed to. Empty before the query has joined for the first time, and in older checkpoints."""
 
     def to_json(self) -> dict[str, Any]:
         found = {"v": VERSION, "batch": self.number, "generation": self.generation, "ranges": _by_topic(self.ranges)}
-        return found | ({"behind": _by_topic(self.behind)} if self.behind else {})
+        if self.behind:
+            found["behind"] = _by_topic(self.behind)
+        if self.topics:
+            found["topics"] = {name: [seen.partitions, seen.topic_id] for name, seen in sorted(self.topics.items())}
+            found["stands"] = _by_topic(self.stands)
+        return found
 
     def rehearsal(self) -> BatchOffset:
         """A batch after this one that reads nothing, and remembers what this one read."""
-        return BatchOffset(number=self.number + 1, generation=self.generation, behind=self.ranges or self.behind)
+        return replace(self, number=self.number + 1, ranges={}, behind=self.ranges or self.behind)
 
     def done(self) -> BatchOffset:
         """What is finished when this is: behind a rehearsal, the batch before it."""
         return replace(self, ranges=self.ranges or self.behind, behind={})
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the query has been at work before this, as far as its checkpoint says."""
+        return bool(self.topics or self.ranges or self.behind)
+
+    def before(self) -> BatchOffset:
+        """Where the query stood when this batch began."""
+        return replace(self, stands={**self.stands, **{p: start for p, (start, _) in self.ranges.items()}})
+
+    def after(self) -> BatchOffset:
+        """Where the query stands when this batch is done."""
+        return replace(self, stands={**self.stands, **{p: end for p, (_, end) in self.ranges.items()}})
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> BatchOffset:
@@ -50,6 +91,8 @@ class BatchOffset:
                 generation=int(data["generation"]),
                 ranges=_ranges(data["ranges"]),
                 behind=_ranges(data.get("behind", {})),
+                stands=_positions(data.get("stands", {})),
+                topics={str(name): Seen(int(n), str(id_)) for name, (n, id_) in data.get("topics", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise _foreign("something else") from None
@@ -60,11 +103,19 @@ class BatchOffset:
         return sum(end - start for start, end in self.ranges.values())
 
 
-def _by_topic(ranges: Ranges) -> dict[str, dict[str, list[int]]]:
-    topics: dict[str, dict[str, list[int]]] = {}
-    for (topic, partition), (start, end) in sorted(ranges.items()):
-        topics.setdefault(topic, {})[str(partition)] = [start, end]
+def _by_topic(found: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
+    topics: dict[str, dict[str, Any]] = {}
+    for (topic, partition), value in sorted(found.items()):
+        topics.setdefault(topic, {})[str(partition)] = list(value) if isinstance(value, tuple) else value
     return topics
+
+
+def _positions(topics: Mapping[str, Any]) -> Positions:
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in topics.items()
+        for partition, offset in partitions.items()
+    }
 
 
 def _ranges(topics: Mapping[str, Any]) -> Ranges:

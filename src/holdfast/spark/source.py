@@ -5,10 +5,11 @@ built at planning, and `read` runs on pickled copies in executors. So `__init__`
 `read` is a pure function of its input.
 
 An application's first batch takes seconds: Spark loads and compiles what it needs, the workers start, the sink opens.
-A member that joined before would take partitions from others and keep them dark for as long. So the first batch of a
-process is a rehearsal that reads nothing, and the member joins after it. Where there may be no second batch (a trigger
-that ends by itself), the first is given (one that a crash left unfinished) or nothing is shared (`assign`), there is
-none.
+A member that joined before would take partitions from others and keep them dark for as long. So if others are at work,
+the first batch of a process is a rehearsal that reads nothing, and the member joins after it, when the trigger comes
+round again. If nobody is, partitions are dark already: the query joins at once, and its first batch is a short one, so
+that whoever comes next does not wait long for a share. Where there may be no second batch (a trigger that ends by
+itself), the first is given (one that a crash left unfinished) or nothing is shared (`assign`), all of this is left out.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ HEADERS = ", headers array<struct<key: string, value: binary>>"
 NO_LIMIT = 2**62
 """Rows of a batch when no option limits them. Said in so many words, so that a question for "all there is" is known to
 come from a trigger that ends by itself."""
+
+FIRST_BATCH = 100_000
+"""Most records of a lone query's first batch, unless an option asks for more. Reading them takes less time than what
+else happens in a first batch."""
 
 REHEARSED_TASKS = 2
 """Tasks of a rehearsal: workers start, and load what reading and writing need."""
@@ -102,9 +107,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._member.open_door()
         return self._member
 
-    def _keeps_its_place(self, before: BatchOffset) -> bool:
-        """A static member that comes back takes nothing from others: the sooner the group sees it, the better."""
-        return before.number > 0 and "group.instance.id" in self._options.kafka
+    def _others_would_wait(self, before: BatchOffset) -> bool:
+        """Whether partitions that we take go dark by it. Not if a static member comes back: what it takes has waited
+        for it, and its session runs out meanwhile."""
+        from holdfast.spark.company import others_at_work
+
+        comes_back = before.number > 0 and "group.instance.id" in self._options.kafka
+        return not comes_back and others_at_work(self._options)
 
     def _on_stop(self, _signal: int, _frame: Any) -> None:
         """`query.stop()` sends SIGTERM, sometimes twice within milliseconds, and does not wait.
@@ -138,14 +147,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = BatchOffset.from_json(start)
         # Trigger.Once asks for all there is, whatever the options say.
         ends = isinstance(limit, ReadAllAvailable)
-        if self._member is None and not self._rehearsed and not ends and not self._options.assigned:
+        first = self._member is None and not self._rehearsed and not ends and not self._options.assigned
+        if first and self._others_would_wait(before):
             self._rehearsed = True
-            if self._keeps_its_place(before):
-                self._joined()
             return before.rehearsal().to_json()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < NO_LIMIT else None
         least = None if ends else self._options.min_offsets
-        planned = self._joined().next_batch(before.done(), most, at_least=least)
+        if first and least is None:
+            most = min(most or FIRST_BATCH, FIRST_BATCH)
+        member = self._joined()
+        planned = member.next_batch(before.done(), most, at_least=least, last=ends)
+        if planned is None and not before.topics:
+            planned = member.keep_place(before.done())
         # Spark compares texts: "nothing new" is what it gave us, untouched.
         return start if planned is None else planned.to_json()
 

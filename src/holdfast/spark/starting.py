@@ -1,29 +1,28 @@
-"""Where a partition begins that the group has committed nothing for.
+"""Where a partition begins, and who is right about it. The order is documented in docs/spark.md:
 
-The group's committed offset goes before everything. Without one the options decide, but only for what was there when
-the group began: a partition or topic that came later is read from its beginning, or records would be lost, as in
-Spark's own source. What was there at the beginning travels in every commit's metadata, so that all members know it.
+1. the group's committed offset, which is not asked for here;
+2. without one, where the query's checkpoint says that it stood, if it is still the same topic;
+3. the beginning, for what came later than the group: or records would be lost, as in Spark's own source;
+4. the options, for what was there when the group began;
+5. nobody knows: the query has been at work before, and the group has forgotten. That is refused, not guessed.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from holdfast.client.config import ConsumerConfig
-from holdfast.group.messages import OffsetEntry
 from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
+from holdfast.net.metadata import TopicInfo
 from holdfast.spark import loss
+from holdfast.spark.notes import Memory, digest, digest_of_counts, read_notes, write_note
+from holdfast.spark.offsets import BatchOffset, Ranges, Seen
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Places, no_committed_offset, resolve
-
-NOTE = "holdfast"
-VERSION = 1
-MAX_NOTE_BYTES = 1_024
-"""Brokers take 4,096 bytes of metadata a commit by default. With more topics than fit, nothing is noted."""
 
 
 class Starting:
@@ -35,33 +34,103 @@ class Starting:
         self._reset = config.auto_offset_reset
         self._admin = Admin(cluster)
         self._cluster = cluster
+        self._mark = digest(options.topics)
+        """The subscription's short name in notes."""
+        self._memory = Memory()
+        self._begun: Mapping[str, str] = {}
         self._known: dict[str, int] | None = None
-        self.note = ""
-        """Goes into the metadata of every commit."""
+        """Partitions of each topic that the options decide about; those that are not here came later."""
+        self._committed: Collection[TopicPartition] = ()
+        self._former = BatchOffset()
+        """Where the checkpoint says that the query stood: a batch that reads nothing."""
+        self.topics: Mapping[str, Seen] = {}
+        """What is subscribed to, as last seen."""
+        self._last_seen: dict[str, Seen] = {}
+        """The same, with topics that have gone since."""
+        self._recreated: set[str] = set()
 
-    async def prepare(self) -> None:
-        """Learn what was there when the group began, from anybody's commit; else it begins now, with what is there."""
-        if self._known is not None or self._options.assigned:
+    async def prepare(self, former: BatchOffset) -> None:
+        """Learn what the group remembers and what there is. `former` is where the query's last life ended."""
+        if self._known is not None:
             return
-        counts = await self._counts()
-        missing = sorted(t for t in self._options.topics if not t.startswith("^") and t not in counts)
+        await self.look()
+        missing = sorted(t for t in self._options.topics if not t.startswith("^") and t not in self.topics)
         if missing and self._options.fail_on_data_loss:
             raise loss.no_such_topics(missing)
         entries = await self._admin.committed(self._options.group)
-        self._known = read_notes(entries.values())
-        if self._known is None:
-            self._known = counts
-        self.note = write_note(self._known)
+        self._committed = entries.keys()
+        self._former = former
+        self._tell_recreated()
+        if self._options.assigned:
+            counts = {p.topic: p.partition + 1 for p in sorted(self._options.assigned)}
+            self._known = {} if former.has_history else counts
+            return
+        memory = read_notes(entries.values())
+        counts = {topic: seen.partitions for topic, seen in self.topics.items()}
+        there = digest_of_counts(counts)
+        begins = not former.has_history and (not memory.has_begun(self._mark) or memory.begun.get(self._mark) == there)
+        self._known = (counts if begins else {}) | dict(memory.known)
+        self._memory, self._begun = memory, memory.with_begun(self._mark, there if begins else "")
+
+    def _tell_recreated(self) -> None:
+        anew = [topic for topic in sorted(self._former.topics) if topic in self.topics and not self._same(topic)]
+        if anew:
+            loss.tell(loss.topics_recreated(anew), fails=self._options.fail_on_data_loss)
+
+    def _same(self, topic: str) -> bool:
+        """Whether a topic is the one that the checkpoint speaks of. Brokers before 2.8 can't tell."""
+        before, now = self._former.topics.get(topic), self.topics.get(topic)
+        return before is not None and now is not None and before.is_same(now)
+
+    def note(self, topic: str) -> str:
+        """Goes into the metadata of every commit of this topic."""
+        if self._known is None or self._options.assigned:
+            return ""
+        return write_note(topic, self._known.get(topic, 0), self._begun)
+
+    # -- what the checkpoint knows
+
+    def recall(self) -> dict[TopicPartition, int]:
+        """Where the query stood in its last life, of the topics that are still the same."""
+        return {p: at for p, at in sorted(self._former.stands.items()) if self._same(p.topic)}
+
+    def forgotten(self) -> dict[TopicPartition, int]:
+        """Of that, what the group has no offset for. It is told, so that others go on from there too."""
+        return {p: at for p, at in self.recall().items() if p not in self._committed}
+
+    def trusted(self, done: BatchOffset) -> BatchOffset:
+        """Without the ranges of topics that were made anew since: the new topic's records are other ones."""
+        return replace(done, ranges=self._without_recreated(done.ranges))
+
+    def _without_recreated(self, ranges: Ranges) -> Ranges:
+        return {p: r for p, r in ranges.items() if p.topic not in self._former.topics or self._same(p.topic)}
+
+    # -- from where
 
     async def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        wanted = sorted(partitions)
-        known = self._known if self.note else None
-        later = [p for p in wanted if known is not None and p.partition >= known.get(p.topic, 0)]
-        first = [p for p in wanted if p not in set(later)]
-        found = await self._resolve(EARLIEST, later)
+        """Where these begin, for which the group has no offset."""
+        await self.look()
+        stood = self.recall()
+        found = {p: stood[p] for p in sorted(partitions) if p in stood}
+        wanted = [p for p in sorted(partitions) if p not in found]
+        lost = [p for p in wanted if self._is_lost(p)]
+        if lost:
+            raise loss.offsets_lost(self._options.group, lost)
+        known = self._known or {}
+        later = [p for p in wanted if p.partition >= known.get(p.topic, 0)]
+        first = [p for p in wanted if p.partition < known.get(p.topic, 0)]
+        found |= await self._resolve(EARLIEST, later)
         if first:
             found |= await self._resolve(self._places(first[0]), first)
         return dict(sorted(found.items()))
+
+    def _is_lost(self, partition: TopicPartition) -> bool:
+        """Whether it was there in the query's last life, and the group has forgotten everything about its topic."""
+        if not self._former.has_history or self._memory.has_begun(self._mark) or partition.topic in self._memory.known:
+            return False
+        if not self._former.topics:  # written by a version that did not note them
+            return not self._committed
+        return self._same(partition.topic) and partition.partition < self._former.topics[partition.topic].partitions
 
     def _places(self, example: TopicPartition) -> Places:
         starting = self._options.starting
@@ -79,45 +148,43 @@ class Starting:
             self._admin, places, partitions, read_committed=options.read_committed, group=options.group
         )
 
+    # -- what there is
+
+    async def look(self) -> None:
+        """Renew `topics`. Of partitions by hand only the topics' ids matter: who names them knows which there are."""
+        names = self._options.topics or tuple(sorted({p.topic for p in self._options.assigned}))
+        found = await topics_seen(self._cluster, names)
+        if self._options.assigned:
+            found = {topic: replace(seen, partitions=0) for topic, seen in found.items()}
+        self._recreated |= {t for t, seen in found.items() if not self._last_seen.get(t, seen).is_same(seen)}
+        self._last_seen |= found
+        self.topics = found
+
+    def take_recreated(self) -> set[str]:
+        """Topics that were made anew while the query runs, each told once."""
+        anew, self._recreated = self._recreated, set()
+        return anew
+
     async def partitions(self) -> tuple[TopicPartition, ...]:
         """Everything that is subscribed to, as it is now."""
-        counts = await self._counts()
-        return tuple(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
-
-    async def _counts(self) -> dict[str, int]:
-        return await topic_counts(self._cluster, self._options.topics)
+        await self.look()
+        return tuple(TopicPartition(topic, n) for topic, seen in self.topics.items() for n in range(seen.partitions))
 
 
-async def topic_counts(cluster: Cluster, topics: tuple[str, ...]) -> dict[str, int]:
-    """Partitions of each topic that these names or patterns mean, sorted; what does not exist is left out."""
+async def topics_seen(cluster: Cluster, topics: tuple[str, ...]) -> dict[str, Seen]:
+    """The topics that these names or patterns mean, sorted; what does not exist is left out.
+
+    A pattern means no internal topics, as in Spark's own source: whoever wants `__consumer_offsets` names it.
+    """
     patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
     info = await cluster.refresh(None if patterns else topics)
     return {
-        name: max(topic.partitions, default=-1) + 1
+        name: Seen(max(topic.partitions, default=-1) + 1, _id(topic))
         for name, topic in sorted(info.topics.items())
-        if topic.error is ErrorCode.NONE and (name in topics or any(p.search(name) for p in patterns))
+        if topic.error is ErrorCode.NONE
+        and (name in topics or (not topic.internal and any(p.search(name) for p in patterns)))
     }
 
 
-def write_note(known: Mapping[str, int]) -> str:
-    text = json.dumps({NOTE: VERSION, "known": dict(sorted(known.items()))}, separators=(",", ":"))
-    return text if len(text.encode()) <= MAX_NOTE_BYTES else ""
-
-
-def read_notes(entries: Iterable[OffsetEntry]) -> dict[str, int] | None:
-    """What the group's commits say was there at its beginning. The least of them, should they differ."""
-    notes = [note for note in (_read(entry.metadata) for entry in entries) if note is not None]
-    if not notes:
-        return None
-    topics = {topic for note in notes for topic in note}
-    return {topic: min(note[topic] for note in notes if topic in note) for topic in sorted(topics)}
-
-
-def _read(metadata: str) -> dict[str, int] | None:
-    try:
-        note = json.loads(metadata)
-        if note[NOTE] != VERSION:
-            return None
-        return {str(topic): int(count) for topic, count in note["known"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None  # somebody else's metadata, or none
+def _id(topic: TopicInfo) -> str:
+    return topic.topic_id.hex if topic.topic_id is not None and topic.topic_id.int else ""

@@ -7,7 +7,6 @@ done with them, is `member`'s and `work`'s business.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterable, Mapping
 
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
@@ -20,6 +19,10 @@ from holdfast.spark.starting import Starting
 
 LOOK_EVERY_S = 0.01
 """How often the ends of partitions are asked for while idle: Spark itself asks every 12 ms."""
+
+RENEW_EVERY_S = 30.0
+"""How often topics themselves are looked at, at least: one that was deleted and made anew has another id.
+metadata.max.age.ms can make it shorter."""
 
 
 class Supply:
@@ -37,6 +40,9 @@ class Supply:
         self._target: dict[TopicPartition, int] = {}
         self._gone: set[str] = set()
         self._looked_at = 0.0
+        age_s = cluster.config.metadata_max_age_s
+        self._renew_every_s = min(age_s, RENEW_EVERY_S) if age_s > 0 else RENEW_EVERY_S
+        self._renewed_at = time.monotonic()
 
     def look_again(self) -> None:
         """The assignment has changed: a topic that was gone may be back."""
@@ -61,20 +67,40 @@ class Supply:
             return {}
 
     async def look(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Renew `ends`. Returns new positions for partitions whose log ends before ours."""
+        """Renew `ends`. Returns new positions for partitions whose log is not the one that we have read."""
         wanted, now = self.there(positions), time.monotonic()
         if not wanted or (now - self._looked_at < LOOK_EVERY_S and self.ends.keys() >= set(wanted)):
             return {}
         self._looked_at = now
         try:
             self.ends = await self._list(wanted, net.LATEST)
+            behind = await self._regressed(positions)
         except BrokerError as error:
             await self._look_for_topics(wanted, error)
             return {}
+        anew = await self._made_anew(now)
+        behind = {p: end for p, end in behind.items() if p.topic not in anew}
+        for partition, end in behind.items():
+            self._tell(loss.log_regressed(partition, positions[partition], end))
+        return await self._list([p for p in wanted if p in behind or p.topic in anew], net.EARLIEST)
+
+    async def _regressed(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where logs end that end before our positions. With read_committed `ends` are where open transactions begin,
+        and a position may well be behind that: what counts is the end of the log."""
         behind = sorted(p for p, end in self.ends.items() if end < positions[p])
-        for partition in behind:
-            self._tell(loss.log_regressed(partition, positions[partition], self.ends[partition]))
-        return await self._list(behind, net.EARLIEST)
+        if not behind or not self._options.read_committed:
+            return {p: self.ends[p] for p in behind}
+        found = await self._admin.list_offsets(dict.fromkeys(behind, net.LATEST))
+        return {p: at.offset for p, at in found.items() if at.offset < positions[p]}
+
+    async def _made_anew(self, now: float) -> set[str]:
+        if now - self._renewed_at >= self._renew_every_s:
+            self._renewed_at = now
+            await self._starting.look()
+        anew = self._starting.take_recreated()
+        if anew:
+            self._tell(loss.topics_recreated(anew))
+        return anew
 
     def reachable(self) -> Mapping[TopicPartition, int]:
         """Up to where a batch may read."""
@@ -100,6 +126,4 @@ class Supply:
         self._gone |= gone
 
     def _tell(self, lost: HoldfastError) -> None:
-        if self._options.fail_on_data_loss:
-            raise lost
-        warnings.warn(f"{lost.code}: {lost.what} failOnDataLoss is false, so the query goes on.", stacklevel=2)
+        loss.tell(lost, fails=self._options.fail_on_data_loss)

@@ -3,16 +3,17 @@
 One rule decides everything: *a finished range counts if its partition is ours and stands at the range's start.* It
 holds for the batch that just ran, for one that a former life of the query finished without telling the group (a
 restart), and for one during which the membership was lost and won back: nobody has moved the partition meanwhile, so
-what we did is done. Where the partition stands elsewhere, somebody else did it, and what we did does not count.
+what we did is done. Where the partition stands elsewhere, somebody else did it, and what we did does not count. Where
+it stands nowhere, because the group has no offset, `starting` says where it begins before anything counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.model import TopicPartition
-from holdfast.spark.offsets import BatchOffset, Ranges
+from holdfast.spark.offsets import BatchOffset, Ranges, Seen
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class Work:
         for partition, offset in offsets.items():
             held = Held(committed=None if partition in handed else offset, position=offset)
             done = self.finished.pop(partition, None)
-            if done is not None and (offset is None or offset == done[0]):
+            if done is not None and offset == done[0]:
                 held.position = done[1]
             self.held[partition] = held
             self.leaving.discard(partition)
@@ -85,20 +86,28 @@ class Work:
             if partition in self.held:
                 self.held[partition].position = offset
 
-    def plan(self, ranges: Ranges, *, after: BatchOffset, generation: int) -> BatchOffset:
+    def plan(
+        self, ranges: Ranges, *, after: BatchOffset, generation: int, topics: Mapping[str, Seen] | None = None
+    ) -> BatchOffset:
+        """`topics` are what the query subscribes to, for the checkpoint."""
         assert self.running is None, "Spark runs one batch at a time"
-        self.running = BatchOffset(number=after.number + 1, generation=generation, ranges=dict(ranges))
+        others = {p: at for p, at in self._positions().items() if p not in ranges}
+        self.running = BatchOffset(
+            number=after.number + 1, generation=generation, ranges=dict(ranges), stands=others, topics=topics or {}
+        )
         return self.running
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {p: held.position for p, held in sorted(self.held.items()) if held.position is not None}
 
     def replay(self, planned: BatchOffset) -> BatchOffset:
         """Of a batch of a former life: what is ours and begins where the group stands. The rest others do or did."""
         kept = {}
         for partition, (start, end) in planned.ranges.items():
             held = self.held.get(partition)
-            if held is not None and partition not in self.leaving and held.position in (start, None):
+            if held is not None and partition not in self.leaving and held.position == start:
                 kept[partition] = (start, end)
-                held.position = start
-        self.running = BatchOffset(number=planned.number, generation=planned.generation, ranges=kept)
+        self.running = replace(planned, ranges=kept)
         return self.running
 
     def finish(self, done: BatchOffset) -> None:
@@ -109,7 +118,7 @@ class Work:
             held = self.held.get(partition)
             if held is None:
                 self.finished[partition] = (start, end)
-            elif held.position in (start, None):
+            elif held.position == start:
                 held.position = end
 
     # -- what is owed
@@ -131,11 +140,7 @@ class Work:
 
     def open(self) -> dict[TopicPartition, int]:
         """Where the next batch may begin: ours, known, and not on its way to somebody else. Sorted."""
-        return {
-            p: held.position
-            for p, held in sorted(self.held.items())
-            if held.position is not None and p not in self.leaving
-        }
+        return {p: at for p, at in self._positions().items() if p not in self.leaving}
 
     def unknown(self) -> list[TopicPartition]:
         """Ours, and nobody knows yet where they begin. Sorted."""

@@ -104,6 +104,18 @@ def test_offsets_go_to_the_group_and_come_back(broker: Broker, tmp_path: Path, c
     assert files.read(str(tmp_path / "new")).offsets == exported == moved.offsets
 
 
+def test_a_partition_that_the_old_job_has_not_seen_is_read_from_its_beginning(broker: Broker, checkpoint: Path) -> None:
+    """Symptom: with `latest`, the records of a partition that was added after the old job had stopped were skipped.
+    Cause: the import noted how many partitions there were then, not how many the job knew."""
+    produce(broker, 20)
+    put(checkpoint, "offsets/1", "v1", "{}", json.dumps({"orders": {str(n): 20 for n in range(3)}}))
+    import_checkpoint(str(checkpoint), bootstrap=broker.bootstrap, group="g")
+    query = Engine(broker.bootstrap, startingOffsets="latest")
+    query.run_until(lambda: len(query.seen) == 20)
+    assert query.seen == [(3, offset) for offset in range(20)]
+    query.stop()
+
+
 def test_a_group_at_work_is_left_alone(broker: Broker, tmp_path: Path, checkpoint: Path) -> None:
     query = Engine(broker.bootstrap)
     query.plan()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -197,6 +198,47 @@ def test_a_late_batch_counts_when_nobody_else_did_it(broker: Broker) -> None:
     slow.run_until(lambda: committed(broker) == dict.fromkeys(range(4), 5))
     assert sorted(slow.seen) == every(5)
     slow.stop()
+
+
+def test_available_now_goes_on_after_a_batch_longer_than_the_poll_interval(broker: Broker) -> None:
+    """Symptom: AvailableNow ended after 20 of 100 rows, without an error. Cause: the batch was longer than
+    max.poll.interval.ms, so the membership was lost, and "nothing for now" was taken for "all is read". Rule: a trigger
+    that ends by itself is told "nothing" by a member only."""
+    produce(broker, 10)
+    short = {"kafka__session__timeout__ms": "300", "kafka__heartbeat__interval__ms": "50"}
+    query = Engine(broker.bootstrap, kafka__max__poll__interval__ms="300", **short)
+    query.member.stop_at_what_is_there()
+    planned = query.plan(20)
+    assert planned is not None
+    wait_until(lambda: members(broker) == 0)
+    query.sink(planned)
+    query.commit()
+    while query.step(20):
+        pass
+    assert sorted(query.seen) == every(10)
+    query.stop()
+
+
+def test_a_query_whose_coordinator_is_silent_plans_nothing_until_it_answers(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Symptom: a query that was cut off from its coordinator went on planning batches of partitions that others had by
+    then. Rule: the consumer's. After a session without an answer nothing new is begun; it says so, and goes on by
+    itself when the coordinator answers."""
+    short = {"kafka__session__timeout__ms": "400", "kafka__heartbeat__interval__ms": "50"}
+    query = Engine(broker.bootstrap, **short)
+    assert query.plan() is None
+    silence = broker.faults.drop(Api.HEARTBEAT)
+    wait_until(lambda: bool(query.plan() is None and "heard nothing from its coordinator" in caplog.text))
+    produce(broker, 5)
+    for _ in range(20):  # partitions' ends are looked at every few milliseconds
+        assert query.plan() is None
+        time.sleep(0.005)
+    silence.clear()
+    query.run_until(lambda: len(query.seen) == 20)
+    assert sorted(query.seen) == every(5)
+    assert "plans batches again" in caplog.text
+    query.stop()
 
 
 def test_a_trigger_rarer_than_the_poll_interval_costs_no_membership(broker: Broker) -> None:

@@ -163,3 +163,32 @@ def test_a_coordinator_that_does_not_answer_holds_up_no_batch_for_long(broker: B
     query.run_until(lambda: len(query.seen) == 44)
     wait_until(lambda: not query.member._work.owed() or query.plan() is not None)
     query.stop()
+
+
+def stable_at_7(body: Any) -> Any:
+    """An answer to read_committed while a transaction is open since offset 7."""
+
+    def stable(partition: Any) -> Any:
+        return {**partition, "offset": min(partition["offset"], 7)}
+
+    return {**body, "topics": [{**t, "partitions": [stable(p) for p in t["partitions"]]} for t in body["topics"]]}
+
+
+def test_a_position_above_the_last_stable_offset_is_waited_at(broker: Broker) -> None:
+    """Symptom: with read_committed a query read a topic again from its beginning. Cause: its group stood behind the
+    start of an open transaction, left by a member that reads uncommitted records, and the last stable offset was taken
+    for the log's end. Rule: only the log's end says that a log was cut off."""
+    first = Engine(broker.bootstrap)
+    first.run_until(lambda: len(first.seen) == 40)
+    assert first.plan() is None
+    first.stop()
+    careful = {"kafka__isolation__level": "read_committed"}
+    opened = broker.faults.change(Api.LIST_OFFSETS, stable_at_7, when=lambda asked: asked.body.isolation_level == 1)
+    query = Engine(broker.bootstrap, **careful)
+    assert query.plan() is None
+    assert query.plan() is None
+    opened.clear()
+    produce(broker, 1)
+    query.run_until(lambda: len(query.seen) == 4)
+    assert sorted(query.seen) == [(n, 10) for n in range(4)]
+    query.stop()

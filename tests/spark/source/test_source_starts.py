@@ -10,12 +10,13 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from source_engine import Engine, committed, every, produce, wait_until
+from source_engine import Engine, committed, every, produce, source_options, wait_until
 
-from holdfast.group.messages import OffsetEntry
 from holdfast.model import HoldfastError
-from holdfast.spark.starting import read_notes, write_note
+from holdfast.spark.batch import ranges
+from holdfast.spark.options import parse
 from holdfast.testing import Broker
+from holdfast.wire.api import Api
 
 
 @pytest.fixture
@@ -158,6 +159,27 @@ def test_a_topic_that_comes_to_match_the_pattern_is_read_from_its_beginning(brok
     query.stop()
 
 
+def with_an_internal_topic(body: Any) -> Any:
+    return {**body, "topics": [{**topic, "is_internal": topic["name"].startswith("__")} for topic in body["topics"]]}
+
+
+def test_a_pattern_means_no_internal_topics_and_a_name_does(broker: Broker) -> None:
+    """Symptom: `subscribePattern` `.*` read `__consumer_offsets` too, which grows with each commit of the query itself.
+    Rule: as in Spark's own source, whose admin client lists no internal topics."""
+    broker.topics.create("__consumer_offsets", partitions=1)
+    produce(broker, 3, topic="__consumer_offsets", partitions=1)
+    broker.faults.change(Api.METADATA, with_an_internal_topic)
+    query = Engine(broker.bootstrap, subscribePattern=".*")
+    query.run_until(lambda: len(query.seen) >= 40)
+    assert set(query.member.report()["owned"]) == {"orders"}
+    query.stop()
+    batch = parse(source_options(broker.bootstrap, subscribePattern=".*"), streaming=False)
+    assert {p.topic for p in ranges(batch)} == {"orders"}
+    named = Engine(broker.bootstrap, kafka__group__id="named", subscribe="__consumer_offsets")
+    named.run_until(lambda: len(named.seen) == 3)
+    named.stop()
+
+
 def test_assigned_partitions_belong_to_no_membership_and_are_committed_all_the_same(broker: Broker) -> None:
     query = Engine(broker.bootstrap, assign='{"orders": [1, 3]}')
     query.run_until(lambda: len(query.seen) == 20)
@@ -202,13 +224,3 @@ def test_a_batch_waits_for_the_least_number_of_records_but_not_for_ever(broker: 
     hasty = Engine(broker.bootstrap, kafka__group__id="h", minOffsetsPerTrigger="400", maxTriggerDelay="10ms")
     wait_until(lambda: hasty.plan(at_least=400) is not None)
     hasty.stop()
-
-
-def test_notes_of_strangers_are_nothing_and_the_least_of_ours_counts() -> None:
-    ours = [OffsetEntry(1, metadata=write_note({"a": 4, "b": 2})), OffsetEntry(1, metadata=write_note({"a": 3}))]
-    assert read_notes([OffsetEntry(1, metadata="x"), OffsetEntry(1, metadata='{"holdfast": 9}'), *ours]) == {
-        "a": 3,
-        "b": 2,
-    }
-    assert read_notes([OffsetEntry(1), OffsetEntry(1, metadata="[]"), OffsetEntry(1, metadata="7")]) is None
-    assert write_note({f"a-topic-with-a-long-name-{n}": n for n in range(100)}) == ""

@@ -1,0 +1,53 @@
+"""Whether a query's partitions are surely its own, so that a new batch may be planned; and a word in the log when not.
+
+The rule is the group's (`member.may_process`), the same as for consumers: a coordinator that has not answered for a
+session may have given everything to others, and so may one that answered a process which was frozen meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.client.config import ConsumerConfig
+from holdfast.group import member as mb
+
+log = logging.getLogger("holdfast")
+
+
+class Ownership:
+    """One query's view of its own membership. Times are in ms."""
+
+    def __init__(self, config: ConsumerConfig, now: float) -> None:
+        self._config = config
+        self._seen_at = now
+        self._awake_since = 0.0
+        self._sure = True
+
+    def tick(self, now: float) -> None:
+        """Called a few times in each session. If it was not, this process was frozen: then silence counts."""
+        if now - self._seen_at > self._config.session_timeout_ms:
+            self._awake_since = now
+        self._seen_at = now
+
+    def sure(self, state: mb.MemberState, now: float) -> bool:
+        """Whether a batch may be planned. Says so in the log when that changes."""
+        self.tick(now)
+        sure = mb.may_process(state, now, awake_since=self._awake_since)
+        if sure != self._sure:
+            self._sure = sure
+            self._say(state, now)
+        return sure
+
+    def _say(self, state: mb.MemberState, now: float) -> None:
+        name = self._config.shown
+        if self._sure:
+            log.warning("%s plans batches again.", name)
+        elif state.lost or state.phase is mb.Phase.EVICTED:
+            log.warning("%s has lost its membership: no new batch is planned until it has joined again.", name)
+        else:
+            log.warning(
+                "%s has heard nothing from its coordinator for %.1f s, longer than its session (session.timeout.ms). "
+                "Others may have its partitions by now, so no new batch is planned until the coordinator answers.",
+                name,
+                (now - state.vouched_at) / 1_000.0,
+            )

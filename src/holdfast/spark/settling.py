@@ -1,0 +1,103 @@
+"""What the group is told: the offsets of finished work, one commit at a time, until the group knows them.
+
+Runs on the member's loop. What is owed is `work`'s business, what a commit's metadata says is `starting`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from holdfast.client.config import ConsumerConfig
+from holdfast.client.control import ControlPlane
+from holdfast.group.messages import CommitAnswer, OffsetEntry
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.spark.work import Work
+
+COMMIT_LIMIT_S = 5.0
+"""The commit before a release is bounded: the group waits for it (KAFKA-13310). A planned batch waits as long for the
+commit of the one before, so that a restart never finds more than one batch that the group does not know of."""
+
+BETWEEN = frozenset({"REBALANCE_IN_PROGRESS", "NOT_OWNED"})
+"""Commits that are refused for now: the group is between two generations, or the round is about to end here."""
+
+DENIED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
+
+Note = Callable[[str], str]
+"""A topic's note, for the metadata of its commits."""
+
+
+class Settling:
+    """One query's commits. `manual`: it has its partitions by `assign`, and commits from outside the group."""
+
+    def __init__(self, config: ConsumerConfig, plane: ControlPlane, work: Work, note: Note, *, manual: bool) -> None:
+        self._config = config
+        self._plane = plane
+        self._work = work
+        self._note = note
+        self._manual = manual
+        self.commit: asyncio.Future[float] | None = None
+        """The commit under way."""
+
+    async def settle(self, partitions: Iterable[TopicPartition] | None = None, limit_s: float = COMMIT_LIMIT_S) -> None:
+        """Until the group knows where these (or all) stand, or the time is up. One commit at a time, for all."""
+        wanted = None if partitions is None else set(partitions)
+        deadline = time.monotonic() + limit_s
+        while (owed := self._work.owed()) and (wanted is None or not wanted.isdisjoint(owed)):
+            if self._plane.state.lost:
+                return  # nothing may be committed: the partitions are about to be lost, and may come back
+            if self.commit is None or self.commit.done():
+                self.commit = asyncio.ensure_future(self._commit_once())
+            await asyncio.wait({self.commit}, timeout=max(0.0, deadline - time.monotonic()))
+            if not self.commit.done():
+                return  # it may still arrive
+            await asyncio.sleep(self.commit.result())
+            if time.monotonic() > deadline:
+                return
+
+    async def tell_for_others(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit for partitions that are not ours and that the group has no offset for. Whoever has them, or gets them,
+        may not know where to go on; and if this fails, says so."""
+        deadline = time.monotonic() + COMMIT_LIMIT_S
+        while offsets and time.monotonic() < deadline:
+            try:
+                await self._plane.commit_soon(self._entries(offsets))
+            except HoldfastError as error:
+                if error.code not in BETWEEN:
+                    return
+                await asyncio.sleep(0.01)
+            else:
+                return
+
+    def _entries(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetEntry]:
+        return {p: OffsetEntry(at, metadata=self._note(p.topic)) for p, at in offsets.items()}
+
+    async def _commit_once(self) -> float:
+        """Send what is owed. Returns how long to wait before looking again."""
+        owned = self._plane.state.owned
+        owed = {p: at for p, at in self._work.owed().items() if self._manual or p in owned}
+        if not owed:
+            return 0.002 if self._work.owed() else 0.0
+        try:
+            answer = await self._plane.commit(self._entries(owed), member=not self._manual)
+        except HoldfastError as error:
+            return 0.01 if error.code in BETWEEN else self._config.retry_backoff_ms / 1_000.0
+        self._work.committed({p: at for p, at in owed.items() if answer.errors.get(p) is ErrorCode.NONE})
+        self._check(answer)
+        return 0.0 if answer.first_error is ErrorCode.NONE else 0.02
+
+    def _check(self, answer: CommitAnswer) -> None:
+        """Raise what a person has to mend."""
+        if answer.first_error in DENIED:
+            raise HoldfastError(
+                answer.first_error.name,
+                f"the group {self._config.group} may not be committed to.",
+                "Grant the query's user Read on the group and on its topics.",
+            )
+        if self._manual and answer.first_error is ErrorCode.UNKNOWN_MEMBER_ID:
+            raise HoldfastError(
+                "GROUP_HAS_MEMBERS",
+                f"the query has partitions by `assign`, and the group {self._config.group} has members.",
+                "Use a group of its own, or subscribe instead and share.",
+            )
