@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
@@ -382,13 +383,13 @@ def test_a_damaged_batch_raises_in_its_place_and_is_not_skipped(
 ) -> None:
     real, damage = fetching._fetched, [True]
 
-    def damaged(one: Any, offset: int, era: int) -> Any:
-        found = real(one, offset, era)
-        if damage[0] and isinstance(found, fetching.Fetched):
+    def damaged(*arguments: Any) -> Any:
+        answer, found = real(*arguments)
+        if damage[0] and found is not None:
             broken = bytearray(found.records)
             broken[-1] ^= 1
-            return fetching.Fetched(memoryview(broken), found.start, found.next_offset, found.rows, found.aborted)
-        return found
+            return answer, replace(found, records=memoryview(broken))
+        return answer, found
 
     monkeypatch.setattr(fetching, "_fetched", damaged)
     consumer = consumer_of()
