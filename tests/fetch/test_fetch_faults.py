@@ -168,3 +168,6 @@ def test_a_task_reads_batches_that_pack_a_thousand_to_one(broker: Broker) -> Non
     broker.topics.create("equal", partitions=1)
     fill(broker, "equal", [b'{"state": "idle"}' * 200] * 2_000, **{"compression.type": "zstd", "linger.ms": 500})
     assert task_offsets(broker, "equal", 2_000) == list(range(2_000))
+    tight = {"kafka__holdfast__max__batch__bytes": "10000"}
+    with pytest.raises(HoldfastError, match=r"DECOMPRESSION_TOO_LARGE: equal-0 .* Raise holdfast\.max\.batch\.bytes"):
+        task_offsets(broker, "equal", 2_000, **tight)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from holdfast.fetch.planner import UNKNOWN
 from holdfast.model import HoldfastError
-from holdfast.net.config import client_config
+from holdfast.net.config import client_config, unpack_limits
 from holdfast.net.errors import BrokerError
 from holdfast.net.reading import (
     PARTITION_BYTES,
@@ -132,7 +132,7 @@ def _rack(options: SourceOptions) -> str:
 def read_pieces(options: SourceOptions, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """Every record of these ranges, in order of each partition's offsets."""
     reader = shared_reader(client_config(options.kafka))
-    decoder = ArrowDecoder(include_headers=options.include_headers)
+    decoder = ArrowDecoder(include_headers=options.include_headers, limits=unpack_limits(options.kafka))
     waiting, under_way = deque(enumerate(pieces)), deque[RangeRead]()
     yielded = False
     while waiting or under_way:
