@@ -139,8 +139,7 @@ class RangeReader:
         return Cluster(config)
 
     def close(self) -> None:
-        self._thread.call(self._cluster.close(), 10)
-        self._thread.stop()
+        self._thread.stop(self._cluster.close())
 
     def pull(self, fetching: Fetching, offset: int) -> Pull:
         """Start reading here: the first request is under way when this returns."""
