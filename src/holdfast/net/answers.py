@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.fetch.values import Answer, LeftOut, Nothing, Refused, Unanswered
-from holdfast.model import ErrorCode, TopicPartition
+from holdfast.fetch.values import Answer, Came, Cut, Damaged, LeftOut, Nothing, Refused, Unanswered
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.net.errors import BrokerError, NetError
+from holdfast.net.flows import Fetched, Flow
+from holdfast.net.metadata import ClusterInfo
+from holdfast.records.batch import Unreadable, iter_headers
 from holdfast.wire.codec import error_code
 from holdfast.wire.fetch import FetchedPartition, FetchRequest, FetchResponse
 
@@ -52,3 +55,40 @@ def without_records(partition: TopicPartition, one: FetchedPartition | None, who
         last_stable=one.last_stable_offset,
         preferred=one.preferred_read_replica,
     )
+
+
+def no_such_broker(node: int) -> NetError:
+    what = f"Broker {node}, which the leader named to read from, is not in the cluster's metadata."
+    return NetError("BROKER_UNKNOWN", what, "It may be restarting; the leader is read meanwhile.", retriable=True)
+
+
+def no_leader(info: ClusterInfo, partition: TopicPartition) -> Answer:
+    """Why a partition has no leader, as far as the metadata tells."""
+    topic = info.topics.get(partition.topic)
+    if topic is None:
+        what = f"{partition} can't be read: there is no such topic."
+        return refused(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+    if topic.error is ErrorCode.NONE and partition.partition not in topic.partitions:
+        what = f"{partition} can't be read: the topic has {len(topic.partitions)} partitions."
+        return refused(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+    return refused(partition, topic.error or ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def arrived(flow: Flow, one: FetchedPartition, offset: int) -> tuple[Answer, Fetched | None]:
+    """What came, with the offset to go on from; or what is wrong with it."""
+    (records,) = one.records
+    assert isinstance(records, memoryview | bytes)
+    next_offset, rows = offset, 0
+    epochs: list[tuple[int, int]] = []
+    try:
+        for header in iter_headers(records):
+            if not epochs or epochs[-1][1] != header.leader_epoch:
+                epochs.append((header.base_offset, header.leader_epoch))
+            next_offset = max(next_offset, header.next_offset)
+            rows += header.record_count
+    except HoldfastError as error:
+        if next_offset == offset:
+            return Damaged(Unreadable(error, flow.partition, offset)), None
+    if next_offset == offset:
+        return Cut(), None
+    return Came(rows), Fetched(records, offset, next_offset, rows, one.aborted, flow.era, tuple(epochs))

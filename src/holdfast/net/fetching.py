@@ -20,31 +20,16 @@ from itertools import count
 from typing import Any
 
 from holdfast.fetch.planner import may_name_follower, node_to_ask, step
-from holdfast.fetch.values import (
-    Answer,
-    Asked,
-    AskFirst,
-    AtEnd,
-    Came,
-    Cut,
-    Damaged,
-    Deliver,
-    LookUp,
-    OutOfRange,
-    Report,
-    Unanswered,
-)
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.fetch.values import Answer, Asked, AskFirst, AtEnd, Deliver, LookUp, OutOfRange, Report, Unanswered
+from holdfast.model import TopicPartition
 from holdfast.net.admin import LATEST, Admin
-from holdfast.net.answers import by_partition, refused, unanswered, without_records
+from holdfast.net.answers import arrived, by_partition, no_leader, no_such_broker, unanswered, without_records
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
 from holdfast.net.errors import NetError
 from holdfast.net.flows import BEGINNING, END, NEWEST, TAIL, Fetched, FetchSettings, Flow, Flows
-from holdfast.net.metadata import ClusterInfo
 from holdfast.net.reading import OffsetOutOfRange
-from holdfast.records.batch import Unreadable, iter_headers
-from holdfast.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 LANES = 2
 """Connections to one broker. While the broker holds back the request on one, the other can be used."""
@@ -305,7 +290,7 @@ class Fetcher:
             got = found.get(flow.partition)
             meant, fetched = without_records(flow.partition, got, answer.error), None
             if meant is None and got is not None:
-                meant, fetched = _fetched(flow, got, one.offset)
+                meant, fetched = arrived(flow, got, one.offset)
             assert meant is not None
             with self.flows.lock:
                 if flow.version != version:
@@ -373,7 +358,7 @@ class Fetcher:
             for flow in self.flows.flows.values():
                 if flow.partition.topic not in topics or (failed is None and info.leader_of(flow.partition)):
                     continue
-                answer = _no_leader(info, flow.partition) if failed is None else unanswered(failed)
+                answer = no_leader(info, flow.partition) if failed is None else unanswered(failed)
                 before = flow.track.ready_at
                 self._step(flow, Asked(offset=flow.at, at=now), answer, now)
                 flow.track = replace(flow.track, ready_at=max(before, flow.track.ready_at))
@@ -406,40 +391,3 @@ class Fetcher:
                     flow.at = max(0, found[flow.partition] - before_end)
                     flow.track = replace(flow.track, told="")
         self.flows.wake()
-
-
-def no_such_broker(node: int) -> NetError:
-    what = f"Broker {node}, which the leader named to read from, is not in the cluster's metadata."
-    return NetError("BROKER_UNKNOWN", what, "It may be restarting; the leader is read meanwhile.", retriable=True)
-
-
-def _no_leader(info: ClusterInfo, partition: TopicPartition) -> Answer:
-    """Why a partition has no leader, as far as the metadata tells."""
-    topic = info.topics.get(partition.topic)
-    if topic is None:
-        what = f"{partition} can't be read: there is no such topic."
-        return refused(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
-    if topic.error is ErrorCode.NONE and partition.partition not in topic.partitions:
-        what = f"{partition} can't be read: the topic has {len(topic.partitions)} partitions."
-        return refused(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
-    return refused(partition, topic.error or ErrorCode.LEADER_NOT_AVAILABLE)
-
-
-def _fetched(flow: Flow, one: FetchedPartition, offset: int) -> tuple[Answer, Fetched | None]:
-    """What came, with the offset to go on from; or what is wrong with it."""
-    (records,) = one.records
-    assert isinstance(records, memoryview | bytes)
-    next_offset, rows = offset, 0
-    epochs: list[tuple[int, int]] = []
-    try:
-        for header in iter_headers(records):
-            if not epochs or epochs[-1][1] != header.leader_epoch:
-                epochs.append((header.base_offset, header.leader_epoch))
-            next_offset = max(next_offset, header.next_offset)
-            rows += header.record_count
-    except HoldfastError as error:
-        if next_offset == offset:
-            return Damaged(Unreadable(error, flow.partition, offset)), None
-    if next_offset == offset:
-        return Cut(), None
-    return Came(rows), Fetched(records, offset, next_offset, rows, one.aborted, flow.era, tuple(epochs))
