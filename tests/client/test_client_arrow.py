@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
@@ -380,17 +381,17 @@ def test_what_does_not_pass_is_told_once_and_the_others_go_on(broker: Broker, co
 def test_a_damaged_batch_raises_in_its_place_and_is_not_skipped(
     consumer_of: Make, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, damage = fetching._fetched, [True]
+    real, damage = fetching.arrived, [True]
 
-    def damaged(one: Any, offset: int, era: int) -> Any:
-        found = real(one, offset, era)
-        if damage[0] and isinstance(found, fetching.Fetched):
+    def damaged(*arguments: Any) -> Any:
+        answer, found = real(*arguments)
+        if damage[0] and found is not None:
             broken = bytearray(found.records)
             broken[-1] ^= 1
-            return fetching.Fetched(memoryview(broken), found.start, found.next_offset, found.rows, found.aborted)
-        return found
+            return answer, replace(found, records=memoryview(broken))
+        return answer, found
 
-    monkeypatch.setattr(fetching, "_fetched", damaged)
+    monkeypatch.setattr(fetching, "arrived", damaged)
     consumer = consumer_of()
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     for _ in range(2):
@@ -407,14 +408,14 @@ def test_a_defect_in_the_background_is_heard_of_and_tried_again(
     consumer_of: Make, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that dies in the background must not leave a reader waiting for ever, nor spin."""
-    real, fails = fetching._fetched, [True]
+    real, fails = fetching.arrived, [True]
 
     def dying(one: Any, offset: int, era: int) -> Any:
         if fails[0]:
             raise ZeroDivisionError("a bug")
         return real(one, offset, era)
 
-    monkeypatch.setattr(fetching, "_fetched", dying)
+    monkeypatch.setattr(fetching, "arrived", dying)
     consumer = consumer_of()
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     with pytest.raises(ck.KafkaException, match="ZeroDivisionError: a bug"):
@@ -429,7 +430,7 @@ def test_a_defect_in_the_background_is_heard_of_and_tried_again(
 
 
 def test_check_crcs_can_be_switched_off(consumer_of: Make, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = fetching._fetched
+    real = fetching.arrived
 
     def wrong_checksum(one: Any, offset: int, era: int) -> Any:
         found = real(one, offset, era)
@@ -439,7 +440,7 @@ def test_check_crcs_can_be_switched_off(consumer_of: Make, topic: str, monkeypat
             return fetching.Fetched(memoryview(changed), found.start, found.next_offset, found.rows, found.aborted)
         return found
 
-    monkeypatch.setattr(fetching, "_fetched", wrong_checksum)
+    monkeypatch.setattr(fetching, "arrived", wrong_checksum)
     consumer = consumer_of(check_crcs=False)
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     assert taken(consumer, 5) == [(0, n) for n in range(5)]

@@ -85,7 +85,7 @@ def test_a_partition_is_read_from_the_replica_in_our_rack(pair: RealKafka) -> No
     assert values(consumer, 500) == [str(number).encode() for number in range(500)]
     arrow = consumer._holdfast._data.arrow
     assert arrow is not None
-    assert arrow._flows.flows[TopicPartition(topic, 0)].replica == 2
+    assert arrow._flows.flows[TopicPartition(topic, 0)].follower == 2
     consumer.close()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from confluent_kafka.aio import AIOConsumer
 from confluent_kafka.cimpl import Consumer as ConfluentConsumer
 
 import holdfast
+from holdfast.net.loop_thread import LoopThread
 
 CALL_S = 120.0
 """Every wait of a program is shorter."""
@@ -27,13 +27,11 @@ class Awaited:
     """An asyncio consumer for synchronous programs. Every call is awaited on the consumer's loop."""
 
     def __init__(self, make: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="asyncio-consumer", daemon=True)
-        self._thread.start()
+        self._host = LoopThread("asyncio-consumer")
         try:
             self._consumer = self._run(self._make(make, self._wrapped(config, CONFIGURED)))
         except BaseException:
-            self._stop()
+            self._host.stop(timeout_s=CALL_S)
             raise
 
     async def _make(self, make: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
@@ -49,18 +47,18 @@ class Awaited:
         try:
             self._run(self._call("close", (), {}))
         finally:
-            if threading.current_thread() is not self._thread:
-                self._stop()
+            if not self._host.is_current:
+                self._host.stop(timeout_s=CALL_S)
 
     async def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = getattr(self._consumer, name)(*args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
     def _run(self, call: Any) -> Any:
-        if self._loop.is_closed():
+        if self._host.loop.is_closed():
             call.close()
             raise RuntimeError("Consumer closed")
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result(CALL_S)
+        return self._host.call(call, CALL_S)
 
     def _wrapped(self, given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
         return {key: self._coroutine(value) if key in names else value for key, value in given.items()}
@@ -73,11 +71,6 @@ class Awaited:
             return await asyncio.to_thread(callback, *(self if each is self._consumer else each for each in args))
 
         return called
-
-    def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CALL_S)
-        self._loop.close()
 
 
 KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -109,16 +109,12 @@ def test_what_waits_for_a_paused_partition_does_not_hold_a_whole_answer_in_memor
     assert isinstance(shelf.flow(A).answers[0].records, bytes)
 
 
-def test_an_error_is_told_once_until_it_is_over() -> None:
+def test_what_is_reported_is_handed_out_once_in_its_order() -> None:
     shelf = world()
-    error = HoldfastError("TOPIC_AUTHORIZATION_FAILED", "no.", "Ask.")
-    for _ in range(3):
-        shelf.flows.fail(shelf.flow(A), error)
-    assert shelf.flows.error() == Trouble(error, A, 0)
-    assert shelf.flows.error() is None
-    shelf.flow(A).told = ""
-    shelf.flows.fail(shelf.flow(A), error)
-    assert shelf.flows.error() == Trouble(error, A, 0)
+    first, second = (HoldfastError(code, "no.", "Ask.") for code in ("TOPIC_AUTHORIZATION_FAILED", "CORRUPT_BATCH"))
+    shelf.flows.report(shelf.flow(A), first, number=29)
+    shelf.flows.report(shelf.flow(B), second)
+    assert [shelf.flows.error() for _ in range(3)] == [Trouble(first, A, 0, 29), Trouble(second, B, 0), None]
 
 
 def test_without_a_place_to_start_a_partition_stands_still_until_somebody_seeks() -> None:

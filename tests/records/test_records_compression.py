@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from records_world import CODECS, NOW, decode, plain
 
 from holdfast.model import HoldfastError
+from holdfast.net.config import unpack_limits
 from holdfast.records.arrow import ArrowDecoder
 from holdfast.records.batch import Record
 from holdfast.records.compression import LIMITS, Codec, Limits, compress, decompress, decompress_into
@@ -191,6 +192,20 @@ def test_a_reader_takes_a_batch_that_packs_a_thousand_to_one() -> None:
     decoder.feed(encoded, topic="t", partition=0, lo=0)
     with pytest.raises(HoldfastError, match="DECOMPRESSION_TOO_LARGE"):
         decoder.take()
+
+
+def test_the_limit_can_be_raised() -> None:
+    """Symptom: a batch that unpacks to more than 64 MiB stopped a reader for good. Rule: who means it can raise it."""
+    encoded = encode_batch([Record(0, NOW, None, bytes(65 * MIB))], codec=Codec.ZSTD)
+    decoder = ArrowDecoder(limits=unpack_limits({"holdfast.max.batch.bytes": "70000000"}))
+    decoder.feed(encoded, topic="t", partition=0, lo=0)
+    batch = decoder.take()
+    assert batch is not None
+    assert len(batch.column("value")[0].as_py()) == 65 * MIB
+    assert unpack_limits({}) == LIMITS
+    for wrong in ("0", "-1", "many", "1e6", str(2**31), True):
+        with pytest.raises(HoldfastError, match=r"CONFIG_INVALID: holdfast\.max\.batch\.bytes"):
+            unpack_limits({"holdfast.max.batch.bytes": wrong})
 
 
 def test_the_limit_is_the_documented_one() -> None:

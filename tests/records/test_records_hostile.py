@@ -231,3 +231,29 @@ def test_what_a_bad_batch_had_of_headers_is_not_counted(headers: tuple[Header, .
     batch = decoder.take()
     assert rows([batch]) == good
     assert batch.column("headers").null_count == (0 if headers else 1)
+
+
+def test_nothing_is_kept_behind_a_bad_batch() -> None:
+    """Symptom: hundreds of megabytes in an executor whose range began with a damaged batch. Cause: the batch was
+    fetched and fed again and again, and every answer waited behind the first one's error. Rule: until that error is
+    taken, more of the same partition is not kept; other partitions are."""
+    batch = bytearray(encode_batch(plain(1)))
+    batch[-1] ^= 1
+    decoder, last = ArrowDecoder(), bytearray()
+    for _ in range(3):
+        last = bytearray(batch)
+        assert decoder.feed(last, topic="t", partition=0, lo=0) == 0
+    last.clear()  # raises if somebody still has a view of it
+    assert decoder.feed(encode_batch(plain(2)), topic="u", partition=0, lo=0) == 2
+    with pytest.raises(HoldfastError, match="CORRUPT_BATCH: t-0"):
+        decoder.take()
+    assert decoder.feed(bytes(encode_batch(plain(1))), topic="t", partition=0, lo=0) == 1
+
+
+def test_what_is_damaged_behind_a_range_does_not_concern_it() -> None:
+    decoder = ArrowDecoder()
+    assert decoder.feed(encode_batch(plain(2)) + bytes(100), topic="t", partition=0, lo=0, hi=2) == 2
+    taken = decoder.take()
+    assert taken is not None
+    assert taken.num_rows == 2
+    assert decoder.take() is None

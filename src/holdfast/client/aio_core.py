@@ -40,7 +40,7 @@ from holdfast.client.rows import RowPlane
 from holdfast.client.statistics import GroupPart
 from holdfast.group import member as mb
 from holdfast.model import TopicPartition
-from holdfast.net.config import client_config
+from holdfast.net.config import client_config, unpack_limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,6 +110,7 @@ class Core(ConsumerCore):
             client_config(self._config.raw),
             replace(fetch_settings(self._config), tell_ends=tell_ends),
             check_crcs=wants_crcs(self._config),
+            limits=unpack_limits(self._config.raw),
             wake=self._wake,
             throttled=self._throttled,
             tell=self.tell,

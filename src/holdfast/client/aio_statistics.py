@@ -98,10 +98,10 @@ class Statistics:
     def _partition(self, flow: Flow, leader: int) -> dict[str, Any]:
         return {
             "partition": flow.partition.partition,
-            "broker": leader if flow.replica is None else flow.replica,
+            "broker": leader if flow.follower is None else flow.follower,
             "leader": leader,
             "desired": True,
-            "unknown": flow.unknown_since is not None,
+            "unknown": flow.track.unknown_since is not None,
             "fetchq_cnt": sum(answer.rows for answer in flow.answers),
             "fetchq_size": flow.queued_bytes,
             "fetch_state": "stopped" if flow.stopped else "offset-query" if flow.at < 0 else "active",

@@ -29,12 +29,13 @@ from holdfast.client.config_keys import read_committed
 from holdfast.client.epochs import Epochs
 from holdfast.model import TopicPartition
 from holdfast.net.cluster import Address
-from holdfast.net.config import ClientConfig, client_config
+from holdfast.net.config import ClientConfig, client_config, unpack_limits
 from holdfast.net.errors import NetError
 from holdfast.net.fetching import Fetcher
 from holdfast.net.flows import BEGINNING, END, KIB, NO_END, NOWHERE, Fetched, FetchSettings, Flow, Trouble
 from holdfast.net.metadata import ClusterInfo
 from holdfast.records.batch import Unreadable
+from holdfast.records.compression import LIMITS, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +53,7 @@ class ArrowPlane:
         settings: FetchSettings,
         *,
         check_crcs: bool = True,
+        limits: Limits = LIMITS,
         wake: Callable[[], None] | None = None,
         throttled: Callable[[int, int], None] = lambda _node, _ms: None,
     ) -> None:
@@ -65,7 +67,7 @@ class ArrowPlane:
         self._lock = threading.RLock()
         self._engine = engines.acquire()
         self._settings = settings
-        self._decoder = ArrowDecoder(check_crcs=check_crcs)
+        self._decoder = ArrowDecoder(check_crcs=check_crcs, limits=limits)
         self._positions: dict[TopicPartition, int] = {}
         """Positions of partitions that were read before, and of which the decoder has nothing yet."""
         self._fed: dict[TopicPartition, deque[Fetched]] = {}
@@ -92,7 +94,7 @@ class ArrowPlane:
             await self._fetcher.close()
             await engine.let_go(self._cluster)
 
-        engine.call(shut(), CLOSE_S)
+        engine.submit(shut()).result(CLOSE_S)  # what takes longer goes on
         engines.release(engine)
 
     # -- the cluster, as our connections see it
@@ -338,4 +340,9 @@ def wants_crcs(config: ConsumerConfig) -> bool:
 
 def open_arrow(config: ConsumerConfig) -> ArrowPlane:
     """The fast reader for a consumer with this configuration."""
-    return ArrowPlane(client_config(config.raw), fetch_settings(config), check_crcs=wants_crcs(config))
+    return ArrowPlane(
+        client_config(config.raw),
+        fetch_settings(config),
+        check_crcs=wants_crcs(config),
+        limits=unpack_limits(config.raw),
+    )

@@ -45,7 +45,7 @@ class ClusterAnswers:
 
     def shut(self) -> None:
         if self._admin is not None:
-            self._engine.call(self._engine.let_go(self._cluster), LOOKUP_S)
+            self._engine.submit(self._engine.let_go(self._cluster)).result(LOOKUP_S)
             self._admin = None
 
     def _ask(self, question: Callable[[Admin], Coroutine[Any, Any, T]], timeout: float | None) -> T:

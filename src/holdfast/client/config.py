@@ -22,7 +22,7 @@ from holdfast.client.warned import warn
 from holdfast.group.member import select_protocol
 from holdfast.group.verdicts import Ask
 from holdfast.model import Assignor, HoldfastError, RebalanceProtocol
-from holdfast.net.config import NOWHERE, client_config
+from holdfast.net.config import MAX_BATCH_KEY, NOWHERE, client_config, unpack_limits
 from holdfast.net.security import LOGIN_KEY, Login
 
 DEFAULT_STRATEGY = "cooperative-sticky"
@@ -175,7 +175,7 @@ SWITCHES = {
 }
 METRICS_PORT, METRICS_HOST = "holdfast.metrics.port", "holdfast.metrics.host"
 HOLDFAST_KEYS = frozenset(
-    {*SWITCHES, "holdfast.trace.file", "holdfast.cooperative.after.ms", METRICS_PORT, METRICS_HOST}
+    {*SWITCHES, "holdfast.trace.file", "holdfast.cooperative.after.ms", MAX_BATCH_KEY, METRICS_PORT, METRICS_HOST}
 )
 
 
@@ -198,6 +198,7 @@ def _parse(raw: dict[str, Any], env: Mapping[str, str]) -> ConsumerConfig:
     unknown_keys = sorted(k for k in raw if k.startswith("holdfast.") and k not in HOLDFAST_KEYS)
     if unknown_keys:
         raise unknown(unknown_keys[0], HOLDFAST_KEYS)
+    unpack_limits(raw)  # refused here, not with the first batch
     bootstrap = _bootstrap(raw, env)
     raw["bootstrap.servers"] = bootstrap or NOWHERE
     tokens, login = _logins(raw)

@@ -53,6 +53,7 @@ from holdfast.net.cluster import Address, Cluster
 from holdfast.net.config import client_config
 from holdfast.net.driver import Hooks, MemberDriver, open_ear
 from holdfast.net.errors import NetError
+from holdfast.net.loop_thread import LoopThread
 from holdfast.wire.api import Api
 from holdfast.wire.codec import preload
 
@@ -155,43 +156,41 @@ class ControlPlane:
         """Errors that are not fatal, for the next polls to return, each once."""
         self._trace = trace
         self._last_poll = last_poll
-        self._loop = asyncio.new_event_loop() if engine is None else engine.loop
+        self._own: LoopThread | None = None
         self._driver: MemberDriver | None = None
         self._cluster: Cluster | None = None
         self._channel: GroupChannel | None = None
         self._topics: Topics | None = None
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"holdfast-{config.group}", daemon=True)
 
     # -- life
 
     def start(self) -> None:
-        if self._engine is not None:
-            opening = self._engine.submit(self._open())
-            opening.add_done_callback(lambda _done: self._started.set())
-        else:
-            self._thread.start()
-        if not any(self._started.wait(START_TIMEOUT_S / START_SLICES) for _ in range(START_SLICES)):
+        if self._engine is None:
+            self._own = LoopThread(f"holdfast-{self.config.group}", broken=self._broken, joins_pool=False)
+        opening, started = self.submit(self._open()), threading.Event()
+        opening.add_done_callback(lambda _done: started.set())
+        if not any(started.wait(START_TIMEOUT_S / START_SLICES) for _ in range(START_SLICES)):
             raise HoldfastError(
                 "CONTROL_PLANE", "the control thread did not start.", "Check whether the machine is overloaded."
             )
-        if self._engine is not None:
-            opening.result()
-        if self.failure is not None:
-            raise self.failure
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._open())
-        except HoldfastError as error:
-            self.failure = error
-        finally:
-            self._started.set()
-        if self.failure is None:
-            self._loop.run_forever()
-        self._loop.run_until_complete(self._shut())
-        self._loop.close()
+            opening.result()
+        except BaseException as error:
+            if isinstance(error, HoldfastError):
+                self.failure = error
+            self.stop()
+            raise
+
+    @property
+    def _host(self) -> Engine | LoopThread:
+        """Whose loop we are on."""
+        host = self._engine or self._own
+        assert host is not None, "the control plane has not started"
+        return host
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self._host.loop
 
     def _broken(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Background work failed: poll must report it instead of waiting for ever (KAFKA-14729)."""
@@ -206,7 +205,6 @@ class ControlPlane:
     async def _open(self) -> None:
         config = self.config
         if self._engine is None:
-            self._loop.set_exception_handler(self._broken)
             self._cluster = Cluster(client_config(config.raw))
             self._outage = Outage(config.shown)
             self._cluster.watchers.append(self._reached)
@@ -279,19 +277,18 @@ class ControlPlane:
             await self._driver.stop()
         if self._cluster is not None and self._engine is None:
             await self._cluster.close()
-        elif self._cluster is not None and self._engine is not None and self._channel is not None:
+        elif self._cluster is not None and self._engine is not None:
             self._engine.unlisten(self._broken)
-            await self._channel.close()
+            if self._channel is not None:
+                await self._channel.close()
             await self._engine.let_go(self._cluster)
 
     def stop(self) -> None:
         """End the thread. The member has left by now, or we no longer wait for it."""
         if self._engine is not None:
-            self._engine.call(self._shut(), START_TIMEOUT_S)
-            return
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(START_TIMEOUT_S)
+            self._engine.submit(self._shut()).result(START_TIMEOUT_S)  # what takes longer goes on
+        elif self._own is not None:
+            self._own.stop(self._shut(), timeout_s=START_TIMEOUT_S)
 
     # -- doors for the polling thread
 
@@ -318,15 +315,10 @@ class ControlPlane:
         self.driver.feed_threadsafe(event)
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._host.submit(work)
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
-        future = self.submit(work)
-        try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            future.cancel()
-            raise
+        return self._host.call(work, timeout_s)
 
     def drained(self, reason: str) -> mb.Event:
         """The event that starts a drain; a plain leave where draining is switched off."""

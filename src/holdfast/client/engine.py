@@ -10,46 +10,36 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import ClientConfig
+from holdfast.net.loop_thread import Broken, LoopThread
 
 T = TypeVar("T")
 
-STOP_S = 10.0
-"""How long to wait for the thread to end, which takes milliseconds."""
-
-Broken = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]
-
 
 class Engine:
-    """A loop on a daemon thread. Use `acquire` and `release`."""
+    """A loop on a thread, and the clusters that its users share. Use `acquire` and `release`."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.loop.set_exception_handler(self._broken)
         self.users = 0
         self.pid = os.getpid()
         self._listeners: list[Broken] = []
         self._clusters: dict[tuple[ClientConfig, int], tuple[Cluster, int]] = {}
-        self._thread = threading.Thread(target=self.loop.run_forever, name="holdfast-engine", daemon=True)
-        self._thread.start()
+        self.thread = LoopThread("holdfast-engine", broken=self._broken)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.thread.loop
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        return self.thread.submit(work)
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        return self.submit(work).result(timeout_s)
-
-    def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(STOP_S)
-        if not self._thread.is_alive():
-            self.loop.run_until_complete(self.loop.shutdown_default_executor())
-            self.loop.close()
+        return self.thread.call(work, timeout_s)
 
     # -- on the loop
 
@@ -112,4 +102,4 @@ def release(engine: Engine) -> None:
             return
         if _current and _current[0] is engine:
             _current.clear()
-    engine.stop()
+    engine.thread.stop()

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.model import HoldfastError
 from holdfast.net.security import Security, security_from
+from holdfast.records.compression import LIMITS, Limits
 
 DEFAULT_PORT = "9092"
 
@@ -68,6 +69,23 @@ def client_config(config: Mapping[str, Any]) -> ClientConfig:
         metadata_max_age_s=_metadata_age_s(config),
         topic_patience_s=_seconds(config, ("topic.metadata.propagation.max.ms",), 30_000),
     )
+
+
+MAX_BATCH_KEY = "holdfast.max.batch.bytes"
+LARGEST_BATCH_BYTES = 2**30
+"""Arrow counts a column's bytes with 32 bits."""
+
+
+def unpack_limits(config: Mapping[str, Any]) -> Limits:
+    """How much a reader of ours lets one compressed batch unpack to."""
+    value = config.get(MAX_BATCH_KEY)
+    if value is None:
+        return LIMITS
+    text = str(value).strip()
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= LARGEST_BATCH_BYTES):
+        what = f"{MAX_BATCH_KEY} is {value!r}, not a number of bytes."
+        raise HoldfastError("CONFIG_INVALID", what, f"Give 1 to {LARGEST_BATCH_BYTES}.")
+    return Limits(max_bytes=int(text))
 
 
 def _metadata_age_s(config: Mapping[str, Any]) -> float:

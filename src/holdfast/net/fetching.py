@@ -1,14 +1,11 @@
-"""Fetches records ahead of a reader: sends requests, follows leaders and followers, handles errors, and looks up start
-offsets.
+"""Fetches records ahead of a reader: sends requests to leaders and followers, and looks up leaders and start offsets.
 
 Rules
 - A broker answers the requests of a connection one after the other, and holds a fetch back while there is nothing new.
   So there are two connections (lanes) to each broker, and a partition that is due uses the free one. A request for
   partitions that have been silent for a while may be held back for longer, as long as the other lane is free. When
   another partition becomes due meanwhile, its request includes the silent ones too, so that they share one again.
-- Every error is handled. A transient one (a leader that moved, a broker that restarts) is retried after a pause and not
-  reported. A topic that is denied or gone is reported once and retried less often. Any other error is reported with
-  every try.
+- What an answer means is `fetch.planner`'s to say. Here it is only done.
 - The next offset is read from the batches' headers. The records themselves are left to the reader.
 
 Everything runs on one loop. `flows` holds what was fetched until it is read.
@@ -18,62 +15,39 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.fetch.planner import may_name_follower, node_to_ask, step
+from holdfast.fetch.values import Answer, Asked, AskFirst, AtEnd, Deliver, LookUp, OutOfRange, Report, Unanswered
+from holdfast.model import TopicPartition
 from holdfast.net.admin import LATEST, Admin
+from holdfast.net.answers import arrived, by_partition, no_leader, no_such_broker, unanswered, without_records
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
-from holdfast.net.errors import BrokerError, NetError
+from holdfast.net.errors import NetError
 from holdfast.net.flows import BEGINNING, END, NEWEST, TAIL, Fetched, FetchSettings, Flow, Flows
-from holdfast.net.metadata import ClusterInfo
-from holdfast.net.reading import OutOfRange
-from holdfast.records.batch import iter_headers
-from holdfast.wire.codec import error_code
-from holdfast.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from holdfast.net.reading import OffsetOutOfRange
+from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 LANES = 2
 """Connections to one broker. While the broker holds back the request on one, the other can be used."""
 
-TELL_UNKNOWN_AFTER_S = 3.0
-"""A topic just created, or deleted and created again, takes a moment to be known everywhere."""
-
 QUIET_AFTER = 4
 """After this many empty answers in a row a partition counts as silent: that takes at least a fifth of a second."""
 
-RETRY_TOLD_S = 1.0
-"""Pause before a retry after an error that was reported: permissions and topics change rarely."""
-
-LARGEST_BATCH_BYTES = 128 * 1024 * 1024
-"""The most that is asked for when a batch does not fit: more than any broker accepts."""
-
-MOVED = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-    }
-)
-"""After these the leader is looked up again."""
-
-UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+RETRY_BROKEN_S = 1.0
+"""Pause after a failure of our own."""
 
 _NUMBERS = count()
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
-    """One request: its partitions, each with its version and offset, and the room that is kept for the answer."""
+class _Request:
+    """One request: its partitions, each with its version, and the room that is kept for the answer."""
 
-    partitions: list[tuple[Flow, int, int]]
+    partitions: list[tuple[Flow, int, Asked]]
     size: int
     wait_ms: int
 
@@ -95,9 +69,10 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
         self.flows = Flows(settings, wake=wake, changed=self.pump)
         self._settings = settings
+        self._rules = settings.rules()
         self._number = next(_NUMBERS)
         self._busy: set[tuple[int, int]] = set()
-        self._held: dict[int, _Asked] = {}
+        self._held: dict[int, _Request] = {}
         """For each broker the request that it may hold back for long, if there is one."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking_up: set[str] = set()
@@ -141,8 +116,8 @@ class Fetcher:
         with self.flows.lock:
             for flow in self.flows.flows.values():
                 if not self.flows.wants(flow, now):
-                    if now < flow.ready_at < soonest:
-                        soonest = flow.ready_at
+                    if now < flow.track.ready_at < soonest:
+                        soonest = flow.track.ready_at
                     continue
                 topic = flow.partition.topic
                 node = self._node(flow, now)
@@ -169,9 +144,12 @@ class Fetcher:
         """The replica to read from: the follower that the leader named, else the leader. None while there is none."""
         if flow.partition.topic in self._forgotten:
             return None
-        if flow.replica is not None and now < flow.replica_until and flow.replica in self._cluster.info.brokers:
-            return flow.replica
-        flow.replica = None
+        follower = node_to_ask(flow.track, now)
+        if follower in self._cluster.info.brokers:
+            return follower
+        if follower is not None:
+            missing = Asked(offset=flow.at, at=now, follower=follower)
+            self._step(flow, missing, Unanswered(error=no_such_broker(follower), passes=True), now)
         leader = self._cluster.info.leader_of(flow.partition)
         return None if leader is None else leader.node_id
 
@@ -184,20 +162,20 @@ class Fetcher:
         due.sort(key=lambda flow: (flow.turn, flow.partition))
         room = min(self.flows.room(), self._settings.max_bytes)
         nothing_there = self.flows.queued_bytes == 0 and self.flows.reserved_bytes == 0
-        asked: list[tuple[Flow, int, int]] = []
+        asked: list[tuple[Flow, int, Asked]] = []
         size = 0
         for flow in due:
-            wanted = flow.partition_bytes or self._settings.partition_bytes
+            wanted = flow.track.partition_bytes or self._settings.partition_bytes
             tight, first = size + wanted > room, nothing_there and not asked
-            if tight and not first and not (flow.quiet >= QUIET_AFTER and room > 0):
+            if tight and not first and not (flow.track.quiet >= QUIET_AFTER and room > 0):
                 break  # a silent one is asked for all the same: what comes of all of them is bounded by the room
             size = max(size, room) if tight and not first else size + wanted
             flow.turn, flow.under_way = next(self._turns), True
-            asked.append((flow, flow.version, flow.at))
+            asked.append((flow, flow.version, Asked(offset=flow.at, at=now, follower=node_to_ask(flow.track, now))))
         if asked:
-            silent = len(asked) == len(due) and all(flow.quiet >= QUIET_AFTER for flow in due)
+            silent = len(asked) == len(due) and all(flow.track.quiet >= QUIET_AFTER for flow in due)
             long = silent and len(free) > 1
-            request = _Asked(asked, size, self._settings.idle_wait_ms if long else self._settings.wait_ms)
+            request = _Request(asked, size, self._settings.idle_wait_ms if long else self._settings.wait_ms)
             if long:
                 self._held[node] = request
             self._busy.add((node, free[0]))
@@ -241,24 +219,23 @@ class Fetcher:
             return
         self.flows.broken(error)
         if not self._closed:
-            self._rearm(self._loop.time() + RETRY_TOLD_S)
+            self._rearm(self._loop.time() + RETRY_BROKEN_S)
 
     def _slot(self, lane: int) -> str:
         return f"fetch/{self._number}/{lane}"
 
     # -- fetching
 
-    async def _fetch(self, node: int, lane: int, asked: _Asked) -> None:
+    async def _fetch(self, node: int, lane: int, asked: _Request) -> None:
         failed: NetError | None = None
-        answer = FetchResponse()
+        request, answer = FetchRequest(), FetchResponse()
         connection: Connection | None = None
         try:
             connection = await self._cluster.broker_for(node, self._slot(lane))
-            answer = await connection.fetch(self._request(asked), timeout_s=self._cluster.config.request_timeout_s)
+            request = self._request(asked)
+            answer = await connection.fetch(request, timeout_s=self._cluster.config.request_timeout_s)
             if answer.throttle_time_ms > 0:
                 self._throttled(node, answer.throttle_time_ms)
-            if answer.error:
-                failed = BrokerError(error_code(answer.error), "A Fetch was refused.")
         except NetError as error:
             failed = error
             if connection is not None and error.code == "REQUEST_TIMED_OUT":
@@ -273,28 +250,29 @@ class Fetcher:
                     if flow.version == version:
                         flow.under_way = False
         if failed is not None:
-            self._not_answered(asked.partitions, failed)
+            self._not_answered(asked, failed)
         else:
-            self._answered(asked.partitions, answer)
+            self._answered(asked, request, answer)
         self.flows.wake()
 
-    def _request(self, asked: _Asked) -> FetchRequest:
+    def _request(self, asked: _Request) -> FetchRequest:
         by_topic: dict[str, list[FetchPartition]] = {}
-        for flow, _, offset in asked.partitions:
+        for flow, _, one in asked.partitions:
             by_topic.setdefault(flow.partition.topic, []).append(
                 FetchPartition(
                     partition=flow.partition.partition,
-                    offset=offset,
-                    max_bytes=flow.partition_bytes or self._settings.partition_bytes,
+                    offset=one.offset,
+                    max_bytes=flow.track.partition_bytes or self._settings.partition_bytes,
                 )
             )
-        known = self._cluster.info.topics
+        known, now = self._cluster.info.topics, self._loop.time()
+        told = all(may_name_follower(flow.track, now) for flow, _, _ in asked.partitions)
         return FetchRequest(
             max_wait_ms=asked.wait_ms,
             min_bytes=self._settings.min_bytes,
             max_bytes=min(asked.size, self._settings.max_bytes),
             read_committed=self._settings.read_committed,
-            rack=self._settings.rack,
+            rack=self._settings.rack if told else "",
             topics=tuple(
                 FetchTopic(
                     topic=topic,
@@ -305,101 +283,63 @@ class Fetcher:
             ),
         )
 
-    def _answered(self, asked: list[tuple[Flow, int, int]], answer: FetchResponse) -> None:
-        names = {info.topic_id: name for name, info in self._cluster.info.topics.items()}
-        found: dict[TopicPartition, FetchedPartition] = {}
-        for topic in answer.topics:
-            name = topic.topic or names.get(topic.topic_id, "")
-            found.update({TopicPartition(name, one.partition): one for one in topic.partitions})
-        now = self._loop.time()
-        for flow, version, offset in asked:
-            one = found.get(flow.partition)
-            fetched = None if one is None or one.error else _fetched(one, offset, flow.era)
+    def _answered(self, asked: _Request, request: FetchRequest, answer: FetchResponse) -> None:
+        found = by_partition(request, answer)
+        now, throttle_s = self._loop.time(), answer.throttle_time_ms / 1_000.0
+        for flow, version, one in asked.partitions:
+            got = found.get(flow.partition)
+            meant, fetched = without_records(flow.partition, got, answer.error), None
+            if meant is None and got is not None:
+                meant, fetched = arrived(flow, got, one.offset)
+            assert meant is not None
             with self.flows.lock:
-                if flow.version == version:
-                    self._take(flow, offset, one, fetched, now)
-
-    def _take(
-        self, flow: Flow, offset: int, one: FetchedPartition | None, fetched: Fetched | HoldfastError | None, now: float
-    ) -> None:
-        """One partition's part of an answer. With the lock held."""
-        if one is None:
-            flow.ready_at = now + self._settings.backoff_s
-            return
-        code = error_code(one.error)
-        if code is not ErrorCode.NONE:
-            self._refused(flow, one.error, offset, now)
-            return
-        flow.told, flow.unknown_since = "", None
-        flow.high_watermark, flow.log_start = one.high_watermark, max(flow.log_start, one.log_start_offset)
-        flow.last_stable, flow.quiet = one.last_stable_offset, flow.quiet + 1
-        if isinstance(fetched, Fetched) and fetched.next_offset > offset:
-            flow.partition_bytes = 0
-            self.flows.arrived(flow, fetched)
-        elif isinstance(fetched, Fetched):
-            # A batch larger than what was asked for, and not the first of the answer: more is asked for it.
-            usual = flow.partition_bytes or self._settings.partition_bytes
-            flow.partition_bytes, flow.turn = min(2 * usual, LARGEST_BATCH_BYTES), 0
-        elif isinstance(fetched, HoldfastError):
-            flow.ready_at = now + RETRY_TOLD_S
-            self.flows.fail(flow, fetched)
-        elif one.preferred_read_replica >= 0 and flow.replica != one.preferred_read_replica:
-            flow.replica, flow.replica_until = one.preferred_read_replica, now + self._settings.replica_age_s
-            if flow.replica not in self._cluster.info.brokers:
-                self._forgotten.add(flow.partition.topic)
-        elif self._end_of(one) > offset:
-            flow.turn = 0  # the answer was full before its turn came: next time it comes first
-        else:
-            self.flows.ended(flow, one.high_watermark)
-
-    def _end_of(self, one: FetchedPartition) -> int:
-        """As far as may be read: with read_committed, before the first open transaction."""
-        stable = one.last_stable_offset
-        return stable if self._settings.read_committed and stable >= 0 else one.high_watermark
-
-    def _refused(self, flow: Flow, number: int, offset: int, now: float) -> None:
-        """With the lock held."""
-        code = error_code(number)
-        flow.ready_at = now + self._settings.backoff_s
-        if flow.replica is not None:  # a follower may be behind, or none any more: only the leader knows
-            flow.replica = None
-            return
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            flow.ready_at = 0.0
-            self.flows.reset(flow, OutOfRange(flow.partition, offset))
-            return
-        error = BrokerError(code, f"{flow.partition} can't be read.")
-        if code in MOVED:
-            self._forgotten.add(flow.partition.topic)
-        if code in UNKNOWN:
-            self._unknown(flow, error, now)
-        elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            flow.ready_at = now + RETRY_TOLD_S
-            self.flows.fail(flow, error)
-        elif not error.retriable or code is ErrorCode.CORRUPT_MESSAGE:
-            flow.ready_at = now + self._settings.error_backoff_s
-            flow.told = ""  # may not be transient: report it with every try, as librdkafka does
-            self.flows.fail(flow, error, number=number)
-
-    def _unknown(self, flow: Flow, error: HoldfastError, now: float) -> None:
-        flow.unknown_since = now if flow.unknown_since is None else flow.unknown_since
-        if now - flow.unknown_since >= TELL_UNKNOWN_AFTER_S:
-            flow.ready_at = now + RETRY_TOLD_S
-            self.flows.fail(flow, error)
-
-    def _not_answered(self, asked: list[tuple[Flow, int, int]], error: NetError) -> None:
-        """The broker is gone or slow: another one may lead by now."""
-        now = self._loop.time()
-        with self.flows.lock:
-            for flow, version, _ in asked:
                 if flow.version != version:
                     continue
-                flow.replica = None
-                flow.ready_at = now + self._settings.backoff_s
-                self._forgotten.add(flow.partition.topic)
-                if not error.retriable:
-                    flow.ready_at = now + RETRY_TOLD_S
-                    self.flows.fail(flow, error)
+                if got is not None and not got.error:
+                    flow.high_watermark, flow.last_stable = got.high_watermark, got.last_stable_offset
+                    flow.log_start = max(flow.log_start, got.log_start_offset)
+                self._step(flow, one, meant, now, fetched=fetched, throttle_s=throttle_s)
+
+    def _not_answered(self, asked: _Request, error: NetError) -> None:
+        now, meant = self._loop.time(), unanswered(error)
+        with self.flows.lock:
+            for flow, version, one in asked.partitions:
+                if flow.version == version:
+                    self._step(flow, one, meant, now)
+
+    def _step(
+        self,
+        flow: Flow,
+        asked: Asked,
+        answer: Answer,
+        now: float,
+        *,
+        fetched: Fetched | None = None,
+        throttle_s: float = 0.0,
+    ) -> None:
+        """Do what the planner says about an answer. With the lock held."""
+        stepped = step(flow.track, asked, answer, now=now, rules=self._rules, throttle_s=throttle_s)
+        flow.track = stepped.track
+        for effect in stepped.effects:
+            match effect:
+                case Deliver():
+                    assert fetched is not None
+                    self.flows.arrived(flow, fetched)
+                case AskFirst():
+                    flow.turn = 0
+                case AtEnd(high_watermark):
+                    self.flows.ended(flow, high_watermark)
+                case LookUp():
+                    self._forgotten.add(flow.partition.topic)
+                case OutOfRange():
+                    self.flows.reset(flow, OffsetOutOfRange(flow.partition, asked.offset))
+                case Report(error=error, number=number):
+                    self.flows.report(flow, error, number=number)
+                case _:  # a reader without an end waits for ever
+                    raise AssertionError(effect)
+        follower = node_to_ask(flow.track, now)
+        if follower is not None and follower not in self._cluster.info.brokers:
+            self._forgotten.add(flow.partition.topic)
 
     # -- leaders and places
 
@@ -412,21 +352,17 @@ class Fetcher:
             failed = unheard
         finally:
             self._looking_up -= topics
-        self._forgotten -= topics
         now = self._loop.time()
         info = self._cluster.info
         with self.flows.lock:
             for flow in self.flows.flows.values():
                 if flow.partition.topic not in topics or (failed is None and info.leader_of(flow.partition)):
                     continue
-                pause_s = self._settings.backoff_s if failed is None or failed.retriable else RETRY_TOLD_S
-                flow.ready_at = max(flow.ready_at, now + pause_s)
-                code, what = _no_leader(info, flow.partition)
-                error = failed or BrokerError(code, what)
-                if failed is None and code in UNKNOWN:
-                    self._unknown(flow, error, now)
-                elif not error.retriable and code is not ErrorCode.NONE:
-                    self.flows.fail(flow, error)
+                answer = no_leader(info, flow.partition) if failed is None else unanswered(failed)
+                before = flow.track.ready_at
+                self._step(flow, Asked(offset=flow.at, at=now), answer, now)
+                flow.track = replace(flow.track, ready_at=max(before, flow.track.ready_at))
+        self._forgotten -= topics  # whoever still has no leader waits for the pause, and is looked up again after it
         self.flows.wake()
 
     async def _place(self, flows: list[tuple[Flow, int]]) -> None:
@@ -446,43 +382,12 @@ class Fetcher:
                 if flow.version != version:
                     continue
                 flow.under_way = False
-                if failed is not None:
-                    flow.ready_at = now + RETRY_TOLD_S
-                    self.flows.fail(flow, failed)
+                if failed is not None:  # tried again and again by `Admin` already: that it may pass is no comfort
+                    self._step(flow, Asked(offset=flow.at, at=now), Unanswered(error=failed, passes=False), now)
                 elif found.get(flow.partition, 0) < 0:
                     flow.at = END  # there is no record to be the newest
                 elif flow.partition in found:
                     before_end = TAIL - flow.at if flow.at <= TAIL else 0
-                    flow.at, flow.told = max(0, found[flow.partition] - before_end), ""
+                    flow.at = max(0, found[flow.partition] - before_end)
+                    flow.track = replace(flow.track, told="")
         self.flows.wake()
-
-
-def _no_leader(info: ClusterInfo, partition: TopicPartition) -> tuple[ErrorCode, str]:
-    """Why a partition has no leader, as far as the metadata tells; NONE if it just has none yet."""
-    topic = info.topics.get(partition.topic)
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} can't be read: there is no such topic."
-    if topic.error is ErrorCode.NONE and partition.partition not in topic.partitions:
-        what = f"{partition} can't be read: the topic has {len(topic.partitions)} partitions."
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what
-    return topic.error, f"{partition} can't be read."
-
-
-def _fetched(one: FetchedPartition, offset: int, era: int) -> Fetched | HoldfastError | None:
-    """What came, with the offset to go on from; or what is wrong with it. None when nothing came."""
-    if not one.records:
-        return None
-    (records,) = one.records
-    assert isinstance(records, memoryview | bytes)
-    next_offset, rows = offset, 0
-    epochs: list[tuple[int, int]] = []
-    try:
-        for header in iter_headers(records):
-            if not epochs or epochs[-1][1] != header.leader_epoch:
-                epochs.append((header.base_offset, header.leader_epoch))
-            next_offset = max(next_offset, header.next_offset)
-            rows += header.record_count
-    except HoldfastError as error:
-        if next_offset == offset:
-            return error
-    return Fetched(records, offset, next_offset, rows, one.aborted, era, tuple(epochs))

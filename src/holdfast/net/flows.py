@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from holdfast.fetch.values import Rules, Track
 from holdfast.model import HoldfastError, TopicPartition
 
 BEGINNING = -2
@@ -76,6 +77,16 @@ class FetchSettings:
     tell_ends: bool = False
     """enable.partition.eof: an answer of its own says that a partition was read to its end."""
 
+    def rules(self) -> Rules:
+        """What of it is the planner's. A consumer is patient without end."""
+        return Rules(
+            backoff_s=self.backoff_s,
+            error_backoff_s=self.error_backoff_s,
+            replica_age_s=self.replica_age_s,
+            partition_bytes=self.partition_bytes,
+            read_committed=self.read_committed,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
@@ -116,22 +127,13 @@ class Flow:
     under_way: bool = False
     stopped: bool = False
     """Stopped by an error that only a seek can clear."""
-    ready_at: float = 0.0
-    """Not to be tried before."""
+    track: Track = field(default_factory=Track)
+    """What the planner knows of it."""
     turn: int = 0
     """When it was last asked for; the partition that has waited longest comes first."""
     queued_bytes: int = 0
-    quiet: int = 0
-    """Answers in a row that brought nothing."""
-    replica: int | None = None
-    replica_until: float = 0.0
-    partition_bytes: int = 0
-    """More than usual once a batch did not fit; 0: the usual."""
     high_watermark: int = -1
     log_start: int = -1
-    unknown_since: float | None = None
-    told: str = ""
-    """The error that was reported to the application; reported once until it is over."""
     ended_at: int = NO_END
     """The end that was reported to the application."""
     last_stable: int = -1
@@ -142,6 +144,11 @@ class Flow:
     """What came in all, for the statistics."""
     listed: bool = False
     answers: deque[Fetched] = field(default_factory=deque)
+
+    @property
+    def follower(self) -> int | None:
+        """The follower that was last read instead of the leader, if one was. For statistics."""
+        return None if self.track.replica is None else self.track.replica.node
 
 
 class Flows:
@@ -192,8 +199,8 @@ class Flows:
             if not stands and asked != NOWHERE:
                 self._errors.append(Trouble(no_such_place(partition, asked), partition))
             self._empty(flow)
-            flow.at, flow.ready_at, flow.stopped, flow.told = at, not_before, False, ""
-            flow.high_watermark, flow.ended_at, flow.quiet = -1, NO_END, 0
+            flow.at, flow.stopped, flow.high_watermark, flow.ended_at = at, False, -1, NO_END
+            flow.track = replace(flow.track, ready_at=not_before, told="", quiet=0, stalled_since=None)
             if at == NOWHERE:
                 self._fail(flow, Trouble(no_place_to_start(partition), partition))
         self._changed()
@@ -274,13 +281,12 @@ class Flows:
 
     def wants(self, flow: Flow, now: float) -> bool:
         """Whether there is something to ask for it: one answer is being read, and one more waits."""
-        if flow.paused or flow.under_way or flow.stopped or now < flow.ready_at:
+        if flow.paused or flow.under_way or flow.stopped or now < flow.track.ready_at:
             return False
         return flow.queued_bytes < self.settings.partition_bytes
 
     def arrived(self, flow: Flow, answer: Fetched) -> None:
         flow.at = answer.next_offset
-        flow.quiet = 0 if answer.rows else flow.quiet
         flow.answers.append(answer.kept() if flow.paused else answer)
         flow.queued_bytes += answer.size
         self.queued_bytes += answer.size
@@ -296,14 +302,9 @@ class Flows:
             flow.ended_at = flow.at
             self.arrived(flow, Fetched(b"", flow.at, flow.at, 0, None, flow.era, end=high_watermark))
 
-    def fail(self, flow: Flow, error: HoldfastError, *, number: int = 0) -> None:
-        """Tell the application, once until it is over."""
-        self._tell(flow, Trouble(error, flow.partition, flow.at if flow.at >= 0 else None, number))
-
-    def _tell(self, flow: Flow, trouble: Trouble) -> None:
-        if flow.told != trouble.error.code:
-            flow.told = trouble.error.code
-            self._errors.append(trouble)
+    def report(self, flow: Flow, error: HoldfastError, *, number: int = 0) -> None:
+        """Tell the application."""
+        self._errors.append(Trouble(error, flow.partition, flow.at if flow.at >= 0 else None, number))
 
     def broken(self, error: BaseException) -> None:
         """Something of ours died in the background: whoever reads must hear of it. Without the lock."""
@@ -329,7 +330,7 @@ class Flows:
 
     def _fail(self, flow: Flow, trouble: Trouble) -> None:
         flow.stopped = True
-        self._tell(flow, trouble)
+        self._errors.append(trouble)
 
     def _list(self, flow: Flow) -> None:
         if flow.answers and not flow.listed and not flow.paused:

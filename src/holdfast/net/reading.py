@@ -1,8 +1,8 @@
 """Reads ranges of partitions with Fetch requests of our own: the data path of Spark's executors.
 
 Blocking, for worker threads: a loop on a thread of its own keeps the next request under way while the caller decodes
-the last answer. Rules: every answer's error is looked at; a leader that moved is looked up again, a follower that the
-leader names is read instead (KIP-392) until it fails; a range is read to its end or an error says why not.
+the last answer. What an answer means is `fetch.planner`'s to say, as for consumers. A range is read to its end, or an
+error says why not.
 """
 
 from __future__ import annotations
@@ -11,30 +11,51 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from uuid import UUID
 
+from holdfast.fetch.planner import may_name_follower, node_to_ask, step
+from holdfast.fetch.values import (
+    Answer,
+    Asked,
+    Came,
+    Cut,
+    CutOff,
+    Damaged,
+    Deliver,
+    LookUp,
+    OutOfRange,
+    Replica,
+    Report,
+    Rules,
+    Stalled,
+    Track,
+)
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.net.admin import EARLIEST, Admin
+from holdfast.net.answers import by_partition, not_led, refused, unanswered, without_records
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import ClientConfig
-from holdfast.net.errors import BrokerError, NetError
-from holdfast.wire.codec import error_code
+from holdfast.net.connection import Connection
+from holdfast.net.errors import NetError
+from holdfast.net.loop_thread import LoopThread
+from holdfast.records.batch import Unreadable, iter_headers
 from holdfast.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
-
-T = TypeVar("T")
 
 PARTITION_BYTES = 4 * 1024 * 1024
 """Asked of one partition at a time: large enough that a round trip hardly counts, small enough to hold two of them."""
 
 MAX_WAIT_MS = 500
-RETRY_S = 0.05
-RETRY_LIMIT_S = 60.0
-"""How long a partition without a usable leader is tried; an election takes seconds."""
-UNKNOWN_LIMIT_S = 10.0
-"""How long a topic is looked for that nobody knows: one that was deleted does not come back."""
-FOLLOWER_S = 300.0
-"""How long a follower is read before the leader is asked again which replica is best: Kafka's metadata.max.age.ms."""
+
+RANGE_RULES = Rules(
+    backoff_s=0.05,
+    unknown_s=10.0,
+    patience_s=60.0,
+    cut_off_s=10.0,
+    partition_bytes=PARTITION_BYTES,
+)
+"""A topic that was deleted does not come back; an election takes seconds; and a new leader knows within seconds how far
+its log goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +63,15 @@ class Fetching:
     """What is asked of one partition, but for the offset."""
 
     partition: TopicPartition
-    read_committed: bool = False
+    end: int | None = None
+    """The end of the range. None: whatever comes, and an end is waited at."""
+    rules: Rules = RANGE_RULES
     rack: str = ""
-    max_bytes: int = PARTITION_BYTES
-    """At least one record batch comes, however large."""
     lane: str = ""
     """Requests of one lane share a connection and wait for each other; by default each partition has its own."""
 
 
-class OutOfRange(HoldfastError):
+class OffsetOutOfRange(HoldfastError):
     """The offset is no longer (or not yet) in the log."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
@@ -63,32 +84,18 @@ class OutOfRange(HoldfastError):
         self.offset = offset
 
 
-class LoopThread:
-    """An asyncio loop on a daemon thread, for blocking callers."""
+class EndCutOff(Exception):
+    """The log ends before the end of the range, and has for as long as the rules allow."""
 
-    def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
-        self._thread.start()
 
-    def submit(self, work: Any) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def call(self, work: Any, timeout_s: float | None = None) -> Any:
-        return self.submit(work).result(timeout_s)
-
-    def stop(self) -> None:
-        """What is still under way is ended first, so that no connection is left half open."""
-        self.call(self._end_tasks(), 10)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
-        self.loop.close()
-
-    async def _end_tasks(self) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+def not_served(partition: TopicPartition, offset: int, reach: int | None, seconds: float) -> HoldfastError:
+    """Records that are there, for all we know, and that nobody gives us. They are never skipped."""
+    there = "says nothing about it" if reach is None else f"says that its log goes up to {reach}"
+    return HoldfastError(
+        "RECORDS_NOT_SERVED",
+        f"{partition} gave no records from offset {offset} on for {seconds:.0f} s, and its broker {there}.",
+        "Nothing was skipped: start again once another client can read it. The broker's log tells more.",
+    )
 
 
 class Pull:
@@ -102,10 +109,21 @@ class Pull:
         self._pending = ask(offset)
 
     def answer(self) -> FetchedPartition:
+        """At least one whole batch that goes beyond the offset; or an error says why not."""
         return self._pending.result()
 
     def ask(self, offset: int) -> None:
         self._pending = self._ask(offset)
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """One request and what came of it."""
+
+    asked: Asked
+    answer: Answer
+    found: FetchedPartition | None = None
+    throttle_s: float = 0.0
 
 
 class RangeReader:
@@ -113,16 +131,15 @@ class RangeReader:
 
     def __init__(self, config: ClientConfig) -> None:
         self._thread = LoopThread("holdfast-reader")
-        self._followers: dict[TopicPartition, tuple[int | None, float]] = {}
-        """partition -> the follower to read (None: it failed, stay with the leader), and until when."""
+        self._replicas: dict[TopicPartition, Replica] = {}
+        """What the last range of a partition learned about followers, for the next."""
         self._cluster: Cluster = self._thread.call(self._make(config))
 
     async def _make(self, config: ClientConfig) -> Cluster:
         return Cluster(config)
 
     def close(self) -> None:
-        self._thread.call(self._cluster.close(), 10)
-        self._thread.stop()
+        self._thread.stop(self._cluster.close())
 
     def pull(self, fetching: Fetching, offset: int) -> Pull:
         """Start reading here: the first request is under way when this returns."""
@@ -134,70 +151,84 @@ class RangeReader:
         return int(found[partition].offset)
 
     async def _fetch(self, fetching: Fetching, offset: int) -> FetchedPartition:
-        """One answer without an error, whoever leads meanwhile."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + RETRY_LIMIT_S
+        """Ask until records come, or the planner says that they don't."""
+        loop, partition = asyncio.get_running_loop(), fetching.partition
+        track = Track(replica=self._replicas.get(partition))
         while True:
-            replica = self._replica(fetching.partition)
-            try:
-                found = await self._fetch_once(fetching, offset, replica)
-                code = error_code(found.error)
-                if code is ErrorCode.NONE:
-                    if found.preferred_read_replica < 0 or found.records or replica is not None:
-                        return found
-                    self._followers[fetching.partition] = (found.preferred_read_replica, loop.time() + FOLLOWER_S)
-                    continue
-                if code is ErrorCode.OFFSET_OUT_OF_RANGE and replica is None:
-                    raise OutOfRange(fetching.partition, offset)
-                error: NetError = BrokerError(code, f"{fetching.partition} can't be read.")
-            except NetError as raised:
-                error = raised
-            if replica is not None:  # the leader knows better, also about an offset that a follower does not have yet
-                self._followers[fetching.partition] = (None, loop.time() + FOLLOWER_S)
-                continue
-            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name:
-                deadline = min(deadline, loop.time() + UNKNOWN_LIMIT_S)
-            if not error.retriable or loop.time() > deadline:
-                raise error
-            self._cluster.forget_leaders([fetching.partition.topic])
-            await asyncio.sleep(RETRY_S)
+            heard = await self._ask(fetching, offset, track)
+            now = loop.time()
+            stepped = step(track, heard.asked, heard.answer, now=now, rules=fetching.rules, throttle_s=heard.throttle_s)
+            track = stepped.track
+            if track.replica is not None:
+                self._replicas[partition] = track.replica
+            for effect in stepped.effects:
+                match effect:
+                    case Deliver():
+                        assert heard.found is not None
+                        return heard.found
+                    case LookUp():
+                        self._cluster.forget_leaders([partition.topic])
+                    case OutOfRange():
+                        raise OffsetOutOfRange(partition, offset)
+                    case Report(error=error):
+                        raise error
+                    case Stalled(since=since, reach=reach):
+                        raise not_served(partition, offset, reach, now - since)
+                    case CutOff():
+                        raise EndCutOff
+            await asyncio.sleep(max(0.0, track.ready_at - loop.time()))
 
-    def _replica(self, partition: TopicPartition) -> int | None:
-        """The follower to read, if there is one; after it has failed there is none for a while."""
-        replica, until = self._followers.get(partition, (None, 0.0))
-        if asyncio.get_running_loop().time() > until:
-            self._followers.pop(partition, None)
-            return None
-        return replica
-
-    async def _fetch_once(self, fetching: Fetching, offset: int, replica: int | None) -> FetchedPartition:
-        partition = fetching.partition
-        leader = await self._cluster.leader_of(partition)
+    async def _ask(self, fetching: Fetching, offset: int, track: Track) -> _Heard:
+        """One request, to whom the planner says."""
+        partition, now = fetching.partition, asyncio.get_running_loop().time()
+        asked = Asked(offset=offset, at=now, end=fetching.end, follower=node_to_ask(track, now))
+        try:
+            leader = await self._cluster.leader_of(partition)
+        except NetError as error:
+            return _Heard(replace(asked, follower=None), not_led(error))
         topic = self._cluster.info.topics.get(partition.topic)
         if topic is None:  # another read of the same topic has just met an old leader
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} is being looked up again.")
-        node = leader.node_id if replica is None else replica
-        connection = await self._cluster.broker_for(node, f"fetch/{fetching.lane or partition}")
-        # A leader names its follower to whoever tells its rack; once that one has failed, the rack is not told.
-        rack = "" if replica is None and partition in self._followers else fetching.rack
-        asked = FetchPartition(partition=partition.partition, offset=offset, max_bytes=fetching.max_bytes)
-        request = FetchRequest(
-            max_wait_ms=MAX_WAIT_MS,
-            max_bytes=max(8 * PARTITION_BYTES, fetching.max_bytes),
-            read_committed=fetching.read_committed,
-            rack=rack,
-            topics=(FetchTopic(topic=partition.topic, topic_id=topic.topic_id, partitions=(asked,)),),
-        )
+            return _Heard(replace(asked, follower=None), refused(partition, ErrorCode.LEADER_NOT_AVAILABLE))
+        request = _request(fetching, offset, track, topic.topic_id, now)
+        node = leader.node_id if asked.follower is None else asked.follower
+        connection: Connection | None = None
         try:
-            answer = await connection.fetch(request, timeout_s=self._cluster.config.request_timeout_s)
+            connection = await self._cluster.broker_for(node, f"fetch/{fetching.lane or partition}")
+            response = await connection.fetch(request, timeout_s=self._cluster.config.request_timeout_s)
         except NetError as error:
-            if error.code == "REQUEST_TIMED_OUT":
+            if connection is not None and error.code == "REQUEST_TIMED_OUT":
                 self._cluster.discard(connection)  # a late answer must not stand in front of the next
-            raise
-        for one in answer.topics:
-            for found in one.partitions:
-                return found
-        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} was not answered for.")
+            return _Heard(asked, unanswered(error))
+        found = by_partition(request, response).get(partition)
+        answer = without_records(partition, found, response.error)
+        if answer is None and found is not None:
+            answer = _came(partition, found, offset)
+        assert answer is not None
+        return _Heard(asked, answer, found, response.throttle_time_ms / 1_000.0)
+
+
+def _request(fetching: Fetching, offset: int, track: Track, topic_id: UUID | None, now: float) -> FetchRequest:
+    topic, partition = fetching.partition
+    size = track.partition_bytes or fetching.rules.partition_bytes
+    wanted = FetchPartition(partition=partition, offset=offset, max_bytes=size)
+    return FetchRequest(
+        max_wait_ms=MAX_WAIT_MS,
+        max_bytes=max(8 * PARTITION_BYTES, size),
+        read_committed=fetching.rules.read_committed,
+        rack=fetching.rack if may_name_follower(track, now) else "",
+        topics=(FetchTopic(topic=topic, topic_id=topic_id, partitions=(wanted,)),),
+    )
+
+
+def _came(partition: TopicPartition, found: FetchedPartition, offset: int) -> Answer:
+    """Whether a whole batch came. The first one tells: what follows is the decoder's to look at."""
+    (records,) = found.records
+    assert isinstance(records, memoryview | bytes)
+    try:
+        whole = any(header.next_offset > offset for header in iter_headers(records))
+    except HoldfastError as error:
+        return Damaged(Unreadable(error, partition, offset))
+    return Came() if whole else Cut()
 
 
 _READERS: dict[ClientConfig, RangeReader] = {}

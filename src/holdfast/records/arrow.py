@@ -144,6 +144,9 @@ class ArrowDecoder:
         The bytes are not copied: they must stay as they are until they are taken.
         """
         where = TopicPartition(topic, partition)
+        newest = self._newest.get(where)
+        if newest is not None and newest.error is not None:
+            return lo  # nothing may come behind a bad batch, so nothing is kept for it: `take` raises first
         view = memoryview(records).cast("B")
         address = np.frombuffer(view, np.uint8).ctypes.data if view else 0
         self._advance(where, lo)
@@ -165,6 +168,8 @@ class ArrowDecoder:
                     self._advance(where, position)
                 else:
                     self._append(_Waiting(where, view, address, header, lo, hi, position))
+                if position >= hi:
+                    break  # what is behind the range may be damaged: that is nobody's business here
         except HoldfastError as error:
             self._append(_Waiting(where, view, address, None, lo, hi, position, error))
         return position

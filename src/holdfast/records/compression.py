@@ -120,7 +120,7 @@ def _too_large(codec: int, packed: int, bound: int) -> HoldfastError:
     return HoldfastError(
         "DECOMPRESSION_TOO_LARGE",
         f"A batch of {packed} bytes ({Codec(codec).name.lower()}) unpacks to more than {bound}.",
-        "Skip the batch, and have whoever wrote it send smaller ones.",
+        "Raise holdfast.max.batch.bytes if it was meant; else skip the batch, and have its producer send smaller ones.",
     )
 
 

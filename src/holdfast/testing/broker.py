@@ -12,9 +12,6 @@ by `advance`. All methods may be called from any thread; what they touch runs on
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +30,7 @@ from holdfast.group.coordinator.requests import GroupView
 from holdfast.group.coordinator.settings import CoordinatorSettings
 from holdfast.group.messages import Leaver, LeaveRequest
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.net.loop_thread import LoopThread
 from holdfast.wire.api import Api
 
 T = TypeVar("T")
@@ -95,9 +93,7 @@ class Broker:
         """What is to go wrong; survives a restart."""
         self._moved: list[Fault] = []
         self.topics = Topics(self)
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        self._thread: LoopThread | None = None
         self._broker: embedded.Broker | None = None
 
     # Where it is
@@ -125,22 +121,28 @@ class Broker:
 
     def start(self) -> Broker:
         """Start, and return when clients can connect."""
-        started: concurrent.futures.Future[embedded.Broker] = concurrent.futures.Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="holdfast-broker", daemon=True)
-        self._thread.start()
-        self._broker = started.result(START_SECONDS)
+        thread = LoopThread("holdfast-broker")
+        try:
+            self._broker = thread.call(self._open(), START_SECONDS)
+        except BaseException:
+            thread.stop()
+            raise
+        self._thread = thread
         return self
+
+    async def _open(self) -> embedded.Broker:
+        broker = embedded.Broker(self._settings, clock=self._clock, users=self._users, faults=self.faults)
+        await broker.start()
+        return broker
 
     def stop(self) -> None:
         """Stop in order: whoever waits is answered, and a data folder is left clean."""
-        if self._thread is None or self._loop is None or self._stopping is None:
+        if self._thread is None or self._broker is None:
             return
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(STOP_SECONDS)
-        if self._thread.is_alive():
+        if not self._thread.stop(self._broker.stop(), timeout_s=STOP_SECONDS):
             what = f"The broker did not stop within {STOP_SECONDS:g} s."
             raise HoldfastError("BROKER_DOES_NOT_STOP", what, "Look for a fault's function that does not return.")
-        self._thread = self._loop = self._stopping = self._broker = None
+        self._thread = self._broker = None
 
     def restart(self) -> None:
         """Stop and start on the same ports. Without a data folder everything is forgotten, as by a new broker."""
@@ -156,44 +158,28 @@ class Broker:
     ) -> None:
         self.stop()
 
-    def _run(self, started: concurrent.futures.Future[embedded.Broker]) -> None:
-        try:
-            asyncio.run(self._serve(started))
-        except BaseException as error:  # whatever it is belongs to the thread that called start()
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    async def _serve(self, started: concurrent.futures.Future[embedded.Broker]) -> None:
-        broker = embedded.Broker(self._settings, clock=self._clock, users=self._users, faults=self.faults)
-        async with broker:
-            self._loop = asyncio.get_running_loop()
-            self._stopping = asyncio.Event()
-            started.set_result(broker)
-            await self._stopping.wait()
-
     # What tests ask of it
 
     def call(self, what: Callable[[State], T]) -> T:
         """Run `what` on the broker's thread, with its state, and return what it returns."""
         broker = self._running
-        assert self._loop is not None
+        assert self._thread is not None
 
         async def run() -> T:
             return what(broker.state)
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(CALL_SECONDS)
+        return self._thread.call(run(), CALL_SECONDS)
 
     def change(self, what: Callable[[State], T]) -> T:
         """The same for what changes topics: it returns once that is on disk."""
         broker = self._running
-        assert self._loop is not None
+        assert self._thread is not None
 
         async def run() -> T:
             changed: T = await broker.state.changes.make(lambda: what(broker.state))
             return changed
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(CALL_SECONDS)
+        return self._thread.call(run(), CALL_SECONDS)
 
     def advance(self, ms: float) -> None:
         """Move the manual clock: what becomes due on the way happens."""
@@ -223,7 +209,7 @@ class Broker:
     def expel(self, group: str, member_id: str) -> None:
         """Forget a member, as a coordinator does whose session with it is over. A fault's function may call it too."""
         request = LeaveRequest(group=group, members=(Leaver(member_id=member_id),))
-        if threading.current_thread() is self._thread:
+        if self._thread is not None and self._thread.is_current:
             self._running.state.groups.ask(request, lambda answer: None)
         else:
             self.call(lambda state: state.groups.ask(request, lambda answer: None))

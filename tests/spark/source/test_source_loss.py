@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
@@ -100,7 +101,7 @@ def test_a_deleted_topic_is_an_error_or_left_alone_until_it_is_back(broker: Brok
 def test_an_end_that_can_not_be_reached_is_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Symptom: a task ran for ever. Cause: the log was cut off after the batch was planned, and a fetch at its end
     answers nothing, without an error. Invariant: a range is read to its end, or an error says why not."""
-    monkeypatch.setattr(reading, "STALL_S", 0.2)
+    monkeypatch.setattr(reading, "RANGE_RULES", replace(reading.RANGE_RULES, cut_off_s=0.2))
     where = TopicPartition("orders", 0)
     query = Engine(broker.bootstrap)
     with pytest.raises(HoldfastError, match=r"END_UNREACHABLE: orders-0 has nothing behind 10, .* up to 12"):

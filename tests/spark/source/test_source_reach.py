@@ -11,6 +11,7 @@ import pytest
 from source_engine import Engine, every, produce, wait_until
 
 from holdfast.broker.settings import Security
+from holdfast.fetch.values import Replica
 from holdfast.model import TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.admin_groups import GroupAdmin
@@ -46,11 +47,10 @@ def test_the_nearest_replica_is_read_and_the_leader_when_that_one_fails() -> Non
         reader = RangeReader(client_config({"bootstrap.servers": broker.bootstrap}))
         fetching = Fetching(partition=TopicPartition("orders", 0), rack="b")
         assert reader.pull(fetching, 0).answer().records
-        (follower, _), *_ = reader._followers.values()
-        assert follower == 1
-        reader._followers[fetching.partition] = (77, float("inf"))  # a broker that does not exist
+        assert reader._replicas[fetching.partition].node == 1
+        reader._replicas[fetching.partition] = Replica(77, float("inf"))  # a broker that does not exist
         assert reader.pull(fetching, 0).answer().records
-        assert reader._followers[fetching.partition][0] is None
+        assert reader._replicas[fetching.partition].node is None
         reader.close()
         query = Engine(broker.bootstrap, kafka__client__rack="b")
         query.run_until(lambda: len(query.seen) == 5)

@@ -1,0 +1,250 @@
+"""The rules of fetching: one partition, one answer, one step.
+
+    stepped = step(track, Asked(offset=40, at=before), answer, now=now, rules=rules)
+
+Rules
+- Only records and the leader's own word move a reader. An empty answer is no proof that there is nothing, and a
+  partition that an answer leaves out has not been deleted: both are asked for again.
+- A follower is read as long as it serves. After its first error only the leader is asked for a while, because the
+  leader would name the same follower again.
+- Time that a broker told us to wait (`throttle_s`) is waited, and counts against nobody's patience.
+- An error that passes by itself is tried again after a pause and reported when the patience is over. A topic that is
+  denied is reported once, until it is over. What may never pass is reported with every try.
+- Consumers and tasks differ by their `Rules` alone.
+
+No clock, socket, random or log here, and no record: an answer is told in `values`' words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.fetch.values import (
+    Answer,
+    Asked,
+    AskFirst,
+    AtEnd,
+    Came,
+    Cut,
+    CutOff,
+    Damaged,
+    Deliver,
+    Effect,
+    LeftOut,
+    LookUp,
+    Nothing,
+    OutOfRange,
+    Refused,
+    Replica,
+    Report,
+    Rules,
+    Stalled,
+    Step,
+    Track,
+    Unanswered,
+)
+from holdfast.model import ErrorCode
+
+LARGEST_BATCH_BYTES = 128 * 1024 * 1024
+"""The most that is asked for when a batch does not fit: more than any broker accepts."""
+
+LONGEST_THROTTLE_S = 60.0
+"""The most that a broker's word is taken for at once. Kafka's own is at most its quota window, 11 s by default."""
+
+MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+"""After these the leader is looked up again."""
+
+UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""Nobody knows the topic. It may be new, or gone."""
+
+
+def step(track: Track, asked: Asked, answer: Answer, *, now: float, rules: Rules, throttle_s: float = 0.0) -> Step:
+    """The partition after this answer, and what follows."""
+    match answer:
+        case Came():
+            stepped = _came(track, answer)
+        case Cut():
+            stepped = _cut(track, asked, now, rules)
+        case Damaged():
+            stepped = _report_once(replace(_well(track, quiet=track.quiet), told=track.told), answer, now, rules)
+        case Nothing():
+            stepped = _nothing(_well(track, quiet=track.quiet + 1), asked, answer, now, rules)
+        case LeftOut():
+            stepped = _left_out(track, asked, now, rules, throttled=throttle_s > 0)
+        case Refused():
+            stepped = _refused(track, asked, answer, now, rules)
+        case Unanswered():
+            stepped = _unanswered(track, asked, answer, now, rules)
+    return _throttled(stepped, now, throttle_s) if throttle_s > 0 else stepped
+
+
+def node_to_ask(track: Track, now: float) -> int | None:
+    """The follower to read now; None: the leader."""
+    return track.replica.node if track.replica is not None and now < track.replica.until else None
+
+
+def may_name_follower(track: Track, now: float) -> bool:
+    """Whether the leader may be told our rack, and so name a follower: not while one that it named has failed."""
+    return track.replica is None or track.replica.node is not None or now >= track.replica.until
+
+
+# -- answers without an error
+
+
+def _well(track: Track, *, quiet: int) -> Track:
+    """After any answer without an error. Made without `replace`, which is slow: each answer makes one per partition."""
+    return Track(
+        replica=track.replica,
+        partition_bytes=track.partition_bytes,
+        quiet=quiet,
+        stalled_since=track.stalled_since,
+    )
+
+
+def _came(track: Track, answer: Came) -> Step:
+    return Step(Track(replica=track.replica, quiet=0 if answer.rows else track.quiet + 1), (Deliver(),))
+
+
+def _cut(track: Track, asked: Asked, now: float, rules: Rules) -> Step:
+    """Not the first batch of its answer, so that the broker may cut it (KIP-74): more is asked for it."""
+    larger = min(2 * (track.partition_bytes or rules.partition_bytes), LARGEST_BATCH_BYTES)
+    track = replace(_well(track, quiet=track.quiet + 1), partition_bytes=larger)
+    return _stall(track, asked, now, rules, reach=None, effects=(AskFirst(),))
+
+
+def _nothing(track: Track, asked: Asked, answer: Nothing, now: float, rules: Rules) -> Step:
+    if answer.preferred >= 0 and answer.preferred != asked.follower and may_name_follower(track, now):
+        return Step(replace(track, replica=Replica(answer.preferred, now + rules.replica_age_s)))
+    stable = answer.last_stable
+    reach = stable if rules.read_committed and stable >= 0 else answer.high_watermark
+    if reach > asked.offset:
+        again = track.stalled_since is not None  # the first time, the answer was just full before its turn came
+        waits = replace(track, ready_at=now + rules.backoff_s if again else 0.0)
+        return _stall(waits, asked, now, rules, reach=reach, effects=(AskFirst(),))
+    at_end = AtEnd(answer.high_watermark)
+    if asked.end is None or rules.cut_off_s is None:
+        return Step(track if track.stalled_since is None else replace(track, stalled_since=None), (at_end,))
+    since = asked.at if track.stalled_since is None else track.stalled_since
+    track = replace(track, stalled_since=since)
+    if now - since < rules.cut_off_s:
+        return Step(track, (at_end,))
+    return Step(track, (CutOff(reach),)) if asked.follower is None else Step(_leader_only(track, now, rules))
+
+
+def _left_out(track: Track, asked: Asked, now: float, rules: Rules, *, throttled: bool) -> Step:
+    """Nothing is known of it: neither that it is well, nor that it is not."""
+    track = replace(track, ready_at=now + rules.backoff_s)
+    return Step(track) if throttled else _stall(track, asked, now, rules, reach=None)
+
+
+def _stall(
+    track: Track, asked: Asked, now: float, rules: Rules, *, reach: int | None, effects: tuple[Effect, ...] = ()
+) -> Step:
+    """There should be something. A follower that gives nothing is left for the leader before anybody gives up."""
+    since = asked.at if track.stalled_since is None else track.stalled_since
+    track = replace(track, stalled_since=since)
+    if rules.patience_s is None or now - since < rules.patience_s:
+        return Step(track, effects)
+    if asked.follower is not None:
+        return Step(_leader_only(track, now, rules), effects)
+    return Step(track, (Stalled(since=since, reach=reach),))
+
+
+# -- errors
+
+
+def _refused(track: Track, asked: Asked, answer: Refused, now: float, rules: Rules) -> Step:
+    code = answer.code
+    moved: tuple[Effect, ...] = (LookUp(),) if code in MOVED else ()
+    if asked.follower is not None:  # it may be behind, or no replica any more: only the leader knows
+        return Step(_leader_only(track, now, rules), moved)
+    if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return Step(replace(_well(track, quiet=track.quiet), told=track.told, stalled_since=None), (OutOfRange(),))
+    if code in UNKNOWN:
+        return _unknown(track, asked, answer, now, rules)
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return _report_once(track, answer, now, rules)
+    doubtful = code is ErrorCode.CORRUPT_MESSAGE and rules.patience_s is None
+    if not answer.passes or doubtful:  # it may stay: reported with every try, as librdkafka does
+        track = replace(track, told=answer.error.code, ready_at=now + rules.error_backoff_s)
+        return Step(track, (*moved, Report(error=answer.error, number=int(code))))
+    return _failing(track, asked, answer, now, rules, moved)
+
+
+def _unknown(track: Track, asked: Asked, answer: Refused, now: float, rules: Rules) -> Step:
+    since = asked.at if track.unknown_since is None else track.unknown_since
+    track = replace(track, unknown_since=since, ready_at=now + rules.backoff_s)
+    if now - since < rules.unknown_s:
+        return Step(track, (LookUp(),))
+    told = _report_once(track, answer, now, rules)
+    return Step(told.track, (LookUp(), *told.effects))
+
+
+def _unanswered(track: Track, asked: Asked, answer: Unanswered, now: float, rules: Rules) -> Step:
+    """Another broker may lead by now."""
+    if asked.follower is not None:
+        return Step(_leader_only(track, now, rules), (LookUp(),))
+    if answer.passes:
+        return _failing(track, asked, answer, now, rules, (LookUp(),))
+    told = _report_once(track, answer, now, rules)
+    return Step(told.track, (LookUp(), *told.effects))
+
+
+def _failing(
+    track: Track, asked: Asked, answer: Refused | Unanswered, now: float, rules: Rules, effects: tuple[Effect, ...]
+) -> Step:
+    """It passes by itself, usually."""
+    since = asked.at if track.failing_since is None else track.failing_since
+    track = replace(track, failing_since=since, ready_at=now + rules.backoff_s)
+    if rules.patience_s is None or now - since < rules.patience_s:
+        return Step(track, effects)
+    told = _report_once(track, answer, now, rules)
+    return Step(told.track, (*effects, *told.effects))
+
+
+def _report_once(track: Track, answer: Refused | Unanswered | Damaged, now: float, rules: Rules) -> Step:
+    error = answer.error
+    waits = replace(track, ready_at=now + rules.told_backoff_s, told=error.code)
+    if track.told == error.code:
+        return Step(waits)
+    number = int(answer.code) if isinstance(answer, Refused) else 0
+    return Step(waits, (Report(error=error, number=number),))
+
+
+def _leader_only(track: Track, now: float, rules: Rules) -> Track:
+    return replace(track, replica=Replica(None, now + rules.replica_age_s), ready_at=0.0, stalled_since=None)
+
+
+# -- waiting as told
+
+
+def _throttled(stepped: Step, now: float, throttle_s: float) -> Step:
+    """Nothing is asked before the broker reads again, and what is being waited for has so much longer."""
+    waits_s = min(throttle_s, LONGEST_THROTTLE_S)
+    track = stepped.track
+    return replace(
+        stepped,
+        track=replace(
+            track,
+            ready_at=max(track.ready_at, now + waits_s),
+            unknown_since=_later(track.unknown_since, waits_s),
+            failing_since=_later(track.failing_since, waits_s),
+            stalled_since=_later(track.stalled_since, waits_s),
+        ),
+    )
+
+
+def _later(since: float | None, seconds: float) -> float | None:
+    return None if since is None else since + seconds
