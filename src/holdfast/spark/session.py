@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.model import HoldfastError
+from holdfast.spark.internals import ours_first, pass_on_partition_by, same_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,13 +55,21 @@ SETTINGS: tuple[Setting, ...] = (
         why="Every plan is compiled to Java anew; a small batch is done sooner without.",
         costs="Heavy expressions over large batches run slower: skip it for those.",
     ),
+    Setting(
+        key="spark.sql.python.filterPushdown.enabled",
+        value="true",
+        why="Reading a holdfast-files sink then leaves out the folders of partitionBy that a filter rules out.",
+        costs="One more short question to Python when such a read is planned.",
+    ),
 )
 
 
 def configure(builder: SparkSession.Builder, *, skip: Collection[str] = ()) -> SparkSession.Builder:
     """Apply `SETTINGS` to a session that is being built, all but those named in `skip`; returns the builder.
 
-    What you set on the builder afterwards wins.
+    What you set on the builder afterwards wins. Also: workers run this Python unless PYSPARK_PYTHON names one (say
+    `.master(…)` before, so that a cluster is known), a streaming writer's `partitionBy` reaches `holdfast-files`, and
+    Spark's errors begin with our sentence if they hold one.
     """
     unknown = sorted(set(skip) - {setting.key for setting in SETTINGS})
     if unknown:
@@ -69,4 +78,7 @@ def configure(builder: SparkSession.Builder, *, skip: Collection[str] = ()) -> S
     for setting in SETTINGS:
         if setting.key not in skip:
             builder = builder.config(setting.key, setting.value)
+    same_python(getattr(builder, "_options", {}))
+    pass_on_partition_by()
+    ours_first()
     return builder

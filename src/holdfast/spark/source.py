@@ -68,6 +68,9 @@ class HoldfastSource(DataSource):
         return NAME
 
     def schema(self) -> str:
+        from holdfast.spark.checking import check_at_load
+
+        check_at_load(self.options)
         return COLUMNS + (HEADERS if wants_headers(self.options) else "")
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
@@ -85,6 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._member: QueryMember | None = None
         self._stopping = False
         self._rehearsed = False
+        self._reached = False
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -95,12 +99,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _joined(self) -> QueryMember:
         if self._member is None:
+            self._reach()
             from holdfast.spark.member import QueryMember
 
             signal.signal(signal.SIGTERM, self._on_stop)
             self._member = QueryMember(self._options)
             self._member.open_door()
         return self._member
+
+    def _reach(self) -> None:
+        """Tell soon, and not after the patience of a query that runs, if no broker answers at the start."""
+        if not self._reached:
+            from holdfast.spark.checking import check_reachable
+
+            check_reachable(self._options.kafka)
+            self._reached = True
 
     def _keeps_its_place(self, before: BatchOffset) -> bool:
         """A static member that comes back takes nothing from others: the sooner the group sees it, the better."""
@@ -140,6 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = isinstance(limit, ReadAllAvailable)
         if self._member is None and not self._rehearsed and not ends and not self._options.assigned:
             self._rehearsed = True
+            self._reach()
             if self._keeps_its_place(before):
                 self._joined()
             return before.rehearsal().to_json()
@@ -175,7 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in an executor's worker, on a pickled copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_given": self._given, "_member": None, "_stopping": False, "_rehearsed": False}
+        return {"_given": self._given, "_member": None, "_stopping": False, "_rehearsed": False, "_reached": True}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)

@@ -43,6 +43,7 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
         return made._member  # type: ignore[no-any-return]
 
     monkeypatch.setattr(made, "_joined", joined)
+    monkeypatch.setattr(made, "_reach", lambda: None)  # no broker is there to be reached
     return made
 
 
