@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.files.layout import DATA, LEDGER, SCHEMAS, data_folder_of, new_data_name
+from holdfast.spark.files.layout import DATA, LEDGER, SCHEMAS, data_folder_of, new_name_beside, parent_of
 from holdfast.spark.files.ledger import Content, FileRef, Ledger, Snapshot
 from holdfast.spark.files.parquet import ROW_GROUP_ROWS, compression_of, parquet_writer
 from holdfast.spark.files.sink import partitions_of
@@ -126,17 +126,20 @@ def _snapshot(content: Content, files: Sequence[FileRef]) -> Snapshot:
 
 
 def mergeable(files: Sequence[FileRef], target_bytes: int) -> list[list[FileRef]]:
-    """Neighbours that are to become one file: small ones of one schema, up to the target. The order is kept."""
+    """Neighbours of a folder that are to become one file: small ones of one schema, up to the target, in order."""
     groups: list[list[FileRef]] = []
-    room = 0
+    last: dict[str, tuple[list[FileRef], int]] = {}
+    """By folder the group that may still grow, and by how many bytes."""
     for file in files:
         small = file.bytes < target_bytes // 2
-        if small and groups and groups[-1][-1].schema == file.schema and file.bytes <= room:
-            groups[-1].append(file)
+        group, room = last.get(parent_of(file.name), ([], 0))
+        if small and group and group[-1].schema == file.schema and file.bytes <= room:
+            group.append(file)
             room -= file.bytes
         else:
-            groups.append([file])
-            room = target_bytes - file.bytes if small else 0
+            group, room = [file], target_bytes - file.bytes if small else 0
+            groups.append(group)
+        last[parent_of(file.name)] = group, room
     return groups
 
 
@@ -145,7 +148,7 @@ def merge_parquet(store: Store, partition: TopicPartition, files: Sequence[FileR
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = new_data_name(partition)
+    name = new_name_beside(files[0].name)
     with store.open(files[0].name) as first:
         opened = pq.ParquetFile(first)
         schema = opened.schema_arrow
@@ -191,13 +194,14 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
         expired = _expired(store, ledger, before)
         for kind, name in expired:
             remove(kind, name)
-        folder = data_folder_of(partition)
-        store.put_back(folder)
+        folders = _data_folders(store, data_folder_of(partition))
+        for folder in folders:
+            store.put_back(folder)
         named = _named(store, ledger, without={name for _, name in expired})
-        for name in (f"{folder}/{file}" for file in store.names(folder)):
+        for name in (f"{folder}/{file}" for folder in folders for file in store.names(folder) if "=" not in file):
             if name not in named and _older(store, name, before):
                 remove("data_files", name)
-        for where in (folder, ledger.entries_folder, ledger.snapshots_folder):
+        for where in (*folders, ledger.entries_folder, ledger.snapshots_folder):
             for name in store.leftovers(where):
                 if _older(store, name, before):
                     remove("unfinished", name)
@@ -218,6 +222,12 @@ def _all_partitions(store: Store) -> list[TopicPartition]:
         if number.isdigit()
     }
     return sorted(found)
+
+
+def _data_folders(store: Store, folder: str) -> list[str]:
+    """A folder of data files, and those by value inside it: their names, and theirs alone, have an equals sign."""
+    inside = [f"{folder}/{name}" for name in store.names(folder) if "=" in name]
+    return [folder, *(deeper for one in inside for deeper in _data_folders(store, one))]
 
 
 def _expired(store: Store, ledger: Ledger, before: float) -> list[tuple[str, str]]:
