@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from holdfast.spark.driving import drain, report
 from holdfast.spark.exactly_once import exactly_once
 from holdfast.spark.explaining import explain
-from holdfast.spark.internals import check_python, ours_first, pass_on_partition_by
 from holdfast.spark.session import SETTINGS, Setting, configure
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ def register(spark: SparkSession) -> None:
     Raises WORKER_PYTHON if Spark runs another Python than this one, and holdfast is not installed there.
     """
     from holdfast.spark.files.source import FilesSource
+    from holdfast.spark.internals import check_python, ours_first, pass_on_partition_by
     from holdfast.spark.source import HoldfastSource
 
     check_python()

@@ -1,7 +1,11 @@
-"""What is known of Spark's insides, in one place. Checked on PySpark 4.2.0.
+"""What is known of Spark's insides and of its versions, in one place. Checked on PySpark 4.0.1, 4.1.1 and 4.2.0.
 
-Everything here goes beyond PySpark's documented surface, and is asked so that another version loses a convenience and
-not a result.
+What goes beyond PySpark's documented surface is asked here, and so that another version loses a convenience and not a
+result. What a version lacks has a stand-in, and whoever needs it is told by `needs`:
+
+    4.2   a stream's source is told where a batch begins and how large it may be: without that it can't be a member
+    4.1   a stream's sink may be given Arrow batches; filters reach a reader
+    4.0   batches: reading topics, writing and reading `holdfast-files`; and `exactly_once` on any stream
 """
 
 from __future__ import annotations
@@ -12,9 +16,76 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyspark
+from pyspark.sql import datasource
+
+from holdfast.model import HoldfastError
 from holdfast.spark.explaining import other_python, ours_in
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+VERSION = tuple(int(number) for number in pyspark.__version__.split(".")[:2])
+
+if VERSION >= (4, 2):
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+else:  # names alone: no reader is made there
+
+    class ReadLimit:  # type: ignore[no-redef]
+        pass
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        pass
+
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        pass
+
+    class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
+        pass
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        pass
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's schema as Arrow's, with times in UTC, which versions before 4.2 take for granted."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    make: Any = to_arrow_schema
+    return make(schema, timezone="UTC") if VERSION >= (4, 2) else make(schema)  # type: ignore[no-any-return]
+
+
+StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
+
+__all__ = [
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "StreamArrowWriter",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema",
+    "needs",
+]
+
+
+def needs(version: tuple[int, int], what: str, instead: str, *, have: tuple[int, ...] = VERSION) -> None:
+    """Raise if this PySpark is older than that."""
+    if have < version:
+        wanted, found = (".".join(map(str, numbers)) for numbers in (version, have))
+        raise HoldfastError(
+            "SPARK_TOO_OLD", f"{what} needs PySpark {wanted}, and this is {found}.", f"Upgrade PySpark, or {instead}."
+        )
+
 
 FILES = "holdfast-files"
 PARTITION_BY = "partitionBy"

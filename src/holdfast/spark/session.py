@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.model import HoldfastError
-from holdfast.spark.internals import ours_first, pass_on_partition_by, same_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +26,8 @@ class Setting:
     value: str
     why: str
     costs: str
+    since: tuple[int, int] = (4, 0)
+    """Of PySpark. Before that it did not exist, or went by another name."""
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -34,6 +35,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="spark.sql.streaming.checkpointFileManagerClass",
         value=f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         why="The default goes through Hadoop's FileContext, which on a local disk forks about 44 processes a batch.",
+        since=(4, 1),
         costs="On a file system whose rename replaces what is there, two queries that by mistake share a checkpoint "
         "notice it later. Object stores have managers of their own: skip it there.",
     ),
@@ -41,6 +43,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="spark.sql.streaming.checkpoint.fileChecksum.enabled",
         value="false",
         why="A second file with a checksum for every file of the checkpoint: twice the files, twice the time.",
+        since=(4, 1),
         costs="A checkpoint file that the disk has damaged is noticed when it is read and not when it is verified.",
     ),
     Setting(
@@ -58,6 +61,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="spark.sql.python.filterPushdown.enabled",
         value="true",
+        since=(4, 1),
         why="Reading a holdfast-files sink then leaves out the folders of partitionBy that a filter rules out.",
         costs="One more short question to Python when such a read is planned.",
     ),
@@ -71,12 +75,14 @@ def configure(builder: SparkSession.Builder, *, skip: Collection[str] = ()) -> S
     `.master(…)` before, so that a cluster is known), a streaming writer's `partitionBy` reaches `holdfast-files`, and
     Spark's errors begin with our sentence if they hold one.
     """
+    from holdfast.spark.internals import VERSION, ours_first, pass_on_partition_by, same_python
+
     unknown = sorted(set(skip) - {setting.key for setting in SETTINGS})
     if unknown:
         known = ", ".join(setting.key for setting in SETTINGS)
         raise HoldfastError("UNKNOWN_SETTING", f"{unknown[0]} is not among the settings.", f"They are {known}.")
     for setting in SETTINGS:
-        if setting.key not in skip:
+        if setting.key not in skip and setting.since <= VERSION:
             builder = builder.config(setting.key, setting.value)
     same_python(getattr(builder, "_options", {}))
     pass_on_partition_by()

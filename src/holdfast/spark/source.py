@@ -21,14 +21,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from holdfast.spark.internals import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
+    needs,
 )
-
 from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import SourceOptions, parse, wants_headers
 from holdfast.spark.planning import Piece, tasks
@@ -74,6 +75,7 @@ class HoldfastSource(DataSource):
         return COLUMNS + (HEADERS if wants_headers(self.options) else "")
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        needs((4, 2), 'A stream on format("holdfast")', "read batches of it")
         return StreamReader(dict(self.options))
 
     def reader(self, schema: Any) -> DataSourceReader:

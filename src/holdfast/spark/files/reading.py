@@ -16,6 +16,7 @@ from holdfast.spark.files.ledger import FileRef
 from holdfast.spark.files.schema import merged
 from holdfast.spark.files.sink import contents, schemas, sink_columns
 from holdfast.spark.files.store import Store, open_store
+from holdfast.spark.internals import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,9 +63,8 @@ def read_files(path: str, names: Sequence[str], schema: StructType) -> Iterator[
     """The rows of some files, with exactly the columns of `schema`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    wanted = arrow_schema(schema)
     store = open_store(path)
     for name in names:
         with store.open(name) as source:

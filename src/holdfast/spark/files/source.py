@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -23,7 +23,7 @@ from holdfast.spark.files.columns import Columns, check_columns, parse_columns
 from holdfast.spark.files.folders import check_partition_by, may_hold, parse_partition_by
 from holdfast.spark.files.schema import check_types, type_names
 from holdfast.spark.files.store import open_store
-from holdfast.spark.internals import PARTITION_BY, filters_are_passed
+from holdfast.spark.internals import PARTITION_BY, StreamArrowWriter, filters_are_passed, needs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,8 @@ class FilesSource(DataSource):
         # PySpark refuses a reader that takes filters where the session does not pass any.
         return PruningReader(self._path(), schema) if filters_are_passed() else FilesReader(self._path(), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        needs((4, 1), 'A stream into format("holdfast-files")', "write it in foreachBatch, where it is a batch job")
         return StreamFilesWriter(self._write_plan(schema, overwrite))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -153,7 +154,7 @@ class WritePlan:
             )
 
 
-class StreamFilesWriter(DataSourceStreamArrowWriter):
+class StreamFilesWriter(StreamArrowWriter):  # type: ignore[misc]  # it depends on the version
     """One query's output."""
 
     def __init__(self, plan: WritePlan) -> None:
