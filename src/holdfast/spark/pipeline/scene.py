@@ -239,7 +239,8 @@ class Scene:
             line = member.last() or {}
             if line.get("event") in STARTING and self._heard.get(name) != line.get("message"):
                 self._heard[name] = str(line.get("message"))
-                self._tell(f"  {name}: {line.get('message')}")
+                ready = line.get("event") == "ready"
+                self._tell(f"  {name}: {'is warm, and waits for its turn' if ready else line.get('message')}")
         if time.monotonic() - self._told_at >= SHOW_S:
             self._show()
 
