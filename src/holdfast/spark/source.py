@@ -85,12 +85,14 @@ class HoldfastSource(DataSource):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query."""
 
+    _reached = False
+    """Whether a broker has answered; only the query's own process asks."""
+
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
         self._member: QueryMember | None = None
         self._stopping = False
         self._rehearsed = False
-        self._reached = False
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -191,7 +193,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in an executor's worker, on a pickled copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_given": self._given, "_member": None, "_stopping": False, "_rehearsed": False, "_reached": True}
+        return {"_given": self._given, "_member": None, "_stopping": False, "_rehearsed": False}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
