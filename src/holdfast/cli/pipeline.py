@@ -71,6 +71,10 @@ def run(
     warm_up: Annotated[
         bool, typer.Option(help="Run the job on one record before joining, so that the first batch is quick.")
     ] = True,
+    when: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Start Spark and warm up, then wait for this file before joining."),
+    ] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="The member's trace goes there.")] = None,
     spark_log: Annotated[Path | None, typer.Option(metavar="FILE", help="Spark's log goes there.")] = None,
     bootstrap_server: BootstrapServer = None,
@@ -117,6 +121,7 @@ def run(
         trace=None if trace is None else trace.resolve(),
         log=None if spark_log is None else spark_log.resolve(),
         warm_up=warm_up,
+        when=None if when is None else when.resolve(),
     )
     with one, Interrupt() as interrupt:  # in this order: Spark takes Ctrl-C for itself when it starts
         one.run(asked=interrupt.asked, every_s=every, duration_s=duration)

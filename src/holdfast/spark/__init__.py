@@ -15,18 +15,26 @@ from typing import TYPE_CHECKING
 
 from holdfast.spark.driving import drain, report
 from holdfast.spark.exactly_once import exactly_once
+from holdfast.spark.explaining import explain
 from holdfast.spark.session import SETTINGS, Setting, configure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "Setting", "configure", "drain", "exactly_once", "register", "report"]
+__all__ = ["SETTINGS", "Setting", "configure", "drain", "exactly_once", "explain", "register", "report"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("holdfast")` and `format("holdfast-files")` known to this session."""
+    """Make `format("holdfast")` and `format("holdfast-files")` known to this session.
+
+    Raises WORKER_PYTHON if Spark runs another Python than this one, and holdfast is not installed there.
+    """
     from holdfast.spark.files.source import FilesSource
+    from holdfast.spark.internals import check_python, ours_first, pass_on_partition_by
     from holdfast.spark.source import HoldfastSource
 
+    check_python()
     spark.dataSource.register(HoldfastSource)
     spark.dataSource.register(FilesSource)
+    pass_on_partition_by()
+    ours_first()

@@ -10,6 +10,7 @@ from holdfast.net import admin as net
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.spark import loss
+from holdfast.spark.checking import within_start
 from holdfast.spark.offsets import Ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.places import resolve
@@ -22,7 +23,7 @@ def ranges(options: SourceOptions) -> Ranges:
 
 
 async def _ranges(options: SourceOptions) -> Ranges:
-    async with Cluster(client_config(options.kafka)) as cluster:
+    async with Cluster(client_config(within_start(options.kafka))) as cluster:
         admin = net.Admin(cluster)
         partitions = options.assigned or await _subscribed(cluster, options)
         read_committed, group = options.read_committed, options.group

@@ -12,32 +12,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.kafka_keys import JAVAS, LIBRDKAFKAS, PREFIX, check_kafka_keys, did_you_mean
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Place, Places
 
 DEFAULT_TRIGGER_DELAY_S = 900.0
 """Spark's own default of maxTriggerDelay: 15 minutes."""
 
-KNOWN = frozenset(
-    {
-        "subscribe",
-        "subscribepattern",
-        "assign",
-        "startingoffsets",
-        "startingtimestamp",
-        "startingoffsetsbytimestamp",
-        "startingoffsetsbytimestampstrategy",
-        "endingoffsets",
-        "endingtimestamp",
-        "endingoffsetsbytimestamp",
-        "maxoffsetspertrigger",
-        "minoffsetspertrigger",
-        "maxtriggerdelay",
-        "minpartitions",
-        "maxrecordsperpartition",
-        "includeheaders",
-        "failondataloss",
-    }
+SPELLED = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "failOnDataLoss",
 )
+"""The options as people write them. Spark hands them to a data source in lower case."""
+KNOWN = frozenset(name.lower() for name in SPELLED)
+ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 SPARKS_OWN = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries"}) | {
     "fetchoffset.retryintervalms",
@@ -89,12 +91,14 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     kafka = {key.removeprefix("kafka."): value for key, value in found.items() if key.startswith("kafka.")}
     unknown = sorted(k for k in found if not k.startswith("kafka.") and k not in KNOWN and k not in SPARKS_OWN)
     if unknown:
-        raise _bad(unknown[0], "is not an option of this source", f"The options are {', '.join(sorted(KNOWN))}.")
+        raise _bad(unknown[0], "is not an option of this source", _near(unknown[0]))
     if not kafka.get("bootstrap.servers"):
         raise _bad("kafka.bootstrap.servers", "is missing", "It says where the brokers are.")
     if streaming and not kafka.get("group.id"):
         raise _bad("kafka.group.id", "is missing", "It says which group the query is a member of.")
     topics, assigned = _wanted(found)
+    if streaming and (given := [name for name in ENDINGS if name.lower() in found]):
+        raise _bad(given[0], "is for batches", "A stream has no end: leave it out, or use spark.read.")
     starting = _places(found, "starting", LATEST if streaming else EARLIEST)
     ending = LATEST if streaming else _places(found, "ending", LATEST)
     _check_places(starting, ending, kafka, streaming=streaming)
@@ -121,7 +125,15 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     isolation = kafka.get("isolation.level", "read_uncommitted")
     if isolation not in ("read_committed", "read_uncommitted"):
         raise _bad("kafka.isolation.level", f"is {isolation!r}", "Choose read_committed or read_uncommitted.")
+    check_kafka_keys(read.kafka)
     return read
+
+
+def _near(name: str) -> str:
+    """What was probably meant. Kafka's own keys lack their prefix surprisingly often."""
+    if name in JAVAS or name in LIBRDKAFKAS:
+        return f"Did you mean {PREFIX}{name}?"
+    return did_you_mean(name, SPELLED) or f"The options are {', '.join(SPELLED)}, and {PREFIX}* for Kafka's own."
 
 
 def _wanted(found: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartition, ...]]:

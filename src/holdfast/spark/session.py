@@ -26,6 +26,8 @@ class Setting:
     value: str
     why: str
     costs: str
+    since: tuple[int, int] = (4, 0)
+    """Of PySpark. Before that it did not exist, or went by another name."""
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -33,6 +35,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="spark.sql.streaming.checkpointFileManagerClass",
         value=f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         why="The default goes through Hadoop's FileContext, which on a local disk forks about 44 processes a batch.",
+        since=(4, 1),
         costs="On a file system whose rename replaces what is there, two queries that by mistake share a checkpoint "
         "notice it later. Object stores have managers of their own: skip it there.",
     ),
@@ -40,6 +43,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="spark.sql.streaming.checkpoint.fileChecksum.enabled",
         value="false",
         why="A second file with a checksum for every file of the checkpoint: twice the files, twice the time.",
+        since=(4, 1),
         costs="A checkpoint file that the disk has damaged is noticed when it is read and not when it is verified.",
     ),
     Setting(
@@ -54,19 +58,33 @@ SETTINGS: tuple[Setting, ...] = (
         why="Every plan is compiled to Java anew; a small batch is done sooner without.",
         costs="Heavy expressions over large batches run slower: skip it for those.",
     ),
+    Setting(
+        key="spark.sql.python.filterPushdown.enabled",
+        value="true",
+        since=(4, 1),
+        why="Reading a holdfast-files sink then leaves out the folders of partitionBy that a filter rules out.",
+        costs="One more short question to Python when such a read is planned.",
+    ),
 )
 
 
 def configure(builder: SparkSession.Builder, *, skip: Collection[str] = ()) -> SparkSession.Builder:
     """Apply `SETTINGS` to a session that is being built, all but those named in `skip`; returns the builder.
 
-    What you set on the builder afterwards wins.
+    What you set on the builder afterwards wins. Also: workers run this Python unless PYSPARK_PYTHON names one (say
+    `.master(…)` before, so that a cluster is known), a streaming writer's `partitionBy` reaches `holdfast-files`, and
+    Spark's errors begin with our sentence if they hold one.
     """
+    from holdfast.spark.internals import VERSION, ours_first, pass_on_partition_by, same_python
+
     unknown = sorted(set(skip) - {setting.key for setting in SETTINGS})
     if unknown:
         known = ", ".join(setting.key for setting in SETTINGS)
         raise HoldfastError("UNKNOWN_SETTING", f"{unknown[0]} is not among the settings.", f"They are {known}.")
     for setting in SETTINGS:
-        if setting.key not in skip:
+        if setting.key not in skip and setting.since <= VERSION:
             builder = builder.config(setting.key, setting.value)
+    same_python(getattr(builder, "_options", {}))
+    pass_on_partition_by()
+    ours_first()
     return builder

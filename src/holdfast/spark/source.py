@@ -22,14 +22,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from holdfast.spark.internals import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
+    needs,
 )
-
 from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import SourceOptions, parse, wants_headers
 from holdfast.spark.planning import Piece, tasks
@@ -73,9 +74,13 @@ class HoldfastSource(DataSource):
         return NAME
 
     def schema(self) -> str:
+        from holdfast.spark.checking import check_at_load
+
+        check_at_load(self.options)
         return COLUMNS + (HEADERS if wants_headers(self.options) else "")
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        needs((4, 2), 'A stream on format("holdfast")', "read batches of it")
         return StreamReader(dict(self.options))
 
     def reader(self, schema: Any) -> DataSourceReader:
@@ -84,6 +89,9 @@ class HoldfastSource(DataSource):
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query."""
+
+    _reached = False
+    """Whether a broker has answered; only the query's own process asks."""
 
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
@@ -100,6 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _joined(self) -> QueryMember:
         if self._member is None:
+            self._reach()
             from holdfast.spark.member import QueryMember
 
             signal.signal(signal.SIGTERM, self._on_stop)
@@ -114,6 +123,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         comes_back = before.number > 0 and "group.instance.id" in self._options.kafka
         return not comes_back and others_at_work(self._options)
+
+    def _reach(self) -> None:
+        """Tell soon, and not after the patience of a query that runs, if no broker answers at the start."""
+        if not self._reached:
+            from holdfast.spark.checking import check_reachable
+
+            check_reachable(self._options.kafka)
+            self._reached = True
 
     def _on_stop(self, _signal: int, _frame: Any) -> None:
         """`query.stop()` sends SIGTERM, sometimes twice within milliseconds, and does not wait.
@@ -148,6 +165,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Trigger.Once asks for all there is, whatever the options say.
         ends = isinstance(limit, ReadAllAvailable)
         first = self._member is None and not self._rehearsed and not ends and not self._options.assigned
+        if first:
+            self._reach()
         if first and self._others_would_wait(before):
             self._rehearsed = True
             return before.rehearsal().to_json()

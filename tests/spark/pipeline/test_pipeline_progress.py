@@ -6,8 +6,8 @@ import json
 from collections import Counter
 
 from holdfast.model import TopicPartition
+from holdfast.spark.explaining import explain
 from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
-from holdfast.spark.pipeline.runner import cause_of
 from holdfast.spark.pipeline.verdict import Balance, Commit, Event, balance, effect, longest_pause
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
@@ -52,8 +52,8 @@ def test_before_anything_is_known_nothing_is_claimed() -> None:
 
 def test_of_a_failed_querys_long_story_the_cause_is_told() -> None:
     story = "[STREAM_FAILED] Query terminated\nTraceback …\n  x\nholdfast.model.errors.HoldfastError: CODE: what. do.\n"
-    assert cause_of(story) == "holdfast.model.errors.HoldfastError: CODE: what. do."
-    assert cause_of("") == "the query failed"
+    assert explain(story) == "CODE: what. do."
+    assert explain("") == "the query failed"
 
 
 # -- the verdict

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,10 +15,10 @@ from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files import committed_files, positions
 from holdfast.spark.files.columns import Columns, check_columns
 from holdfast.spark.files.committing import commit_files
-from holdfast.spark.files.ledger import Ledger
+from holdfast.spark.files.ledger import FileRef, Ledger
 from holdfast.spark.files.sink import keep_schema, open_sink
-from holdfast.spark.files.store import LocalStore
-from holdfast.spark.files.upkeep import clean, compact
+from holdfast.spark.files.store import LocalStore, Store
+from holdfast.spark.files.upkeep import clean, compact, merge_parquet
 from holdfast.spark.files.writing import Written, write_rows
 
 COLUMNS = Columns()
@@ -232,6 +235,79 @@ def test_cleaning_waits_for_the_grace_period_and_then_leaves_only_what_counts(tm
     assert read(tmp_path) == expected(0, 0, 100) + expected(1, 0, 100)
     assert len(store.names("data/orders/0")) == 1
     assert clean(store, now=FAR, grace_s=0).data_files == 0
+
+
+def test_cleaning_beside_a_compaction_that_takes_longer_than_the_grace_period_removes_no_row(tmp_path: Path) -> None:
+    """Symptom: committed rows were gone after `compact` and `clean --older-than 1h` had run side by side.
+
+    Cause: nobody names a merged file before the snapshot does, so `clean` took one that had waited an hour for the
+    others of its partition; then the snapshot named it. Rule: merged files stay young until it names them.
+    """
+    store = filled(tmp_path)
+
+    def slow(where: Store, partition: TopicPartition, files: Sequence[FileRef]) -> FileRef:
+        merged = merge_parquet(where, partition, files)
+        clean(store, now=time.time(), grace_s=3600)
+        for name in store.names("data/orders/0"):  # this one took an hour
+            _age(tmp_path / "data/orders/0" / name, 3600)
+        return merged
+
+    size = max(file.bytes for file in Ledger(store, TopicPartition("orders", 0)).load().files)
+    done = compact(store, target_bytes=3 * size, merge=slow)
+    assert all(1 < one.files_after < one.files_before for one in done)
+    clean(store, now=time.time(), grace_s=3600)
+    assert read(tmp_path) == expected(0, 0, 100) + expected(1, 0, 100)
+
+
+def test_a_compaction_whose_file_is_gone_stops_before_anything_counts_on_it(tmp_path: Path) -> None:
+    """A process that stood still for longer than the grace period finds its file gone: no snapshot may name it."""
+    store = filled(tmp_path)
+
+    def removed(where: Store, partition: TopicPartition, files: Sequence[FileRef]) -> FileRef:
+        merged = merge_parquet(where, partition, files)
+        clean(store, now=FAR, grace_s=0)
+        return merged
+
+    with pytest.raises(HoldfastError, match="COMPACTION_OVERTAKEN"):
+        compact(store, merge=removed)
+    assert read(tmp_path) == expected(0, 0, 100) + expected(1, 0, 100)
+    compact(store)
+    assert read(tmp_path) == expected(0, 0, 100) + expected(1, 0, 100)
+
+
+def test_a_compaction_that_another_one_and_cleaning_overtake_ends_quietly(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+
+    def overtaken(where: Store, partition: TopicPartition, files: Sequence[FileRef]) -> FileRef:
+        compact(store)
+        clean(store, now=FAR, grace_s=0)
+        return merge_parquet(where, partition, files)
+
+    assert compact(store, merge=overtaken) == []
+    assert read(tmp_path) == expected(0, 0, 100) + expected(1, 0, 100)
+
+
+def test_a_file_that_was_touched_while_it_was_being_removed_stays(tmp_path: Path) -> None:
+    """Renewing and removing exclude each other: else a file goes between its writer's touch and its ledger entry."""
+    store = LocalStore(tmp_path)
+    for name in ("f/old", "f/young", "f/half"):
+        store.create(name, b"1")
+    _age(tmp_path / "f/old", 100)
+    _age(tmp_path / "f/half", 100)
+    before = time.time() - 50
+    assert store.remove_untouched("f/old", before)
+    assert not store.touch("f/old")
+    assert not store.remove_untouched("f/old", before)
+    assert not store.remove_untouched("f/young", before)
+    (tmp_path / "f/half").rename(tmp_path / "f/.old-half")  # a crash in the middle of it
+    assert store.names("f") == ["young"]
+    store.put_back("f")
+    assert store.names("f") == ["half", "young"]
+
+
+def _age(path: Path, seconds: float) -> None:
+    at = path.stat().st_mtime - seconds
+    os.utime(path, (at, at))
 
 
 def test_writing_goes_on_after_compaction_and_cleaning(tmp_path: Path) -> None:

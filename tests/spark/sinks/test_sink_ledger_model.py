@@ -17,6 +17,7 @@ def check_prefix(disk: Disk, topic: Topic) -> None:
     taken = content(disk)
     expected = [row for row in topic.rows if taken.end is not None and row < taken.end]
     assert sorted(offsets_in(disk, taken)) == expected
+    assert {file.name for file in taken.files} <= disk.files.keys()
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from sink_queries import run_query
 
 from holdfast.model import TopicPartition
-from holdfast.spark.files import positions
+from holdfast.spark.files import committed_files, positions
 from holdfast.spark.files.store import LocalStore
 from holdfast.spark.files.upkeep import clean, compact
 from holdfast.testing.broker import Broker
@@ -93,12 +93,54 @@ def test_columns_that_came_later_are_null_in_older_files(spark: SparkSession, tm
     assert found.where("since = timestamp'2026-01-02 03:04:05'").count() == 1
 
 
+def test_partition_by_makes_folders_and_a_filter_reads_only_some_of_them(
+    spark: SparkSession, holdfast_broker: Broker, tmp_path: Path
+) -> None:
+    """Symptom: `.partitionBy("part")` on a stream was ignored. Cause: Spark drops it for sinks of its newer kind."""
+    holdfast_broker.topics.create("orders", partitions=2)
+    produce(holdfast_broker, 2, 10)
+    path, goal = tmp_path / "sink", {TopicPartition("orders", p): 10 for p in range(2)}
+    rows = stream(spark, holdfast_broker, "a").selectExpr("*", "concat('p', partition, '-', offset % 2) part")
+    writer = rows.writeStream.format("holdfast-files").option("checkpointLocation", str(tmp_path / "c"))
+    run_query(lambda: writer.partitionBy("part").start(str(path)), lambda: positions(str(path)) == goal)
+    folders = {Path(name).parent.name for name in committed_files(str(path))}
+    assert folders == {"part=p0-0", "part=p0-1", "part=p1-0", "part=p1-1"}
+    for name in committed_files(str(path)):  # what a filter spares need not even be there
+        if "part=p1" in name:
+            Path(name).unlink()
+
+    def count(where: str) -> int:
+        return spark.read.format("holdfast-files").load(str(path)).where(where).count()
+
+    try:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        assert count("part = 'p0-1'") == 5
+        assert count("part in ('p0-0', 'p0-1') and offset > 3") == 6
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    with pytest.raises(Exception, match="No such file"):  # without the setting all are read, which is right, and slower
+        count("part = 'p0-1'")
+
+
+def test_batch_jobs_partition_by_an_option_and_a_changed_type_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "sink")
+    rows = spark.range(10).selectExpr("'orders' topic", "0 partition", "id offset", "id % 2 = 0 even", "id amount")
+    rows.write.format("holdfast-files").mode("append").option("partitionBy", "even").save(path)
+    assert {Path(name).parent.name for name in committed_files(path)} == {"even=true", "even=false"}
+    assert spark.read.format("holdfast-files").load(path).where("even").count() == 5
+    later = rows.selectExpr("topic", "partition", "offset + 10 as offset", "string(amount) as amount")
+    with pytest.raises(Exception, match=r"SCHEMA_CONFLICT.*amount bigint.*amount string"):
+        later.write.format("holdfast-files").mode("append").save(path)
+    assert spark.read.format("holdfast-files").load(path).count() == 10
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "code"),
     [
         ("'orders' topic, 0 partition, 1 value", {}, "SINK_NEEDS_ORIGIN"),
         ("'orders' topic, 0 partition, 1L position", {"offsetColumn": "offset"}, "SINK_NEEDS_ORIGIN"),
         ("'orders' topic, 0 partition, 1L offset", {"compression": "brotli9"}, "INVALID_OPTION"),
+        ("'orders' topic, 0 partition, 1L offset", {"partitionBy": "day"}, "INVALID_OPTION"),
         ("'../etc' topic, 0 partition, 1L offset", {}, "NOT_A_TOPIC"),
     ],
 )

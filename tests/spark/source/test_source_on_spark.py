@@ -199,9 +199,19 @@ def test_a_batch_read_takes_what_lies_between_its_offsets(spark: Any, broker: Br
     assert len(rows(maxRecordsPerPartition="5")) == 80
 
 
-def test_a_wrong_option_ends_the_query_with_a_sentence(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_a_wrong_option_is_told_when_the_frame_is_loaded_and_our_sentence_comes_first(
+    spark: Any, broker: Broker, tmp_path: Path
+) -> None:
     from pyspark.errors import AnalysisException, StreamingQueryException
 
-    with pytest.raises((AnalysisException, StreamingQueryException), match="maxOffsetsPerTrigger is 'many'") as raised:
-        Query(spark, broker, tmp_path, trigger={}, maxOffsetsPerTrigger="many").query.awaitTermination(int(LIMIT_S))
+    from holdfast.spark import explain
+
+    with pytest.raises(AnalysisException) as raised:
+        spark.readStream.format("holdfast").options(
+            **{"kafka.bootstrap.servers": "h:1", "maxOfsetsPerTrigger": 1}
+        ).load()
+    assert str(raised.value).splitlines()[0] == explain(raised.value)
+    assert explain(raised.value).startswith("INVALID_OPTION: option maxofsetspertrigger is not")
+    with pytest.raises(StreamingQueryException, match=r"^INVALID_OPTION: option kafka\.group\.id is missing") as raised:
+        Query(spark, broker, tmp_path, trigger={}, **{"kafka.group.id": ""}).query.awaitTermination(int(LIMIT_S))
     assert "UnboundLocalError" not in str(raised.value), "PySpark's own mishap when a reader can't be made"

@@ -7,10 +7,14 @@ import json
 import pytest
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.batch import ranges
+from holdfast.spark.checking import check_at_load, within_start
+from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import parse, wants_headers
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Place
 from holdfast.spark.planning import share, tasks
 from holdfast.spark.session import SETTINGS, configure
+from holdfast.spark.source import HoldfastSource, StreamReader
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
 
@@ -51,7 +55,20 @@ def test_what_belongs_to_sparks_own_source_alone_does_no_harm() -> None:
         ({"includeHeaders": "perhaps"}, "Choose true or false"),
         ({"kafka.isolation.level": "serializable"}, "read_committed or read_uncommitted"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "Choose error or latest"),
-        ({"startingOfsets": "earliest"}, "startingofsets is not an option of this source"),
+        (
+            {"startingOfsets": "earliest"},
+            "startingofsets is not an option of this source. Did you mean startingOffsets?",
+        ),
+        ({"group.id": "g"}, "Did you mean kafka.group.id?"),
+        ({"colour": "red"}, "The options are subscribe, subscribePattern"),
+        (
+            {"kafka.sesion.timeout.ms": "1"},
+            "kafka.sesion.timeout.ms is no setting of a Kafka consumer. Did you mean kafka.",
+        ),
+        ({"kafka.colour": "red"}, "See that it is spelled as Kafka's documentation has it"),
+        ({"kafka.value.deserializer": "org.x.Y"}, "cast(value as string)"),
+        ({"kafka.enable.auto.commit": "true"}, "committed when a batch is done"),
+        ({"endingOffsets": "latest"}, "endingOffsets is for batches"),
     ],
 )
 def test_a_wrong_option_is_told_before_anything_starts(options: dict[str, str], said: str) -> None:
@@ -59,6 +76,55 @@ def test_a_wrong_option_is_told_before_anything_starts(options: dict[str, str], 
         parse(BASE | options, streaming=True)
     assert said in str(raised.value)
     assert raised.value.code == "INVALID_OPTION"
+
+
+def test_what_kafka_and_librdkafka_know_is_taken() -> None:
+    """A job that comes from Spark's own source may carry any of Java's keys; a login may use librdkafka's."""
+    given = {"kafka.fetch.min.bytes": "1", "kafka.max.poll.records": "5", "kafka.sasl.username": "u"}
+    given |= {"kafka.enable.auto.commit": "false", "kafka.ssl.truststore.location": "/t", "kafka.holdfast.poke": "true"}
+    assert parse(BASE | given, streaming=True).kafka["fetch.min.bytes"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOfsets": "earliest"}, "Did you mean startingOffsets?"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is 'soon'"),
+        ({"kafka.session.timeout.ms": "ten"}, "option kafka.session.timeout.ms is 'ten'"),
+        ({"kafka.holdfast.pokes": "true"}, "Did you mean holdfast.poke?"),
+        ({"kafka.partition.assignment.strategy": "fair"}, "fair"),
+    ],
+)
+@pytest.mark.parametrize("without", [(), ("kafka.group.id",)])
+def test_every_option_is_checked_when_the_frame_is_loaded(
+    options: dict[str, str], said: str, without: tuple[str, ...]
+) -> None:
+    """Symptom: a mistyped option was told when the query ran, by line 20 of a Java trace. Cause: only `includeHeaders`
+    was looked at before. Rule: `.load()` refuses what neither a stream nor a batch could run with."""
+    base = {key: value for key, value in BASE.items() if key not in without}
+    with pytest.raises(HoldfastError, match="INVALID_OPTION") as raised:
+        HoldfastSource(base | options).schema()
+    assert said in str(raised.value)
+
+
+def test_what_only_a_stream_or_only_a_batch_minds_is_not_told_when_the_frame_is_loaded() -> None:
+    check_at_load({key: value for key, value in BASE.items() if key != "kafka.group.id"})
+    check_at_load(BASE | {"startingOffsets": "latest"})
+    check_at_load(BASE | {"endingOffsets": "latest"})
+
+
+def test_a_start_without_a_broker_is_told_soon_and_before_anything_is_rehearsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Symptom: a wrong address was told after a minute. Rule: ten seconds at the start, unless a limit was given."""
+    assert within_start({})["default.api.timeout.ms"] == "10000"
+    assert within_start({"default.api.timeout.ms": "7"})["default.api.timeout.ms"] == "7"
+    monkeypatch.setattr("holdfast.spark.checking.REACH_MS", 200)
+    reader = StreamReader(BASE)
+    with pytest.raises(HoldfastError, match=r"LOOKUP_TIMED_OUT.*127\.0\.0\.1:1"):
+        reader.latestOffset(BatchOffset().to_json(), reader.getDefaultReadLimit())
+    with pytest.raises(HoldfastError, match="LOOKUP_TIMED_OUT"):
+        ranges(parse(BASE, streaming=False))
 
 
 def test_a_batch_needs_no_group_and_must_not_be_empty_by_its_options() -> None:

@@ -64,6 +64,7 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, othe
         return made._member  # type: ignore[no-any-return]
 
     monkeypatch.setattr(made, "_joined", joined)
+    monkeypatch.setattr(made, "_reach", lambda: None)  # no broker is there to be reached
     return made
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.columns import Columns
-from holdfast.spark.files.layout import new_data_name
+from holdfast.spark.files.layout import new_name_beside
 from holdfast.spark.files.ledger import Addition, FileRef, Ledger
 from holdfast.spark.files.parquet import compression_of, from_offset, offsets_of, parquet_writer
 from holdfast.spark.files.store import Store
@@ -94,7 +94,7 @@ def cut_parquet(store: Store, partition: TopicPartition, file: FileRef, end: int
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = new_data_name(partition)
+    name = new_name_beside(file.name)
     rows, first, last = 0, -1, -1
     with store.open(file.name) as source, store.writing(name) as target:
         old = pq.ParquetFile(source)

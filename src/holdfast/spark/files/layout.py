@@ -5,6 +5,8 @@ _holdfast/schemas/4be1….json                          every schema it was ever
 _holdfast/ledger/orders/3/entries/000000000017.json   the chain of orders-3
 _holdfast/ledger/orders/3/snapshots/000000000002.json
 data/orders/3/5d0c….parquet                           rows of orders-3; they count when the ledger names them
+data/orders/3/country=de/77e1….parquet                the same with partitionBy
+_README                                               for people who look into the folder
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import uuid
 from holdfast.model import HoldfastError, TopicPartition
 
 SINK = "_holdfast/sink.json"
+README = "_README"
+"""Readers of Parquet pass over names that start with an underscore."""
 SCHEMAS = "_holdfast/schemas"
 LEDGER = "_holdfast/ledger"
 DATA = "data"
@@ -41,5 +45,15 @@ def data_folder_of(partition: TopicPartition) -> str:
     return f"{DATA}/{checked_topic(partition.topic)}/{partition.partition}"
 
 
-def new_data_name(partition: TopicPartition) -> str:
-    return f"{data_folder_of(partition)}/{uuid.uuid4().hex}.parquet"
+def new_data_name(partition: TopicPartition, folder: str = "") -> str:
+    """A name that no file has. `folder`: by the values of its rows, see `folders`."""
+    return f"{data_folder_of(partition)}/{folder}{'/' if folder else ''}{uuid.uuid4().hex}.parquet"
+
+
+def new_name_beside(name: str) -> str:
+    """A name that no file has, in the folder of another: for rows that were in that one."""
+    return f"{parent_of(name)}/{uuid.uuid4().hex}.parquet"
+
+
+def parent_of(name: str) -> str:
+    return name.rpartition("/")[0]

@@ -10,12 +10,13 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
-from holdfast.model import HoldfastError
 from holdfast.spark.files.ledger import FileRef
+from holdfast.spark.files.schema import merged
 from holdfast.spark.files.sink import contents, schemas, sink_columns
 from holdfast.spark.files.store import Store, open_store
+from holdfast.spark.internals import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,19 +39,10 @@ def merged_schema(store: Store, files: Sequence[FileRef]) -> StructType:
     """The columns of all files."""
     names = list(dict.fromkeys(file.schema for file in files))
     found = schemas(store, names)
-    fields: dict[str, StructField] = {}
-    for name in names:
-        for field in StructType.fromJson(json.loads(found[name])).fields:
-            known = fields.setdefault(field.name, field)
-            if known.dataType != field.dataType:
-                raise HoldfastError(
-                    "SCHEMA_CONFLICT",
-                    f"The column {field.name!r} was written as {known.dataType.simpleString()} and as "
-                    f"{field.dataType.simpleString()}.",
-                    "Read with a schema of your own, leaving the column out, or write the new form to another path.",
-                )
-    # A column that some file lacks, or may lack one day, is null there.
-    return StructType([StructField(field.name, field.dataType, True, field.metadata) for field in fields.values()])
+    read = [StructType.fromJson(json.loads(found[name])) for name in names]
+    return merged(
+        read, "Read with a schema of your own, leaving the column out, or write the new form to another path."
+    )
 
 
 def shares(files: Sequence[FileRef]) -> list[list[FileRef]]:
@@ -71,9 +63,8 @@ def read_files(path: str, names: Sequence[str], schema: StructType) -> Iterator[
     """The rows of some files, with exactly the columns of `schema`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    wanted = arrow_schema(schema)
     store = open_store(path)
     for name in names:
         with store.open(name) as source:

@@ -9,11 +9,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.columns import Columns
-from holdfast.spark.files.layout import LEDGER, SCHEMAS, SINK
+from holdfast.spark.files.layout import LEDGER, README, SCHEMAS, SINK
 from holdfast.spark.files.ledger import Content, Ledger
 from holdfast.spark.files.store import Store, open_store
 
 VERSION = 1
+
+README_TEXT = """This is a sink of holdfast: Parquet files under data/, and a ledger of those that count.
+
+Do not read the folder as it is (spark.read.parquet, read_parquet('**/*.parquet')): that takes files of unfinished
+batches, and rows twice that compaction has written into larger files. Nor delete or move anything by hand. Instead:
+
+    spark.read.format("holdfast-files").load(PATH)
+    spark.read.parquet(*holdfast.spark.files.committed_files(PATH))
+    holdfast pipeline files PATH        the files that count, for DuckDB and others
+    holdfast pipeline show PATH         what is in it
+    holdfast pipeline compact PATH, holdfast pipeline clean PATH
+"""
 
 READERS = 8
 """Partitions looked at at once: a look waits for the disk or the network."""
@@ -62,6 +74,7 @@ def open_sink(store: Store, columns: Columns) -> None:
     """Make the sink if it is new; refuse to go on with other columns than it was made with."""
     wanted = json.dumps({"v": VERSION, "columns": columns.options()}, sort_keys=True).encode()
     if store.read(SINK) is None:
+        store.create(README, README_TEXT.encode())
         store.create(SINK, wanted)
     made = sink_columns(store)
     if made != columns:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -19,7 +20,10 @@ from pyspark.sql.types import StructType
 
 from holdfast.model import HoldfastError
 from holdfast.spark.files.columns import Columns, check_columns, parse_columns
+from holdfast.spark.files.folders import check_partition_by, may_hold, parse_partition_by
+from holdfast.spark.files.schema import check_types, type_names
 from holdfast.spark.files.store import open_store
+from holdfast.spark.internals import PARTITION_BY, StreamArrowWriter, filters_are_passed, needs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,9 +64,11 @@ class FilesSource(DataSource):
         return merged_schema(open_store(path), files)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return FilesReader(self._path(), schema)
+        # PySpark refuses a reader that takes filters where the session does not pass any.
+        return PruningReader(self._path(), schema) if filters_are_passed() else FilesReader(self._path(), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        needs((4, 1), 'A stream into format("holdfast-files")', "write it in foreachBatch, where it is a batch job")
         return StreamFilesWriter(self._write_plan(schema, overwrite))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -81,21 +87,24 @@ class FilesSource(DataSource):
             raise HoldfastError(
                 "SINK_APPENDS_ONLY", "A ledger only grows; it can't be overwritten.", "Use append mode, or a new path."
             )
-        columns = parse_columns(self.options)
-        check_columns(columns, {field.name: field.dataType.typeName() for field in schema.fields})
+        columns, types = parse_columns(self.options), type_names(schema)
+        check_columns(columns, types)
+        partition_by = parse_partition_by(self.options.get(PARTITION_BY))
+        check_partition_by(partition_by, types)
         compression = str(self.options.get("compression", "snappy")).lower()
         if compression not in COMPRESSIONS:
             raise HoldfastError(
                 "INVALID_OPTION", f"option compression is {compression!r}.", f"Choose {', '.join(COMPRESSIONS)}."
             )
         path = self._path()
-        open_store(path)  # a path that no ledger can live at is refused before anything runs
+        check_types(open_store(path), schema)  # what can't be written there is refused before anything runs
         return WritePlan(
             path=path,
             columns=columns,
             schema_json=schema.json(),
             compression=compression,
             writer=str(self.options.get("writer", "")),
+            partition_by=partition_by,
         )
 
 
@@ -109,6 +118,7 @@ class WritePlan:
     compression: str
     writer: str
     """What this application is called in the ledger, for people."""
+    partition_by: tuple[str, ...] = ()
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskWrote:
         """On an executor."""
@@ -122,6 +132,7 @@ class WritePlan:
                 columns=self.columns,
                 schema_id=schema_id(self.schema_json),
                 compression=self.compression,
+                partition_by=self.partition_by,
             )
         )
 
@@ -132,6 +143,7 @@ class WritePlan:
 
         store = open_store(self.path)
         open_sink(store, self.columns)
+        check_types(store, StructType.fromJson(json.loads(self.schema_json)))  # another writer may have been faster
         keep_schema(store, self.schema_json)
         what = f"{self.writer} {what}".strip()
         done = commit_files(store, _written(messages), columns=self.columns, writer=what)
@@ -142,7 +154,7 @@ class WritePlan:
             )
 
 
-class StreamFilesWriter(DataSourceStreamArrowWriter):
+class StreamFilesWriter(StreamArrowWriter):  # type: ignore[misc]  # it depends on the version
     """One query's output."""
 
     def __init__(self, plan: WritePlan) -> None:
@@ -185,7 +197,8 @@ class FilesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         from holdfast.spark.files.reading import planned_files, shares
 
-        found = [Share([file.name for file in files]) for files in shares(planned_files(self._path))]
+        wanted = [file for file in planned_files(self._path) if self._wants(file.name)]
+        found = [Share([file.name for file in files]) for files in shares(wanted)]
         return found or [Share([])]  # Spark takes no partitions at all for one that it knows nothing of
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -193,6 +206,23 @@ class FilesReader(DataSourceReader):
 
         assert isinstance(partition, Share)
         return read_files(self._path, partition.names, self._schema)
+
+    def _wants(self, name: str) -> bool:
+        return True
+
+
+class PruningReader(FilesReader):
+    """The same, without the files whose folders say that no row in them is wanted."""
+
+    _filters: tuple[Any, ...] = ()
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """All of them go back: Spark filters the rows, we only spare files."""
+        self._filters = tuple(filters)
+        return filters
+
+    def _wants(self, name: str) -> bool:
+        return may_hold(name, self._filters, type_names(self._schema))
 
 
 def _written(messages: Sequence[Any]) -> list[Written]:

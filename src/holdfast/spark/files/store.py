@@ -23,6 +23,8 @@ from holdfast.model import HoldfastError
 
 TEMPORARY = ".new-"
 """Files on their way. One that is older than any writer lives is left over from a crash."""
+ASIDE = ".old-"
+"""Files that are being removed. One that stays is left over from a crash in that moment."""
 
 
 class Store(Protocol):
@@ -58,6 +60,15 @@ class Store(Protocol):
 
     def remove(self, name: str) -> None:
         """Nothing happens if there is no such file."""
+
+    def remove_untouched(self, name: str, before: float) -> bool:
+        """Remove the file unless `modified` is `before` or later; False if it stays, or if there is none.
+
+        Atomic beside `touch`: of two callers, one that touches a file and one that removes it, exactly one succeeds.
+        """
+
+    def put_back(self, folder: str) -> None:
+        """Undo removals in this folder that a crash left half done."""
 
 
 class LocalStore:
@@ -130,6 +141,28 @@ class LocalStore:
 
     def remove(self, name: str) -> None:
         (self.root / name).unlink(missing_ok=True)
+
+    def remove_untouched(self, name: str, before: float) -> bool:
+        """Set aside first, then look: whoever touches it later finds nothing, whoever did so before is seen."""
+        path = self.root / name
+        aside = path.with_name(ASIDE + path.name)
+        try:
+            path.rename(aside)
+            untouched = aside.stat().st_mtime < before
+        except FileNotFoundError:
+            return False
+        if not untouched:
+            with contextlib.suppress(FileNotFoundError):  # `put_back` of another was faster
+                aside.rename(path)
+            return False
+        aside.unlink(missing_ok=True)
+        return True
+
+    def put_back(self, folder: str) -> None:
+        for name in self._listed(folder):
+            if name.startswith(ASIDE):
+                with contextlib.suppress(FileNotFoundError):  # it was removed while we looked
+                    (self.root / folder / name).rename(self.root / folder / name.removeprefix(ASIDE))
 
     @contextmanager
     def _temporary(self, name: str) -> Iterator[tuple[Path, IO[bytes]]]:

@@ -6,6 +6,10 @@ first go entries that a snapshot has stood for longer than the grace period, and
 data files that no entry and no snapshot on disk names, and that nobody has touched within the grace period. So a reader
 with an old list, and a writer with a batch under way, have the grace period to finish.
 
+Compaction may take longer than any grace period. Until its snapshot is there nobody names the merged files, so it
+renews the times of all of them whenever another one is done, the last time right before the snapshot: one that is gone
+by then stops it. Removing and renewing exclude each other (`Store.remove_untouched`).
+
 Time is an argument. This module knows no Spark.
 """
 
@@ -14,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.model import TopicPartition
-from holdfast.spark.files.layout import DATA, LEDGER, SCHEMAS, data_folder_of, new_data_name
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.layout import DATA, LEDGER, SCHEMAS, data_folder_of, new_name_beside, parent_of
 from holdfast.spark.files.ledger import Content, FileRef, Ledger, Snapshot
 from holdfast.spark.files.parquet import ROW_GROUP_ROWS, compression_of, parquet_writer
 from holdfast.spark.files.sink import partitions_of
@@ -69,15 +73,48 @@ def _compact_partition(
     groups = mergeable(content.files, target_bytes)
     if content.end is None or (not content.entries and all(len(group) == 1 for group in groups)):
         return None
-    merged = [group[0] if len(group) == 1 else merge(store, partition, group) for group in groups]
-    made = ledger.add_snapshot(_snapshot(content, merged))
-    if not made:  # somebody else compacts too; what we wrote nobody names
-        for file in set(merged) - set(content.files):
+    try:
+        files, new = _merged(store, partition, groups, merge)
+    except FileNotFoundError:  # a file that we were to merge
+        if ledger.load().snapshot == content.snapshot:
+            raise
+        return None  # somebody else has compacted, and cleaned
+    if not ledger.add_snapshot(_snapshot(content, files)):
+        for file in new:  # somebody else compacts too; what we wrote nobody names
             store.remove(file.name)
         return None
     return Compacted(
-        partition=partition, files_before=len(content.files), files_after=len(merged), entries=content.entries
+        partition=partition, files_before=len(content.files), files_after=len(files), entries=content.entries
     )
+
+
+def _merged(
+    store: Store,
+    partition: TopicPartition,
+    groups: Sequence[Sequence[FileRef]],
+    merge: Callable[[Store, TopicPartition, Sequence[FileRef]], FileRef],
+) -> tuple[list[FileRef], list[FileRef]]:
+    """The files that stand for all groups, and those of them that are new."""
+    files: list[FileRef] = []
+    new: list[FileRef] = []
+    for group in groups:
+        if len(group) > 1:
+            new.append(merge(store, partition, group))
+            _renew(store, new)
+        files.append(group[0] if len(group) == 1 else new[-1])
+    return files, new
+
+
+def _renew(store: Store, files: Sequence[FileRef]) -> None:
+    """Keep `clean` off files that no snapshot names yet. One that it was faster with must not get into a snapshot."""
+    for file in files:
+        if not store.touch(file.name):
+            raise HoldfastError(
+                "COMPACTION_OVERTAKEN",
+                f"{file.name} was written by this compaction and is gone.",
+                "Nothing is lost: the files it was to replace still count. Run `holdfast pipeline clean` with an "
+                "--older-than of hours, then compact again.",
+            )
 
 
 def _snapshot(content: Content, files: Sequence[FileRef]) -> Snapshot:
@@ -89,17 +126,20 @@ def _snapshot(content: Content, files: Sequence[FileRef]) -> Snapshot:
 
 
 def mergeable(files: Sequence[FileRef], target_bytes: int) -> list[list[FileRef]]:
-    """Neighbours that are to become one file: small ones of one schema, up to the target. The order is kept."""
+    """Neighbours of a folder that are to become one file: small ones of one schema, up to the target, in order."""
     groups: list[list[FileRef]] = []
-    room = 0
+    last: dict[str, tuple[list[FileRef], int]] = {}
+    """By folder the group that may still grow, and by how many bytes."""
     for file in files:
         small = file.bytes < target_bytes // 2
-        if small and groups and groups[-1][-1].schema == file.schema and file.bytes <= room:
-            groups[-1].append(file)
+        group, room = last.get(parent_of(file.name), ([], 0))
+        if small and group and group[-1].schema == file.schema and file.bytes <= room:
+            group.append(file)
             room -= file.bytes
         else:
-            groups.append([file])
-            room = target_bytes - file.bytes if small else 0
+            group, room = [file], target_bytes - file.bytes if small else 0
+            groups.append(group)
+        last[parent_of(file.name)] = group, room
     return groups
 
 
@@ -108,7 +148,7 @@ def merge_parquet(store: Store, partition: TopicPartition, files: Sequence[FileR
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = new_data_name(partition)
+    name = new_name_beside(files[0].name)
     with store.open(files[0].name) as first:
         opened = pq.ParquetFile(first)
         schema = opened.schema_arrow
@@ -142,23 +182,26 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
     totals = {"entries": 0, "snapshots": 0, "data_files": 0, "bytes": 0, "unfinished": 0}
 
     def remove(kind: str, name: str) -> None:
-        totals[kind] += 1
-        if kind == "data_files":
-            totals["bytes"] += store.size(name) or 0
-        if not dry_run:
+        size = store.size(name) or 0
+        if not dry_run and kind != "data_files":
             store.remove(name)
+        if kind != "data_files" or dry_run or store.remove_untouched(name, before):
+            totals[kind] += 1
+            totals["bytes"] += size if kind == "data_files" else 0
 
     for partition in _all_partitions(store):
         ledger = Ledger(store, partition)
         expired = _expired(store, ledger, before)
         for kind, name in expired:
             remove(kind, name)
+        folders = _data_folders(store, data_folder_of(partition))
+        for folder in folders:
+            store.put_back(folder)
         named = _named(store, ledger, without={name for _, name in expired})
-        folder = data_folder_of(partition)
-        for name in (f"{folder}/{file}" for file in store.names(folder)):
+        for name in (f"{folder}/{file}" for folder in folders for file in store.names(folder) if "=" not in file):
             if name not in named and _older(store, name, before):
                 remove("data_files", name)
-        for where in (folder, ledger.entries_folder, ledger.snapshots_folder):
+        for where in (*folders, ledger.entries_folder, ledger.snapshots_folder):
             for name in store.leftovers(where):
                 if _older(store, name, before):
                     remove("unfinished", name)
@@ -179,6 +222,12 @@ def _all_partitions(store: Store) -> list[TopicPartition]:
         if number.isdigit()
     }
     return sorted(found)
+
+
+def _data_folders(store: Store, folder: str) -> list[str]:
+    """A folder of data files, and those by value inside it: their names, and theirs alone, have an equals sign."""
+    inside = [f"{folder}/{name}" for name in store.names(folder) if "=" in name]
+    return [folder, *(deeper for one in inside for deeper in _data_folders(store, one))]
 
 
 def _expired(store: Store, ledger: Ledger, before: float) -> list[tuple[str, str]]:

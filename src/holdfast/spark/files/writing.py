@@ -1,4 +1,4 @@
-"""What a task does: its rows into one Parquet file per partition, durable, but not yet part of the sink.
+"""What a task does: its rows into one Parquet file per partition and folder, durable, but not yet part of the sink.
 
 Rows that the ledger has already are left out here, which spares a replayed batch most of its work; that nothing is
 doubled is decided later, by the ledger, when the driver commits. Memory is bounded by `BUFFER_BYTES` and one batch.
@@ -7,13 +7,14 @@ doubled is decided later, by the ledger, when the driver commits. Memory is boun
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.columns import Columns
+from holdfast.spark.files.folders import MAX_FOLDERS, split_by_values
 from holdfast.spark.files.layout import checked_topic, new_data_name
 from holdfast.spark.files.ledger import FileRef, Ledger
 from holdfast.spark.files.parquet import ROW_GROUP_ROWS, from_offset, offsets_of, parquet_writer
@@ -36,10 +37,16 @@ class Written:
 
 
 def write_rows(
-    store: Store, batches: Iterable[pa.RecordBatch], *, columns: Columns, schema_id: str, compression: str = "snappy"
+    store: Store,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    columns: Columns,
+    schema_id: str,
+    compression: str = "snappy",
+    partition_by: Sequence[str] = (),
 ) -> list[Written]:
     """Write all rows; on any error nothing is left behind but what a crash leaves."""
-    task = _Task(store, columns, schema_id, compression)
+    task = _Task(store, columns, schema_id, compression, partition_by)
     try:
         for batch in batches:
             task.take(batch)
@@ -76,12 +83,15 @@ def split(batch: pa.RecordBatch, columns: Columns) -> Iterator[tuple[TopicPartit
 class _Task:
     """The open files of one task."""
 
-    def __init__(self, store: Store, columns: Columns, schema_id: str, compression: str) -> None:
+    def __init__(
+        self, store: Store, columns: Columns, schema_id: str, compression: str, partition_by: Sequence[str]
+    ) -> None:
         self._store = store
         self._columns = columns
         self._schema_id = schema_id
         self._compression = compression
-        self._outputs: dict[TopicPartition, _Output] = {}
+        self._partition_by = partition_by
+        self._outputs: dict[tuple[TopicPartition, str], _Output] = {}
         self._written_up_to: dict[TopicPartition, int] = {}
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -89,13 +99,13 @@ class _Task:
             return
         for partition, rows in split(batch, self._columns):
             new = self._behind_ledger(partition, rows)
-            if new.num_rows:
-                self._output(partition).take(new, *offsets_of(new, self._columns.offset))
+            for folder, part in split_by_values(new, self._partition_by) if new.num_rows else ():
+                self._output(partition, folder).take(part, *offsets_of(part, self._columns.offset))
         while sum(output.buffered for output in self._outputs.values()) > BUFFER_BYTES:
             max(self._outputs.values(), key=lambda output: output.buffered).flush()
 
     def finish(self) -> list[Written]:
-        return [Written(partition, output.close()) for partition, output in sorted(self._outputs.items())]
+        return [Written(where[0], output.close()) for where, output in sorted(self._outputs.items())]
 
     def give_up(self) -> None:
         for output in self._outputs.values():
@@ -109,11 +119,19 @@ class _Task:
             return rows
         return from_offset(rows, self._columns.offset, end)
 
-    def _output(self, partition: TopicPartition) -> _Output:
-        if partition not in self._outputs:
-            name = new_data_name(partition)
-            self._outputs[partition] = _Output(self._store, name, self._schema_id, self._compression)
-        return self._outputs[partition]
+    def _output(self, partition: TopicPartition, folder: str) -> _Output:
+        where = (partition, folder)
+        if where not in self._outputs:
+            if len(self._outputs) >= MAX_FOLDERS and folder:
+                raise HoldfastError(
+                    "SINK_TOO_MANY_FOLDERS",
+                    f"One task's rows belong into more than {MAX_FOLDERS} folders: partitionBy names columns with many "
+                    "values.",
+                    "Each batch makes a file in each of them. Choose columns with few values, a day or a country.",
+                )
+            name = new_data_name(partition, folder)
+            self._outputs[where] = _Output(self._store, name, self._schema_id, self._compression)
+        return self._outputs[where]
 
 
 @dataclass(slots=True)

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError
+from holdfast.spark.explaining import explain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
-def load_module(path: Path) -> ModuleType:
-    """Import a file under its stem, as an executor does that was sent the file."""
+def check_file(path: Path) -> None:
+    """What can be seen without running the file: that its name is a module's, and that it is Python."""
     if not path.stem.isidentifier() or path.stem in sys.stdlib_module_names:
         raise HoldfastError(
             "JOB_NAME_INVALID", f"{path.name} can't be imported by its name.", "Name it like a module: my_job.py."
         )
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{path.name} is not Python: {error}.", "Mend the line.") from error
+    except OSError as error:
+        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{path}: {error.strerror}.", "See that it can be read.") from error
+
+
+def load_module(path: Path) -> ModuleType:
+    """Import a file under its stem, as an executor does that was sent the file."""
+    check_file(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -27,9 +43,39 @@ def load_module(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         raise HoldfastError(
-            "JOB_DOES_NOT_LOAD", f"{path.name} raised {type(error).__name__}: {error}.", "Run it with python alone."
+            "JOB_DOES_NOT_LOAD", f"{_raised(path, error)}.", "Mend it; see --debug for more."
         ) from error
     return module
+
+
+def transformed(path: Path, function: str, transform: Callable[[Any], Any], rows: DataFrame) -> DataFrame:
+    """What the job makes of the rows; whatever goes wrong in it is told in one line."""
+    try:
+        made = transform(rows)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        what = f"{function} of {_raised(path, error)}."
+        raise HoldfastError("JOB_FAILED", what, "Mend the job; see --debug for more.") from error
+    from pyspark.sql import DataFrame as Rows
+
+    if not isinstance(made, Rows):
+        raise HoldfastError(
+            "JOB_RETURNED_NO_ROWS",
+            f"{function} of {path.name} returned {type(made).__name__} and not a DataFrame.",
+            "End it with `return rows`.",
+        )
+    return made
+
+
+def _raised(path: Path, error: BaseException) -> str:
+    """Where in the job, and what, without the rest of a trace."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    at = f", line {lines[-1]}," if lines else ""
+    said = str(error).strip()
+    text = explain(error) if "\n" in said or not said else said
+    name = type(error).__name__
+    return f"{path.name}{at} raised {name}{'' if text.startswith(name) else ': ' + text if said else ''}".rstrip(".")
 
 
 def function_of(module: ModuleType, name: str) -> Callable[..., Any]:

@@ -54,8 +54,10 @@ class Command:
         """The newest line, or the newest of this event."""
         return next((line for line in reversed(list(self.lines)) if event is None or line.get("event") == event), None)
 
-    def wait(self, what: str, holds: Callable[[], bool], limit_s: float) -> None:
-        """Until it holds; an error if the process ends before, or the time is up."""
+    def wait(
+        self, what: str, holds: Callable[[], bool], limit_s: float, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """Until it holds; an error if the process ends before, or the time is up. `meanwhile` is called on the way."""
         deadline = time.monotonic() + limit_s
         while not holds():
             code = self.process.poll()
@@ -63,17 +65,20 @@ class Command:
                 raise self._failed(f"{self.name} ended with {code} before {what}")
             if time.monotonic() > deadline:
                 raise self._failed(f"{self.name}: waited {limit_s:.0f} s for {what}")
+            meanwhile()
             time.sleep(0.05)
 
-    def stop(self) -> int:
+    def stop(self, meanwhile: Callable[[], None] = lambda: None) -> int:
         """SIGTERM, and wait: brokers close, producers flush, pipelines drain."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        try:
-            code = self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise self._failed(f"{self.name} did not end within {STOP_S:.0f} s") from None
+        deadline = time.monotonic() + STOP_S
+        while (code := self.process.poll()) is None:
+            if time.monotonic() > deadline:
+                self.kill()
+                raise self._failed(f"{self.name} did not end within {STOP_S:.0f} s")
+            meanwhile()
+            time.sleep(0.05)
         self._reader.join(READ_S)
         return code
 

@@ -7,22 +7,28 @@ run; the checkpoint and the sink's ledger make the next start go on where this o
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from holdfast.model import HoldfastError
-from holdfast.spark.pipeline.job import function_of, load_module
+from holdfast.spark.checking import check_member, check_reachable
+from holdfast.spark.explaining import explain
+from holdfast.spark.options import parse
+from holdfast.spark.pipeline.job import check_file, function_of, load_module, transformed
 from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
 from holdfast.spark.pipeline.python import quick_python, use_bundled_java
 from holdfast.spark.pipeline.settings import FOREACH_BATCH, Pipeline
 from holdfast.spark.pipeline.warming import warm_up
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S = 0.1
@@ -60,9 +66,11 @@ class Run:
         trace: Path | None = None,
         log: Path | None = None,
         warm_up: bool = True,
+        when: Path | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._warm = warm_up
+        self._when = when
         self._say = say
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-pipeline-")
         self._trace = trace
@@ -72,26 +80,62 @@ class Run:
         self._total = 0
         self._seen = -1
         self._looked_at = self._began
+        self._made: SparkSession | None = None
+
+    @property
+    def _spark(self) -> SparkSession:
+        assert self._made is not None
+        return self._made
 
     def __enter__(self) -> Run:
-        """Load the job, then start Spark, which takes seconds."""
-        pipeline = self._pipeline
-        assert pipeline.job is not None
-        module = load_module(pipeline.job)
-        self._transform = function_of(module, pipeline.function)
-        self._write = function_of(module, "write") if pipeline.sink_format == FOREACH_BATCH else None
-        self._spark = self._session()
-        self._spark.sparkContext.addPyFile(str(pipeline.job))
-        if self._warm:
-            self._warm_up()
+        """Everything that can be told without Spark is told first; then Spark starts, which takes seconds.
+
+        The job is imported when there is a session: a `@udf` at the top of its file needs one.
+        """
+        job = self._pipeline.job
+        assert job is not None
+        try:
+            self._check(job)
+            self._made = self._session()
+            self._open(job)
+        except BaseException:
+            self._close()
+            raise
         return self
 
+    def _check(self, job: Path) -> None:
+        source, group = self._pipeline.source, self._pipeline.group
+        self._tell("starting", message=f"{job.name}, reads {_what(source)} in group {group}")
+        check_file(job)
+        options = parse(source, streaming=True)
+        check_member(options)
+        check_reachable(options.kafka)
+        self._tell("starting", message="the brokers answer; Spark starts")
+
+    def _open(self, job: Path) -> None:
+        pipeline = self._pipeline
+        module = load_module(job)
+        transform = function_of(module, pipeline.function)
+        self._transform = partial(transformed, job, pipeline.function, transform)
+        self._write = function_of(module, "write") if pipeline.sink_format == FOREACH_BATCH else None
+        self._spark.sparkContext.addPyFile(str(job))
+        self._rows = self._transform(self._source())
+        if self._warm:
+            self._tell("starting", message="Spark is up; the job is tried on one record")
+            self._warm_up()
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._spark.stop()
+        self._close()
+
+    def _close(self) -> None:
+        if self._made is not None:
+            self._made.stop()
         self._folder.cleanup()
 
     def run(self, *, asked: Callable[[], bool], every_s: float, duration_s: float | None) -> None:
         """Until `asked()` for the end, or the duration is over, or the query ends by itself."""
+        if not self._may_join(asked):
+            return self._tell("stopped", message="before it joined")
         for attempt in range(1, START_ATTEMPTS + 1):
             query = self._start()
             self._tell("started", message=f"group {self._pipeline.group}, {self._spark.sparkContext.master}")
@@ -100,6 +144,17 @@ class Run:
             except HoldfastError as error:
                 if "failed to connect back" not in error.what or self._seen >= 0 or attempt == START_ATTEMPTS:
                     raise
+
+    def _may_join(self, asked: Callable[[], bool]) -> bool:
+        """Wait for the file that says so, if one was named. Spark is warm by now, so what follows is quick."""
+        if self._when is None:
+            return True
+        self._tell("ready", message=f"joins when {self._when} is there")
+        while not self._when.exists():
+            if asked():
+                return False
+            time.sleep(LOOK_S)
+        return True
 
     # -- starting
 
@@ -111,14 +166,14 @@ class Run:
         pipeline = self._pipeline
         settings = Path(self._folder.name) / "log4j2.properties"
         settings.write_text(LOG4J.format(level="warn", path=self._log))
-        builder = configure(SparkSession.builder.appName(pipeline.name or "holdfast"))
-        builder = builder.master(pipeline.master or "local[*]")
         options = pipeline.spark.get("spark.driver.extraJavaOptions", "")
         use_bundled_java()
         local = (pipeline.master or "local").startswith("local")
         if local:
             os.environ.setdefault("PYSPARK_PYTHON", quick_python(Path(self._folder.name)))
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # of a local cluster's workers
+        named = SparkSession.builder.appName(pipeline.name or "holdfast").master(pipeline.master or "local[*]")
+        builder = configure(named)
         fixed = {
             **(LOOPBACK if local else {}),
             "spark.ui.enabled": "false",
@@ -128,7 +183,9 @@ class Run:
         }
         for key, value in sorted(fixed.items()):
             builder = builder.config(key, value)
-        spark: SparkSession = builder.getOrCreate()
+        with plain_errors("SPARK_DID_NOT_START"):
+            spark: SparkSession = builder.getOrCreate()
+        self._made = spark
         register(spark)
         return spark
 
@@ -146,22 +203,21 @@ class Run:
                 folder=Path(self._folder.name) / "warm-up",
             )
         except (PySparkException, HoldfastError, OSError, TimeoutError) as error:
-            self._tell("warm-up", message=f"left out: {cause_of(str(error))}")
+            self._tell("warm-up", message=f"left out: {explain(error)}")
 
-    def _start(self) -> StreamingQuery:
-        from pyspark.sql import DataFrame
-
-        pipeline = self._pipeline
-        source = dict(pipeline.source)
+    def _source(self) -> DataFrame:
+        source = dict(self._pipeline.source)
         if self._trace is not None:
             source["kafka.holdfast.trace.file"] = str(self._trace)
-        rows = self._transform(self._spark.readStream.format("holdfast").options(**source).load())
-        if not isinstance(rows, DataFrame):
-            raise HoldfastError(
-                "JOB_RETURNED_NO_ROWS",
-                f"{pipeline.function} returned {type(rows).__name__} and not a DataFrame.",
-                "End it with `return rows`.",
-            )
+        with plain_errors("SOURCE_REFUSED"):
+            return self._spark.readStream.format("holdfast").options(**source).load()
+
+    def _start(self) -> StreamingQuery:
+        with plain_errors("QUERY_REFUSED"):
+            return self._started(self._rows)
+
+    def _started(self, rows: DataFrame) -> StreamingQuery:
+        pipeline = self._pipeline
         writer = rows.writeStream.option("checkpointLocation", pipeline.checkpoint).queryName(
             pipeline.name or "holdfast"
         )
@@ -198,7 +254,7 @@ class Run:
         try:
             return bool(query.awaitTermination(LOOK_S))  # type: ignore[arg-type]  # it takes fractions, and says it does
         except StreamingQueryException as error:
-            what = cause_of(str(error))
+            what = explain(error)
             self._tell("failed", message=what)
             raise HoldfastError("QUERY_FAILED", what, "Spark's log says more: give --spark-log FILE.") from error
 
@@ -248,8 +304,21 @@ class Run:
         )
 
 
-def cause_of(text: str) -> str:
-    """The line of a failed query's long story that says what happened: the last Python error, or the first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "Error:" in line or "Exception:" in line]
-    return (errors[-1] if errors else lines[0] if lines else "the query failed")[:500]
+@contextmanager
+def plain_errors(code: str) -> Iterator[None]:
+    """What Spark raises becomes one line; ours keep their own code and text."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        said = explain(error)
+        ours = re.match(r"([A-Z][A-Z0-9_]+): (.*)", said)
+        if ours is not None:
+            raise HoldfastError(ours[1], ours[2], "") from error
+        raise HoldfastError(code, said, "Spark's log says more: give --spark-log FILE.") from error
+
+
+def _what(source: Mapping[str, str]) -> str:
+    names = {key.lower(): value for key, value in source.items()}
+    return next((names[key] for key in ("subscribe", "subscribepattern", "assign") if names.get(key)), "nothing")

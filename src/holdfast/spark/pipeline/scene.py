@@ -2,7 +2,8 @@
 
 Two queries work; a third joins, one drains, one is killed with kill -9; the last one finishes. Everything is our own
 commands in processes of their own, as a user would start them. What happened is then read from the sink's ledger alone.
-The scene goes on by what the processes report and not by the clock, so a slow machine only makes it longer.
+The scene goes on by what the processes report and not by the clock, so a slow machine only makes it longer. All three
+Sparks start at once, while nothing else needs the processors; the third waits, warm, until it is its turn to join.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,10 @@ START_S = 240.0
 SETTLE_S = 120.0
 SESSION_MS = 10_000
 """Session timeout of the scene's members: what a kill costs where no watchdog can speak for the dead."""
+
+SHOW_S = 2.0
+"""How long the screen may stand still."""
+STARTING = frozenset({"starting", "warm-up", "ready"})
 
 SMALL_SPARK = {
     "spark.sql.shuffle.partitions": "1",
@@ -72,6 +78,11 @@ class Scene:
     bootstrap: str = ""
     events: list[Event] = field(default_factory=list)
     _commands: list[Command] = field(default_factory=list)
+    _waiting: dict[str, Command] = field(default_factory=dict)
+    """Applications that are warm and have not joined."""
+    _heard: dict[str, str] = field(default_factory=dict)
+    """What each application has told last of its start."""
+    _told_at: float = 0.0
 
     def play(self) -> SceneResult:
         try:
@@ -84,11 +95,11 @@ class Scene:
     def _play(self) -> SceneResult:
         producer = self._set_up()
         quiet = self._event("a and b share the topic", lambda: None)
-        self._event("c joins", lambda: self._add("c"))
+        self._event("c joins", lambda: self._let_join("c"))
         self._event("a drains and leaves", self._drain_a)
         self._event("b is killed (kill -9)", self._kill_b)
         self._tell("the producer stops; the rest is worked off")
-        code = producer.stop()
+        code = producer.stop(self._meanwhile)
         told = producer.last()
         if code or told is None or told["failed"]:
             raise HoldfastError(
@@ -96,7 +107,7 @@ class Scene:
             )
         ends = self._ends()
         self._work_off(ends)
-        self.members.pop("c").stop()
+        self.members.pop("c").stop(self._meanwhile)
         commits = read_commits(self._sink)
         effects = [effect(event, commits) for event in self.events]
         stored = {partition.partition: range(end) for partition, end in ends.items()}
@@ -121,27 +132,32 @@ class Scene:
         )
         broker.wait("it was ready", lambda: bool(broker.lines), START_S)
         self.bootstrap = str(broker.lines[0]["bootstrap"])
-        where = ["--bootstrap-server", self.bootstrap]
-        topic = self._command(
-            "topic", ["topics", "create", TOPIC, "--partitions", str(self.options.partitions), *where]
-        )
-        if topic.process.wait(START_S):
-            raise HoldfastError("SCENE_FAILED", "The topic could not be created.", f"See {topic.log}.")
-        # A first few, so that there is something for the queries to warm up on.
-        first = self._command("first", ["produce", TOPIC, "--rate", "0", "--count", "60", *where])
-        if first.process.wait(START_S):
-            raise HoldfastError("SCENE_FAILED", "The first orders could not be sent.", f"See {first.log}.")
-        self._tell("two PySpark queries start as members of one group (Spark takes its seconds)")
-        for name in ("a", "b"):
+        self._tell("three PySpark applications start (Spark takes its seconds); c will wait for its turn")
+        for name in ("a", "b", "c"):
             self._start(name)
+        where = ["--bootstrap-server", self.bootstrap]
+        self._done("topic", ["topics", "create", TOPIC, "--partitions", str(self.options.partitions), *where])
+        # A first few, so that there is something for the queries to warm up on.
+        self._done("first", ["produce", TOPIC, "--rate", "0", "--count", "60", *where])
         for name in ("a", "b"):
-            self._await_started(name)
+            self._await_event(self.members[name], "started")
         self._tell(f"a producer sends {self.options.rate} orders a second to {self.options.partitions} partitions")
         producer = self._command(
             "producer", ["produce", TOPIC, "--rate", str(self.options.rate), "--keys", "500", *where]
         )
         self._settle()
+        self._await_event(self._waiting["c"], "ready")
         return producer
+
+    def _done(self, name: str, args: list[str]) -> None:
+        """Run a command to its end."""
+        command = self._command(name, args)
+        deadline = time.monotonic() + START_S
+        while (code := command.process.poll()) is None and time.monotonic() < deadline:
+            self._meanwhile()
+            time.sleep(0.05)
+        if code != 0:
+            raise HoldfastError("SCENE_FAILED", f"`{' '.join(args[:3])}` ended with {code}.", f"See {command.log}.")
 
     def _start(self, name: str) -> None:
         args = ["pipeline", "run", orders_job.__file__, "--name", name, "--subscribe", TOPIC, "--group", GROUP]
@@ -154,11 +170,13 @@ class Scene:
             args += ["--source-option", f"{key}={value}"]
         for key, value in SMALL_SPARK.items():
             args += ["--conf", f"{key}={value}"]
-        self.members[name] = self._command(name, args)
+        if name == "c":
+            self._waiting[name] = self._command(name, [*args, "--when", str(self.options.folder / "c-joins")])
+        else:
+            self.members[name] = self._command(name, args)
 
-    def _await_started(self, name: str) -> None:
-        member = self.members[name]
-        member.wait("its query started", lambda: member.last("started") is not None, START_S)
+    def _await_event(self, member: Command, event: str) -> None:
+        member.wait(f"it was {event}", lambda: member.last(event) is not None, START_S, self._meanwhile)
 
     def _command(self, name: str, args: list[str]) -> Command:
         command = Command(name, args, log=self.options.folder / f"{name}.log")
@@ -177,15 +195,15 @@ class Scene:
         self.events.append(event)
         return event
 
-    def _add(self, name: str) -> float:
-        self._start(name)
-        self._tell(f"  {name} starts, and the others work on meanwhile (Spark takes its seconds)")
-        self._await_started(name)
+    def _let_join(self, name: str) -> float:
+        member = self.members[name] = self._waiting.pop(name)
+        (self.options.folder / f"{name}-joins").touch()
+        self._await_event(member, "started")
         return time.time()
 
     def _drain_a(self) -> float:
         began = time.time()
-        if code := self.members.pop("a").stop():
+        if code := self.members.pop("a").stop(self._meanwhile):
             raise HoldfastError("SCENE_FAILED", f"a ended with {code}.", f"See {self.options.folder / 'a.log'}.")
         return began
 
@@ -197,7 +215,7 @@ class Scene:
     def _settle(self) -> None:
         """Until every partition is owned by one living member and every member owns some."""
         for member in list(self.members.values()):
-            member.wait("the group had settled", self._shared, SETTLE_S)
+            member.wait("the group had settled", self._shared, SETTLE_S, self._meanwhile)
 
     def _shared(self) -> bool:
         owned = [self._owned(member) for member in self.members.values()]
@@ -212,21 +230,41 @@ class Scene:
     def _watch(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            time.sleep(min(2.0, max(0.0, until - time.monotonic())))
+            time.sleep(min(0.1, max(0.0, until - time.monotonic())))
+            self._meanwhile()
+
+    def _meanwhile(self) -> None:
+        """Something to see at least every two seconds: what applications tell of their start, else how things stand."""
+        for name, member in sorted((self.members | self._waiting).items()):
+            line = member.last() or {}
+            if line.get("event") in STARTING and self._heard.get(name) != line.get("message"):
+                self._heard[name] = str(line.get("message"))
+                ready = line.get("event") == "ready"
+                self._tell(f"  {name}: {'is warm, and waits for its turn' if ready else line.get('message')}")
+        if time.monotonic() - self._told_at >= SHOW_S:
             self._show()
 
     def _show(self) -> None:
+        """One line for all members, or nothing as long as there are none."""
         parts = []
         for name, member in sorted(self.members.items()):
             line: Mapping[str, Any] = member.last("progress") or {}
+            if not line:
+                parts.append(f"{name} is {'joining' if member.last('started') else 'starting'}")
+                continue
             owned = ",".join(map(str, self._owned(member))) or "-"
             parts.append(f"{name} owns {owned}, {line.get('rows_per_s', 0.0):,.0f} rows/s, lag {line.get('lag')}")
-        self._tell("  " + " · ".join(parts))
+        if parts:
+            self._tell("  " + " · ".join(parts))
 
     def _work_off(self, ends: Mapping[TopicPartition, int]) -> None:
         (member,) = self.members.values()
         wanted = {partition: end for partition, end in ends.items() if end}
-        member.wait("everything was in the sink", lambda: positions(self._sink) == wanted, SETTLE_S)
+        done = partial(self._has, wanted)
+        member.wait("everything was in the sink", done, SETTLE_S, self._meanwhile)
+
+    def _has(self, wanted: Mapping[TopicPartition, int]) -> bool:
+        return positions(self._sink) == wanted
 
     def _ends(self) -> dict[TopicPartition, int]:
         from holdfast.net.admin import LATEST, Admin
@@ -242,4 +280,5 @@ class Scene:
         return asyncio.run(ask())
 
     def _tell(self, text: str) -> None:
-        self.say(f"{time.monotonic() - self.began:6.1f} s  {text}")
+        self._told_at = time.monotonic()
+        self.say(f"{self._told_at - self.began:6.1f} s  {text}")

@@ -1,0 +1,60 @@
+"""What a person should read first of an error that Spark has wrapped: our code, what happened and what to do.
+
+PySpark's errors carry a Java trace with the Python trace of a worker inside, and the sentence that matters is its last
+line. Pure: texts in, a text out.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from holdfast.model import HoldfastError
+
+_OURS = re.compile(r"^\s*(?:[\w.]+\.)?holdfast\.[\w.]*Error: (?P<said>[A-Z][A-Z0-9_]{3,}: .+)$", re.MULTILINE)
+"""The last line of a Python trace with an error of ours: `holdfast.model.errors.HoldfastError: CODE: what. do`."""
+
+_MISSING = (
+    re.compile(r"\[DATA_SOURCE_NOT_FOUND\].*holdfast", re.DOTALL),
+    re.compile(r"No module named '(?:holdfast|pyspark_holdfast\w*)'"),
+)
+_VERSIONS = re.compile(r"\[PYTHON_VERSION_MISMATCH\]|Python in worker has different version")
+
+MOST = 1_000
+"""Characters of a line: a server's answer may be long."""
+
+
+def explain(error: BaseException | str) -> str:
+    """The line that says what happened, of an error that Spark raised: ours, with its code, if it comes from holdfast.
+
+    For any other error it is the last line of the innermost trace, or the first line.
+    """
+    text = str(error)
+    if isinstance(error, HoldfastError):
+        return text
+    return ours_in(text) or _last_error(text)
+
+
+def ours_in(text: str) -> str:
+    """What holdfast has to say about an error's text, or nothing."""
+    said = [match["said"].strip() for match in _OURS.finditer(text)]
+    if said:
+        return said[-1][:MOST]
+    if any(pattern.search(text) for pattern in _MISSING) or (_VERSIONS.search(text) and "holdfast" in text):
+        return str(other_python("the Python of Spark's workers", "it is another one than the driver's"))
+    return ""
+
+
+def other_python(python: str, why: str) -> HoldfastError:
+    return HoldfastError(
+        "WORKER_PYTHON",
+        f"Spark does not find holdfast in {python}: {why}.",
+        f"Set PYSPARK_PYTHON={sys.executable} before the session is made, or build it with "
+        "holdfast.spark.configure(SparkSession.builder), which does; on a cluster, install holdfast on every node.",
+    )
+
+
+def _last_error(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"(?:Error|Exception):", line)]
+    return (errors[-1] if errors else lines[0] if lines else "the query failed")[:500]

@@ -1,0 +1,162 @@
+"""Folders by value, as Hive names them (`country=de/day=2026-01-02`): which rows go where, and what a filter spares.
+
+A file's folder says what its rows have in these columns, so the ledger needs to know nothing of it. The columns stay in
+the files all the same: a reader that is given a list of files does not look at their folders. Files without such
+folders may lie in the same sink; they are always read.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from holdfast.model import HoldfastError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Hive's name for null, and for an empty text."""
+
+TYPES = frozenset({"string", "byte", "short", "integer", "long", "boolean", "date"})
+"""What a folder's name can say without loss, in Spark's names of types."""
+
+MAX_FOLDERS = 1_000
+"""Folders that one task may write into: each becomes a file and a line of the ledger, every batch."""
+
+ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+}
+"""PySpark's names of comparisons."""
+
+Value = str | int | bool | date | None
+
+
+def parse_partition_by(text: str | None) -> tuple[str, ...]:
+    """The option `partitionBy`: names separated by commas, or as a JSON list."""
+    if not text:
+        return ()
+    try:
+        names = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
+        found = tuple(str(name).strip() for name in names)
+    except ValueError:
+        found = ("",)
+    if not all(found) or len(set(found)) != len(found):
+        raise HoldfastError(
+            "INVALID_OPTION", f"option partitionBy is {text!r}.", "Name columns, each once: day,country."
+        )
+    return found
+
+
+def check_partition_by(names: Sequence[str], types: Mapping[str, str]) -> None:
+    """`types` maps the rows' columns to Spark's names of types."""
+    for name in names:
+        if name not in types:
+            raise HoldfastError(
+                "INVALID_OPTION",
+                f"partitionBy names {name!r}, and the rows have {', '.join(sorted(types))}.",
+                "Name a column of the rows.",
+            )
+        if types[name] not in TYPES:
+            raise HoldfastError(
+                "INVALID_OPTION",
+                f"partitionBy names {name!r}, which is of type {types[name]}.",
+                f"A folder's name can be {', '.join(sorted(TYPES))}: cast it, for instance to_date(timestamp) as day.",
+            )
+
+
+def folder_name(values: Mapping[str, Value]) -> str:
+    """`country=de/day=2026-01-02`; empty for no values."""
+    return "/".join(f"{quote(name, safe='')}={_text(value)}" for name, value in values.items())
+
+
+def values_of(file_name: str) -> dict[str, str | None]:
+    """What a file's folders say, as texts; None for null."""
+    parts = [part.partition("=") for part in file_name.split("/")[:-1] if "=" in part]
+    return {unquote(name): None if value == NULL else unquote(value) for name, _, value in parts}
+
+
+def split_by_values(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Rows by the folder they belong to, in the order of the folders."""
+    import pyarrow.compute as pc
+
+    if not names:
+        yield "", rows
+        return
+    folders = _folders(rows, names)
+    found = sorted(folders.unique().to_pylist())
+    equal: Any = pc.equal  # its stubs know no plain values
+    for folder in found:
+        yield folder, rows if len(found) == 1 else rows.filter(equal(folders, folder))
+
+
+def _folders(rows: pa.RecordBatch, names: Sequence[str]) -> Any:
+    """Every row's folder, as an array of texts. Each distinct value is made into a name once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts: list[Any] = []
+    for name in names:
+        packed: Any = rows.column(name).dictionary_encode(null_encoding="encode")
+        named = pa.array([folder_name({name: value}) for value in packed.dictionary.to_pylist()], pa.string())
+        parts.append(named.take(packed.indices))
+    join: Any = pc.binary_join_element_wise
+    return join(*parts, "/") if len(parts) > 1 else parts[0]
+
+
+def may_hold(file_name: str, filters: Sequence[Any], types: Mapping[str, str]) -> bool:
+    """False if the folders say that no row in it passes all `filters` (PySpark's); doubts are in its favour."""
+    said = values_of(file_name)
+    return not any(_excludes(one, said, types) for one in filters) if said else True
+
+
+def _excludes(one: Any, said: Mapping[str, str | None], types: Mapping[str, str]) -> bool:
+    kind, path = type(one).__name__, list(getattr(one, "attribute", ()))
+    name = path[0] if len(path) == 1 else ""
+    if name not in said or name not in types:
+        return False
+    try:
+        value = _value(said[name], types[name])
+    except ValueError:  # the reader asked for another type than the writer had
+        return False
+    if value is None:  # null, or an empty text: no comparison is sure, but that with a null
+        return kind in ("EqualTo", "In") and types[name] != "string"
+    if kind == "IsNull":
+        return True
+    wanted = getattr(one, "value", None)
+    if kind == "In":
+        return all(_differs(value, each) for each in wanted or ())
+    if kind in ("EqualTo", "EqualNullSafe"):
+        return _differs(value, wanted)
+    if kind not in ORDERS or type(value) is not type(wanted) or isinstance(value, str | bool):
+        return False  # texts are ordered by bytes in Spark; not worth a doubt
+    return not ORDERS[kind](value, wanted)
+
+
+def _differs(value: Value, wanted: object) -> bool:
+    return type(value) is type(wanted) and value != wanted
+
+
+def _value(text: str | None, kind: str) -> Value:
+    if text is None:
+        return None
+    if kind in ("byte", "short", "integer", "long"):
+        return int(text)
+    if kind == "boolean":
+        return text == "true"
+    return date.fromisoformat(text) if kind == "date" else text
+
+
+def _text(value: Value) -> str:
+    if value is None or value == "":
+        return NULL
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return quote(value.isoformat() if isinstance(value, date) else str(value), safe=" ")

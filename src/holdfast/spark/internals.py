@@ -1,0 +1,207 @@
+"""What is known of Spark's insides and of its versions, in one place. Checked on PySpark 4.0.1, 4.1.1 and 4.2.0.
+
+What goes beyond PySpark's documented surface is asked here, and so that another version loses a convenience and not a
+result. What a version lacks has a stand-in, and whoever needs it is told by `needs`:
+
+    4.2   a stream's source is told where a batch begins and how large it may be: without that it can't be a member
+    4.1   a stream's sink may be given Arrow batches; filters reach a reader
+    4.0   batches: reading topics, writing and reading `holdfast-files`; and `exactly_once` on any stream
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql import datasource
+
+from holdfast.model import HoldfastError
+from holdfast.spark.explaining import other_python, ours_in
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+VERSION = tuple(int(number) for number in pyspark.__version__.split(".")[:2])
+
+if VERSION >= (4, 2):
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+else:  # names alone: no reader is made there
+
+    class ReadLimit:  # type: ignore[no-redef]
+        pass
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        pass
+
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        pass
+
+    class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
+        pass
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        pass
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's schema as Arrow's, with times in UTC, which versions before 4.2 take for granted."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    make: Any = to_arrow_schema
+    return make(schema, timezone="UTC") if VERSION >= (4, 2) else make(schema)  # type: ignore[no-any-return]
+
+
+StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
+
+__all__ = [
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "StreamArrowWriter",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema",
+    "needs",
+]
+
+
+def needs(version: tuple[int, int], what: str, instead: str, *, have: tuple[int, ...] = VERSION) -> None:
+    """Raise if this PySpark is older than that."""
+    if have < version:
+        wanted, found = (".".join(map(str, numbers)) for numbers in (version, have))
+        raise HoldfastError(
+            "SPARK_TOO_OLD", f"{what} needs PySpark {wanted}, and this is {found}.", f"Upgrade PySpark, or {instead}."
+        )
+
+
+FILES = "holdfast-files"
+PARTITION_BY = "partitionBy"
+"""Our option for what a streaming writer's `partitionBy` says."""
+
+PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The worker that asks a reader to take filters. Spark starts it only if spark.sql.python.filterPushdown.enabled."""
+
+
+ASK = (
+    "import sys, importlib.util as u; assert u.find_spec('holdfast'), 'no holdfast there'; print(*sys.version_info[:2])"
+)
+ASK_S = 30.0
+"""A new Python is there in less than a second, but on a busy machine."""
+
+
+def filters_are_passed() -> bool:
+    """Whether this process is that worker. Without the setting, a reader with `pushFilters` is an error elsewhere."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return PUSHING in sys.modules or getattr(main, "name", "") == PUSHING
+
+
+def ours_first() -> None:
+    """Let the text of an error that Spark raised begin with our code and sentence, if there is one in it.
+
+    PySpark shows such an error by its `str`, which is a Java trace. May be called any number of times.
+    """
+    from pyspark.errors.exceptions.captured import CapturedException
+
+    captured: Any = CapturedException
+    if getattr(captured, "_holdfast_first", False):
+        return
+    plain = captured.__str__
+
+    def told(self: Any) -> str:
+        text = str(plain(self))
+        ours = ours_in(text)
+        return f"{ours}\n\n{text}" if ours else text
+
+    captured.__str__ = told
+    captured._holdfast_first = True
+
+
+def same_python(settings: Mapping[str, Any]) -> None:
+    """Have Spark's workers run this process's Python, if nobody has said which one, before the JVM is started.
+
+    By itself Spark takes the `python3` of the path, which is another one unless the environment is activated, and then
+    does not find what is installed here. On a cluster only the driver's own helpers are meant: nodes have other paths.
+    """
+    said = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
+    if said or {"spark.pyspark.python", "spark.pyspark.driver.python"} & settings.keys() or not sys.executable:
+        return
+    local = str(settings.get("spark.master", "local")).startswith("local")
+    os.environ["PYSPARK_PYTHON" if local else "PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+def check_python() -> None:
+    """Raise if the Python that Spark plans with on this machine has no holdfast."""
+    name = os.environ.get("PYSPARK_DRIVER_PYTHON") or os.environ.get("PYSPARK_PYTHON") or "python3"
+    python = shutil.which(name)
+    if python is None or python == sys.executable:
+        return  # nothing to be seen from here, or nothing to ask
+    try:
+        asked = subprocess.run([python, "-c", ASK], capture_output=True, text=True, timeout=ASK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return  # no plain Python: a notebook's starter, for one
+    if asked.returncode or asked.stdout.split() != [str(number) for number in sys.version_info[:2]]:
+        last = asked.stderr.strip().splitlines()[-1:]
+        why = last[0] if asked.returncode and last else f"it is Python {'.'.join(asked.stdout.split())}"
+        raise other_python(python, why.rstrip("."))
+
+
+def pass_on_partition_by() -> None:
+    """Let `partitionBy` of a streaming writer reach our sink.
+
+    Spark drops it for every sink of its newer kind, without a word. So the writer's three methods note what they were
+    told, and `start` hands it on as an option, if the sink is ours. May be called any number of times.
+    """
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    writer: Any = DataStreamWriter
+    if getattr(writer, "_holdfast_notes", False):
+        return
+    plain_format, plain_partition_by, plain_start = writer.format, writer.partitionBy, writer.start
+
+    def noted_format(self: Any, source: str) -> Any:
+        self._holdfast_format = source
+        return plain_format(self, source)
+
+    def noted_partition_by(self: Any, *cols: Any) -> Any:
+        self._holdfast_columns = list(cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols)
+        return plain_partition_by(self, *cols)
+
+    def noted_start(
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> Any:
+        if format is not None:
+            self.format(format)
+        if partitionBy is not None:
+            self.partitionBy(partitionBy)
+        columns = getattr(self, "_holdfast_columns", None)
+        if columns and getattr(self, "_holdfast_format", "").lower() == FILES:
+            self.option(PARTITION_BY, json.dumps(columns))
+        return plain_start(self, path=path, outputMode=outputMode, queryName=queryName, **options)
+
+    for name, method, plain in (
+        ("format", noted_format, plain_format),
+        ("partitionBy", noted_partition_by, plain_partition_by),
+        ("start", noted_start, plain_start),
+    ):
+        method.__doc__ = plain.__doc__
+        setattr(writer, name, method)
+    writer._holdfast_notes = True

@@ -1,0 +1,122 @@
+"""A job that does not work is told in one line, and everything that can be told before Spark starts is told before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.model import HoldfastError
+from holdfast.spark.pipeline.job import load_module, transformed
+from holdfast.spark.pipeline.progress import Report
+from holdfast.spark.pipeline.runner import Run, plain_errors
+from holdfast.spark.pipeline.settings import Pipeline
+from holdfast.testing.broker import Broker
+
+JOB = Path("/jobs/my_job.py")
+
+
+def failing(path: Path, text: str) -> HoldfastError:
+    path.write_text(text)
+    module = load_module(path)
+    with pytest.raises(HoldfastError) as raised:
+        transformed(path, "transform", module.transform, None)  # type: ignore[arg-type]  # no Spark here
+    assert "\n" not in str(raised.value)
+    return raised.value
+
+
+def test_a_job_that_raises_is_told_with_its_line(tmp_path: Path) -> None:
+    """Symptom: a traceback of 40 lines, ours and Spark's. Rule: a code, the job's line, and what was raised."""
+    error = failing(tmp_path / "my_job.py", "def transform(rows):\n    return rows['a'] / 0\n")
+    assert str(error).startswith("JOB_FAILED: transform of my_job.py, line 2, raised TypeError: 'NoneType'")
+
+
+def test_a_column_that_does_not_exist_is_told_by_sparks_first_line(tmp_path: Path) -> None:
+    text = (
+        "class AnalysisException(Exception): pass\n"
+        "def transform(rows):\n"
+        "    raise AnalysisException('[UNRESOLVED_COLUMN] No column amuont.\\n+- Project\\n   +- x')\n"
+    )
+    error = failing(tmp_path / "my_job.py", text)
+    assert error.what == (
+        "transform of my_job.py, line 3, raised AnalysisException: [UNRESOLVED_COLUMN] No column amuont."
+    )
+
+
+def test_a_job_that_returns_nothing_is_told(tmp_path: Path) -> None:
+    error = failing(tmp_path / "my_job.py", "def transform(rows):\n    rows\n")
+    assert (error.code, "returned NoneType" in error.what) == ("JOB_RETURNED_NO_ROWS", True)
+
+
+def test_a_job_that_is_not_python_or_does_not_load_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "my_job.py"
+    path.write_text("def transform(rows:\n")
+    with pytest.raises(HoldfastError, match=r"JOB_DOES_NOT_LOAD: my_job.py is not Python: .*line 1"):
+        load_module(path)
+    path.write_text("import nothing_of_that_name\n")
+    with pytest.raises(HoldfastError, match=r"JOB_DOES_NOT_LOAD: my_job.py, line 1, raised ModuleNotFoundError"):
+        load_module(path)
+
+
+def test_what_spark_raises_becomes_one_line_and_ours_keeps_its_code() -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(HoldfastError, match=r"^QUERY_REFUSED: \[A\] first"), plain_errors("QUERY_REFUSED"):
+        raise PySparkException("[A] first\n+- second")
+    with pytest.raises(HoldfastError, match=r"^SCHEMA_CONFLICT: a column"), plain_errors("QUERY_REFUSED"):
+        raise PySparkException("[X]\nholdfast.model.errors.HoldfastError: SCHEMA_CONFLICT: a column.\n at java")
+
+
+# -- the order of a start
+
+
+def a_run(tmp_path: Path, bootstrap: str, said: list[str], **more: str) -> Run:
+    job = tmp_path / "my_job.py"
+    job.write_text("import pyspark.sql\ndef transform(rows):\n    return rows\n")
+    source = {"kafka.bootstrap.servers": bootstrap, "kafka.group.id": "g", "subscribe": "orders", **more}
+
+    def say(report: Report) -> None:
+        said.append(f"{report.event} {report.message}")
+
+    return Run(Pipeline(job=job, checkpoint="c", source=source), say=say)
+
+
+def test_a_start_is_told_at_once_and_the_job_is_imported_when_there_is_a_session(
+    tmp_path: Path, holdfast_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptoms: ten silent seconds; and a job with `@udf` at the top of its file did not load, because it was imported
+    before there was a session. Rule: a line first, then Spark, then the job."""
+    said: list[str] = []
+    run = a_run(tmp_path, holdfast_broker.bootstrap, said)
+
+    class Stop(Exception):
+        pass
+
+    def session(self: Run) -> Any:
+        said.append("session")
+        return type("Session", (), {"stop": lambda self: said.append("stopped")})()
+
+    def load(path: Path) -> Any:
+        said.append("job")
+        raise Stop
+
+    monkeypatch.setattr(Run, "_session", session)
+    monkeypatch.setattr("holdfast.spark.pipeline.runner.load_module", load)
+    with pytest.raises(Stop), run:
+        pass
+    assert said[0] == "starting my_job.py, reads orders in group g"
+    assert said[1] == "starting the brokers answer; Spark starts"
+    assert said[2:] == ["session", "job", "stopped"]
+
+
+def test_wrong_options_and_absent_brokers_are_told_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.spark.checking.REACH_MS", 200)
+    monkeypatch.setattr(Run, "_session", lambda self: pytest.fail("Spark was started"))
+    with pytest.raises(HoldfastError, match="LOOKUP_TIMED_OUT"), a_run(tmp_path, "127.0.0.1:1", []):
+        pass
+    with pytest.raises(HoldfastError, match="Did you mean startingOffsets"):  # noqa: SIM117 - the second is what fails
+        with a_run(tmp_path, "127.0.0.1:1", [], startingOfsets="latest"):
+            pass
