@@ -85,6 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._member: QueryMember | None = None
         self._stopping = False
         self._rehearsed = False
+        self._replayed: BatchOffset | None = None
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -158,7 +159,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._rehearsed = True
             return [Slice([]) for _ in range(REHEARSED_TASKS)]
         if self._member is None:  # after a restart: a batch that was planned and perhaps not finished comes again
-            planned = self._joined().replay(BatchOffset.from_json(start).done(), planned)
+            self._replayed = self._joined().replay(BatchOffset.from_json(start).done(), planned)
+        if self._replayed is not None and self._replayed.number == planned.number:
+            planned = self._replayed  # for each of its scans: a frame that is used twice has two
         options = self._options
         slices = tasks(
             planned.ranges, at_least=options.min_partitions, at_most_records=options.max_records_per_partition
@@ -175,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in an executor's worker, on a pickled copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_given": self._given, "_member": None, "_stopping": False, "_rehearsed": False}
+        return StreamReader(self._given).__dict__
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
