@@ -28,6 +28,7 @@ from holdfast.model import ErrorCode, HoldfastError, TopicPartition, by_topic
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
+from holdfast.spark.alone import Alone
 from holdfast.spark.door import open_door
 from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
@@ -201,6 +202,8 @@ class QueryMember:
         self._cluster = Cluster(client_config(self._config.raw))
         self._starting = Starting(self._options, self._config, self._cluster)
         self._supply = Supply(self._options, self._cluster, self._starting)
+        self._alone = Alone(self._options, self._cluster, self._config.session_timeout_ms)
+        await self._alone.wait_for_room()
         if self._manual:
             entries = await Admin(self._cluster).committed(self._options.group, self._options.assigned)
             self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
@@ -219,6 +222,11 @@ class QueryMember:
             what = f"the member's background work failed: {type(error).__name__}: {error}."
             ours = error if isinstance(error, HoldfastError) else None
             self._failure = ours or HoldfastError("MEMBER_FAILED", what, "Restart the query, and report this.")
+
+    def _fail(self, error: HoldfastError | None) -> None:
+        """Spark's next question is answered with it, unless there was another before, or the query ends anyway."""
+        if not self._stopping:
+            self._failure = self._failure or error
 
     def _check(self) -> None:
         failure = self._failure or self._plane.failure
@@ -240,10 +248,14 @@ class QueryMember:
                 pending = plane.calls.popleft()
                 match pending.call:
                     case mb.Revoked(partitions):
+                        if not self._draining:
+                            self._fail(self._alone.taken(partitions, "is wanted by another member"))
                         final |= await self._hand_over(partitions)
                     case mb.Lost(partitions):
+                        self._fail(self._alone.taken(partitions, "was lost with the membership"))
                         self._work.release(partitions)
                     case mb.Assigned():
+                        self._fail(self._alone.given(pending.offsets))
                         self._supply.look_again()
                         self._work.assign(pending.offsets, pending.handed)
                 if pending.last:
@@ -297,7 +309,14 @@ class QueryMember:
         self._first = False
         self._work.finish(previous)
         self._spawn(self._settle())
-        return self._work.replay(planned)
+        await self._check_alone()
+        kept = self._work.replay(planned)
+        self._alone.check_replay(planned, kept)
+        return kept
+
+    async def _check_alone(self) -> None:
+        if self._alone:
+            self._alone.joined(self._work.held, await self._starting.partitions())
 
     async def _next_batch(self, done: BatchOffset, limit: int | None, at_least: int | None) -> BatchOffset | None:
         self._asked_at = now_ms()
@@ -315,14 +334,18 @@ class QueryMember:
         if self._first:
             await self._join(quiet=self._supply.bounded)
             await self._starting.prepare()
+            await self._check_alone()
             self._first = False
         if self._plane.state.lost or (self._manual and self._draining):
             return None  # what is still in hand is about to be lost: nobody may work on it
         ranges = await self._available(limit)
+        stands = self._work.open() if self._alone else {}
+        self._alone.check_start(done, stands)
         if not ranges or not self._enough(ranges, at_least):
             return None
         self._planned_at = time.monotonic()
-        return self._work.plan(ranges, after=done, generation=self._plane.state.membership.generation)
+        generation = self._plane.state.membership.generation
+        return self._work.plan(ranges, after=done, generation=generation, stands=stands)
 
     def _enough(self, ranges: Ranges, at_least: int | None) -> bool:
         if at_least is None or self._supply.bounded:

@@ -27,14 +27,17 @@ class BatchOffset:
     ranges: Ranges = field(default_factory=dict)
     behind: Ranges = field(default_factory=dict)
     """What the batch before a rehearsal read: the group may not have heard yet that it is done."""
+    stands: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where all partitions stood when this was planned; of a query that keeps state and is alone in its group."""
 
     def to_json(self) -> dict[str, Any]:
         found = {"v": VERSION, "batch": self.number, "generation": self.generation, "ranges": _by_topic(self.ranges)}
-        return found | ({"behind": _by_topic(self.behind)} if self.behind else {})
+        found |= {"behind": _by_topic(self.behind)} if self.behind else {}
+        return found | ({"stands": _positions_by_topic(self.stands)} if self.stands else {})
 
     def rehearsal(self) -> BatchOffset:
         """A batch after this one that reads nothing, and remembers what this one read."""
-        return BatchOffset(number=self.number + 1, generation=self.generation, behind=self.ranges or self.behind)
+        return replace(self, number=self.number + 1, ranges={}, behind=self.ranges or self.behind)
 
     def done(self) -> BatchOffset:
         """What is finished when this is: behind a rehearsal, the batch before it."""
@@ -50,6 +53,7 @@ class BatchOffset:
                 generation=int(data["generation"]),
                 ranges=_ranges(data["ranges"]),
                 behind=_ranges(data.get("behind", {})),
+                stands=_positions(data.get("stands", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise _foreign("something else") from None
@@ -65,6 +69,21 @@ def _by_topic(ranges: Ranges) -> dict[str, dict[str, list[int]]]:
     for (topic, partition), (start, end) in sorted(ranges.items()):
         topics.setdefault(topic, {})[str(partition)] = [start, end]
     return topics
+
+
+def _positions_by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(positions.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return topics
+
+
+def _positions(topics: Mapping[str, Any]) -> Mapping[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in topics.items()
+        for partition, offset in partitions.items()
+    }
 
 
 def _ranges(topics: Mapping[str, Any]) -> Ranges:

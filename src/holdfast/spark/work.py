@@ -85,9 +85,12 @@ class Work:
             if partition in self.held:
                 self.held[partition].position = offset
 
-    def plan(self, ranges: Ranges, *, after: BatchOffset, generation: int) -> BatchOffset:
+    def plan(
+        self, ranges: Ranges, *, after: BatchOffset, generation: int, stands: Mapping[TopicPartition, int] | None = None
+    ) -> BatchOffset:
         assert self.running is None, "Spark runs one batch at a time"
-        self.running = BatchOffset(number=after.number + 1, generation=generation, ranges=dict(ranges))
+        number = after.number + 1
+        self.running = BatchOffset(number=number, generation=generation, ranges=dict(ranges), stands=stands or {})
         return self.running
 
     def replay(self, planned: BatchOffset) -> BatchOffset:

@@ -12,6 +12,7 @@ from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.source import NO_LIMIT, Slice, StreamReader
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
+GIVEN |= {"kafka.holdfast.stateful": "none"}
 READ = {TopicPartition("orders", 0): (5, 9)}
 
 
