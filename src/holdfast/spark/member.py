@@ -320,10 +320,13 @@ class QueryMember:
 
     async def _next_batch(self, done: BatchOffset, limit: int | None, at_least: int | None) -> BatchOffset | None:
         self._asked_at = now_ms()
+        running = self._work.running
+        if self._failure is not None and running is not None and running.number == done.number:
+            self._work.finish(done)  # it is done, whatever ends the query now: leaving commits it
+            self._done.set()
         self._check()
         if self._plane.state.phase is mb.Phase.EVICTED:
             self._plane.driver.feed(mb.Polled())
-        running = self._work.running
         if running is not None and running.number != done.number:
             return running  # asked again for a plan that was not taken up yet
         if running is not None or self._first:

@@ -73,6 +73,24 @@ def test_a_member_that_joins_later_fails_it_and_nothing_is_read_after_that(broke
     alone.stop()
 
 
+def test_the_batch_in_hand_is_finished_and_committed_before_it_fails(broker: Broker) -> None:
+    """Its rows are in the state and in the sink; whoever comes next must not read them again."""
+    produce(broker, 10)
+    alone = Engine(broker.bootstrap, **ALONE)
+    planned = alone.plan_something()
+    other = Engine(broker.bootstrap)
+    wait_until(lambda: alone.member._failure is not None)
+    alone.sink(planned)
+    alone.commit()
+    fails_with("NOT_ALONE", alone)
+    alone.stop()
+    assert committed(broker) == dict.fromkeys(range(4), 10)
+    produce(broker, 1)
+    other.run_until(lambda: len(other.seen) == 4)
+    assert sorted(alone.seen + other.seen) == every(11)
+    other.stop()
+
+
 def test_it_does_not_join_a_group_that_somebody_else_is_in(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newcomer is refused, and the member that was there is not disturbed."""
     monkeypatch.setattr("holdfast.spark.alone.SLACK_S", 0.0)
