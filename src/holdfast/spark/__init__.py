@@ -6,7 +6,8 @@
 
 Options, schema and habits of the source are those of Spark's own `kafka` source; `kafka.group.id` makes the query a
 member. An installed holdfast is found by PySpark itself (`pyspark_holdfast`); `register` is for everybody else.
-Importing this package loads neither pyspark nor pyarrow.
+Importing this package loads neither pyspark nor pyarrow. It has PySpark look at the plan of each query on
+`format("holdfast")` before it starts (`guard`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from typing import TYPE_CHECKING
 from holdfast.spark.driving import drain, report
 from holdfast.spark.exactly_once import exactly_once
 from holdfast.spark.explaining import explain
+from holdfast.spark.guard import install as _install_guard
 from holdfast.spark.session import SETTINGS, Setting, configure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["SETTINGS", "Setting", "configure", "drain", "exactly_once", "explain", "register", "report"]
+
+_install_guard()
 
 
 def register(spark: SparkSession) -> None:

@@ -34,12 +34,18 @@ def batch_ranges(batch: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
     return found
 
 
-def _execution(batch: DataFrame) -> Any:
-    """The plan that runs now: of the query whose thread calls us."""
-    session: Any = batch.sparkSession
-    wanted = session.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if not wanted:
+def query_of(batch: DataFrame) -> str:
+    """The id of the query whose thread calls us: the same after every restart from its checkpoint."""
+    found = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if not found:
         raise _unknown("it is not called by a streaming query")
+    return str(found)
+
+
+def _execution(batch: DataFrame) -> Any:
+    """The plan that runs now."""
+    session: Any = batch.sparkSession
+    wanted = query_of(batch)
     # The session of foreachBatch is a clone, which does not know its query; what all sessions share does.
     running = session._jsparkSession.sharedState().activeStreamingQueries()
     query = running.get(session._jvm.java.util.UUID.fromString(wanted))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError
 from holdfast.spark import door
+from holdfast.spark.guard import NAME
+from holdfast.spark.plans import sources_of, sources_of_others
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -41,14 +43,21 @@ def drain(query: StreamingQuery, *, timeout_s: float = DRAIN_S, stop: bool = Tru
 
 
 def _readers(query: StreamingQuery, driver: int) -> list[int]:
-    """The processes of this query's readers. Its progress names them; before the first batch there may be only one."""
+    """The processes of this query's readers. Its progress names them; before that, no other query may have any."""
+    wanted = sources_of(query, NAME)
+    if not wanted:
+        raise HoldfastError(
+            "NO_HOLDFAST_SOURCE",
+            f"the query {query.name or query.id} reads nothing from format('holdfast').",
+            "There is no membership to look at or to drain: stop it with query.stop().",
+        )
     deadline = time.monotonic() + FIND_S
     while True:
         living = door.readers(driver)
         named = [pid for pid in _named(query) if pid in living]
-        if named:
+        if len(named) == wanted:
             return named
-        if len(living) == 1:
+        if len(living) == wanted and query.isActive and not sources_of_others(query, NAME):
             return living
         if not query.isActive or time.monotonic() > deadline:
             raise HoldfastError(

@@ -55,7 +55,8 @@ def exactly_once(
     `connect` opens a connection that is not in autocommit mode; it is closed after the batch. `sink` names the output:
     two outputs in one database have a ledger each. `by="rows"` goes by the rows' own topic, partition and offset and
     passes on only rows that are new. `by="batch"` is for rows that have lost them, such as the result of a streaming
-    aggregation: the batch's ranges are applied or dropped as a whole.
+    aggregation: the batch's ranges are applied or dropped as a whole. A batch without data is applied too, once by
+    query and batch id: windows are closed in it.
     """
     if not sink:
         raise HoldfastError("SINK_NAME_MISSING", "The sink has no name.", "Give sink= a name of its own.")
@@ -67,11 +68,16 @@ def exactly_once(
 
     def process(batch: DataFrame, batch_id: int) -> None:
         if by == "batch":
-            from holdfast.spark.batch_ranges import batch_ranges
+            from holdfast.spark.batch_ranges import batch_ranges, query_of
 
-            ranges = batch_ranges(batch)
-            done = ranges and _apply(
-                connect, sink, table, ranges, lambda c, new: _whole(batch, c, batch_id, write, ranges, new)
+            ranges, key = batch_ranges(batch), batch_key(query_of(batch), batch_id)
+            done = _apply(
+                connect,
+                sink,
+                table,
+                {**ranges, **key},
+                lambda c, _: write(batch, c, batch_id),
+                choose=lambda _, positions: whole(ranges, key, positions),
             )
             if not done:
                 # Spark keeps its state only if somebody looks at the result, also at one that is written already.
@@ -97,6 +103,8 @@ def _apply(
     table: str,
     ranges: Ranges,
     work: Callable[[Any, Mapping[TopicPartition, New]], None],
+    *,
+    choose: Choose | None = None,
 ) -> bool:
     """Move the ledger over the ranges and do the work in one transaction; False if there is nothing new."""
     connection = connect()
@@ -104,7 +112,7 @@ def _apply(
         ledger = LedgerTable(connection, table, sink)
         ledger.create()
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            new = still_new(ranges, ledger.positions(ranges))
+            new = (choose or still_new)(ranges, ledger.positions(ranges))
             if not new:
                 connection.rollback()
                 return False
@@ -142,6 +150,33 @@ def still_new(ranges: Ranges, positions: Mapping[TopicPartition, int]) -> dict[T
         if stood_at is None or stood_at < end:
             found[partition] = New(start if stood_at is None else max(start, stood_at), end, stood_at)
     return found
+
+
+Choose = Callable[[Ranges, Mapping[TopicPartition, int]], dict[TopicPartition, New]]
+
+
+def batch_key(query: str, batch_id: int) -> Ranges:
+    """A query's batches as a range of the ledger: a batch without data has no other. No topic has such a name."""
+    return {TopicPartition(f"query/{query}", -1): (batch_id, batch_id + 1)}
+
+
+def whole(ranges: Ranges, key: Ranges, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, New]:
+    """What a result that can't be taken apart moves in the ledger: all of its ranges, or nothing.
+
+    Where it reads something, its ranges decide. Where it reads nothing, it is not done because of that: Spark closes
+    windows in such a batch. Then the query's own count of its batches decides.
+    """
+    new, counted = still_new(ranges, positions), still_new(key, positions)
+    if not (new if ranges else counted):
+        return {}
+    taken = sorted(p for p, (start, _) in ranges.items() if p not in new or new[p].start != start)
+    if taken:
+        raise HoldfastError(
+            "BATCH_PARTLY_WRITTEN",
+            f"Another application has written {', '.join(map(str, taken))} of this batch meanwhile.",
+            "Restart the query: it does the batch again with the partitions that are still its own.",
+        )
+    return {**new, **counted}
 
 
 class LedgerTable:
@@ -268,17 +303,3 @@ def _only(rows: DataFrame, names: tuple[str, str, str], ranges: Ranges, new: Map
         for p, part in sorted(new.items())
     ]
     return rows.where(reduce(lambda left, right: left | right, kept))
-
-
-def _whole(
-    batch: DataFrame, connection: Any, batch_id: int, write: Write, ranges: Ranges, new: Mapping[TopicPartition, New]
-) -> None:
-    """A result that can't be taken apart: all of its ranges are new, or it can't be written."""
-    taken = sorted(p for p, (start, _) in ranges.items() if p not in new or new[p].start != start)
-    if taken:
-        raise HoldfastError(
-            "BATCH_PARTLY_WRITTEN",
-            f"Another application has written {', '.join(map(str, taken))} of this batch meanwhile.",
-            "Restart the query: it does the batch again with the partitions that are still its own.",
-        )
-    write(batch, connection, batch_id)

@@ -28,6 +28,7 @@ from holdfast.model import HoldfastError, TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
+from holdfast.spark.alone import Alone
 from holdfast.spark.door import open_door
 from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
@@ -190,6 +191,8 @@ class QueryMember:
         self._starting = Starting(self._options, self._config, self._cluster)
         self._supply = Supply(self._options, self._cluster, self._starting)
         self._settling = Settling(self._config, self._plane, self._work, self._starting.note, manual=self._manual)
+        self._alone = Alone(self._options, self._cluster, self._config.session_timeout_ms)
+        await self._alone.wait_for_room()
         if self._manual:
             entries = await Admin(self._cluster).committed(self._options.group, self._options.assigned)
             self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
@@ -209,6 +212,11 @@ class QueryMember:
             what = f"the member's background work failed: {type(error).__name__}: {error}."
             failed = HoldfastError("MEMBER_FAILED", what, "Restart the query, and report this.")
             self._failure = error if isinstance(error, HoldfastError) else failed
+
+    def _fail(self, error: HoldfastError | None) -> None:
+        """Spark's next question is answered with it, unless there was another before, or the query ends anyway."""
+        if not self._stopping:
+            self._failure = self._failure or error
 
     def _check(self) -> None:
         failure = self._failure or self._plane.failure
@@ -230,10 +238,14 @@ class QueryMember:
                 pending = plane.calls.popleft()
                 match pending.call:
                     case mb.Revoked(partitions):
+                        if not self._draining:
+                            self._fail(self._alone.taken(partitions, "is wanted by another member"))
                         final |= await self._hand_over(partitions)
                     case mb.Lost(partitions):
+                        self._fail(self._alone.taken(partitions, "was lost with the membership"))
                         self._work.release(partitions)
                     case mb.Assigned():
+                        self._fail(self._alone.given(pending.offsets))
                         self._supply.look_again()
                         self._work.assign(pending.offsets, pending.handed)
                 if pending.last:
@@ -290,11 +302,15 @@ class QueryMember:
         await self._recall(planned.before())
         self._work.finish(self._starting.trusted(previous))
         self._spawn(self._settling.settle())
-        return self._work.replay(self._starting.trusted(planned))
+        kept = self._work.replay(self._starting.trusted(planned))
+        self._alone.check_replay(planned, kept)
+        return kept
 
     async def _recall(self, former: BatchOffset) -> None:
         """What the group remembers, and what it has forgotten and the checkpoint knows: that is told for all."""
         await self._starting.prepare(former)
+        if self._alone:
+            self._alone.joined(self._work.held, await self._starting.partitions())
         self._first = False
         forgotten = self._starting.forgotten()
         if not self._manual:
@@ -306,10 +322,13 @@ class QueryMember:
         self, done: BatchOffset, limit: int | None, at_least: int | None, *, ends: bool
     ) -> BatchOffset | None:
         self._asked_at = now_ms()
+        running = self._work.running
+        if self._failure is not None and running is not None and running.number == done.number:
+            self._work.finish(done)  # it is done, whatever ends the query now: leaving commits it
+            self._done.set()
         self._check()
         if self._plane.state.phase is mb.Phase.EVICTED:
             self._plane.driver.feed(mb.Polled())
-        running = self._work.running
         if running is not None and running.number != done.number:
             return running  # asked again for a plan that was not taken up yet
         if self._first:
@@ -325,6 +344,7 @@ class QueryMember:
             self._spawn(self._settling.settle())
         while await self._may_plan(waits=ends):
             ranges = await self._available(limit)
+            self._alone.check_start(done, self._work.open())
             if not ranges or not self._enough(ranges, at_least):
                 return None
             if self._sure():  # brokers were asked meanwhile, and that may have taken long

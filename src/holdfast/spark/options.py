@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.kafka_keys import JAVAS, LIBRDKAFKAS, PREFIX, check_kafka_keys, did_you_mean
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Place, Places
+from holdfast.spark.sharing import Claim, Sharing, take_sharing
 
 DEFAULT_TRIGGER_DELAY_S = 900.0
 """Spark's own default of maxTriggerDelay: 15 minutes."""
@@ -69,10 +70,23 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     include_headers: bool = False
     fail_on_data_loss: bool = True
+    sharing: Sharing = field(default_factory=Sharing)
+    """How the query stands to others of its group."""
 
     @property
     def group(self) -> str:
         return self.kafka.get("group.id", "")
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """For people."""
+        return self.topics or tuple(sorted({partition.topic for partition in self.assigned}))
+
+    @property
+    def claim(self) -> Claim:
+        """What the query reads, and in whose name."""
+        servers, shares = self.kafka.get("bootstrap.servers", ""), self.sharing.shares
+        return Claim(servers=servers, group=self.group, topics=self.topics, assigned=self.assigned, shares=shares)
 
     @property
     def read_committed(self) -> bool:
@@ -89,6 +103,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Read and check. A stream must name its group; a batch needs one only for `startingOffsets=committed`."""
     found = {key.lower(): str(value) for key, value in options.items()}
     kafka = {key.removeprefix("kafka."): value for key, value in found.items() if key.startswith("kafka.")}
+    kafka, sharing = take_sharing(kafka)
     unknown = sorted(k for k in found if not k.startswith("kafka.") and k not in KNOWN and k not in SPARKS_OWN)
     if unknown:
         raise _bad(unknown[0], "is not an option of this source", _near(unknown[0]))
@@ -115,6 +130,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         max_records_per_partition=_number(found, "maxRecordsPerPartition"),
         include_headers=_boolean(found, "includeHeaders", default=False),
         fail_on_data_loss=_boolean(found, "failOnDataLoss", default=True),
+        sharing=sharing,
     )
     if read.min_offsets and read.max_offsets and read.min_offsets > read.max_offsets:
         raise _bad(

@@ -34,11 +34,13 @@ from holdfast.spark.internals import (
 from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import SourceOptions, parse, wants_headers
 from holdfast.spark.planning import Piece, tasks
+from holdfast.spark.sharing import plan_not_seen
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.spark.member import QueryMember
+    from holdfast.spark.siblings import Claimed
 
 NAME = "holdfast"
 COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
@@ -98,11 +100,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._member: QueryMember | None = None
         self._stopping = False
         self._rehearsed = False
+        self._claimed: Claimed | None = None
+        self._replayed: BatchOffset | None = None
 
     @cached_property
     def _options(self) -> SourceOptions:
         """Read at the first question: what is raised while a reader is made, PySpark buries under another."""
-        return parse(self._given, streaming=True)
+        options = parse(self._given, streaming=True)
+        if not options.assigned and not options.sharing.plan_known:
+            raise plan_not_seen(options.group)
+        return options
 
     # -- in the query's own process
 
@@ -110,8 +117,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._member is None:
             self._reach()
             from holdfast.spark.member import QueryMember
+            from holdfast.spark.siblings import Claimed
 
             signal.signal(signal.SIGTERM, self._on_stop)
+            self._claimed = Claimed(self._options.claim)
+            self._claimed.stake()
             self._member = QueryMember(self._options)
             self._member.open_door()
         return self._member
@@ -190,7 +200,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._rehearsed = True
             return [Slice([]) for _ in range(REHEARSED_TASKS)]
         if self._member is None:  # after a restart: a batch that was planned and perhaps not finished comes again
-            planned = self._joined().replay(BatchOffset.from_json(start).done(), planned)
+            self._replayed = self._joined().replay(BatchOffset.from_json(start).done(), planned)
+        if self._replayed is not None and self._replayed.number == planned.number:
+            planned = self._replayed  # for each of its scans: a frame that is used twice has two
         options = self._options
         slices = tasks(
             planned.ranges, at_least=options.min_partitions, at_most_records=options.max_records_per_partition
@@ -201,13 +213,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Comes too late and not always: what is done is learnt from the next `latestOffset`."""
 
     def stop(self) -> None:
+        if self._claimed is not None:
+            self._claimed.release()
         if self._member is not None:
             self._member.leave()
 
     # -- in an executor's worker, on a pickled copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_given": self._given, "_member": None, "_stopping": False, "_rehearsed": False}
+        fresh = StreamReader(self._given)
+        return fresh.__dict__
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)

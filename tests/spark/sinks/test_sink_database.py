@@ -14,7 +14,7 @@ import pytest
 from postgres_server import Postgres
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.exactly_once import LedgerTable, _apply, exactly_once, still_new
+from holdfast.spark.exactly_once import LedgerTable, _apply, batch_key, exactly_once, still_new, whole
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 Connect = Callable[[], Any]
@@ -135,6 +135,60 @@ def test_many_writers_of_the_same_ranges_leave_each_row_once(connect: Connect) -
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda wanted: _apply(connect, "s", "holdfast_ledger", wanted, add), ranges))
     assert output(connect) == [(0, n) for n in range(20)] + [(1, n) for n in range(20)]
+
+
+def apply_whole(connect: Connect, query: str, batch_id: int, ranges: Any, write: Any) -> bool:
+    """As `by="batch"` does it."""
+    key = batch_key(query, batch_id)
+    return _apply(
+        connect,
+        "s",
+        "holdfast_ledger",
+        {**ranges, **key},
+        lambda c, _: write(c),
+        choose=lambda _, positions: whole(ranges, key, positions),
+    )
+
+
+def test_a_batch_without_data_is_applied_once_by_query_and_batch(connect: Connect) -> None:
+    """Symptom: ten windows that a watermark closed were never written, and their state was gone. Cause: Spark closes
+    them in a batch that reads nothing, and a batch without ranges was taken for one that is in already. Rule: where
+    nothing is read, the query's own count of its batches says what is in."""
+    written: list[str] = []
+    data = {P0: (0, 5)}
+    assert apply_whole(connect, "q", 0, data, lambda _: written.append("0"))
+    assert apply_whole(connect, "q", 1, {}, lambda _: written.append("1"))
+    assert not apply_whole(connect, "q", 1, {}, lambda _: written.append("1 again"))
+    assert not apply_whole(connect, "q", 0, data, lambda _: written.append("0 again"))
+    assert apply_whole(connect, "another", 1, {}, lambda _: written.append("another's 1"))
+    assert apply_whole(connect, "q", 2, {P0: (5, 6)}, lambda _: written.append("2"))
+    assert written == ["0", "1", "another's 1", "2"]
+
+
+def test_a_batch_that_was_written_with_data_is_not_written_again_without_it(connect: Connect) -> None:
+    """A replayed batch may have lost its ranges to others: then it reads nothing, and is still the same batch."""
+    assert apply_whole(connect, "q", 3, {P0: (0, 5)}, lambda _: None)
+    assert not apply_whole(connect, "q", 3, {}, lambda _: pytest.fail("written twice"))
+
+
+def test_output_of_a_batch_without_data_that_fails_is_not_counted(connect: Connect) -> None:
+    def failing(_: Any) -> None:
+        raise RuntimeError("the output fails")
+
+    with pytest.raises(RuntimeError, match="the output fails"):
+        apply_whole(connect, "q", 1, {}, failing)
+    written: list[int] = []
+    assert apply_whole(connect, "q", 1, {}, lambda _: written.append(1))
+    assert written == [1]
+
+
+def test_of_a_batch_that_can_not_be_taken_apart_new_ranges_decide_whatever_its_number(connect: Connect) -> None:
+    """An older checkpoint was put back: its batches have numbers that are in, and read what is not."""
+    assert apply_whole(connect, "q", 7, {P0: (0, 5)}, lambda _: None)
+    assert apply_whole(connect, "q", 4, {P0: (5, 9)}, lambda _: None)
+    assert not apply_whole(connect, "q", 7, {}, lambda _: pytest.fail("its number went back"))
+    with pytest.raises(HoldfastError, match="BATCH_PARTLY_WRITTEN"):
+        apply_whole(connect, "q", 8, {P0: (5, 9), P1: (0, 1)}, lambda _: None)
 
 
 def test_a_connection_that_commits_by_itself_is_refused(connect: Connect, tmp_path: Path) -> None:

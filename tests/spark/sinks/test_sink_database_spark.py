@@ -30,15 +30,19 @@ def produce(broker: Broker, values: list[str], partitions: int = 2) -> None:
     producer.flush()
 
 
-def stream(spark: SparkSession, broker: Broker, group: str) -> DataFrame:
+BY_HAND = {"assign": '{"orders": [0, 1]}'}
+"""A query that keeps state shares with nobody."""
+
+
+def stream(spark: SparkSession, broker: Broker, group: str, wanted: dict[str, str] | None = None) -> DataFrame:
     return (
         spark.readStream.format("holdfast")
         .option("kafka.bootstrap.servers", broker.bootstrap)
         .option("kafka.group.id", group)
-        .option("subscribe", "orders")
+        .options(**(wanted or {"subscribe": "orders"}))
         .option("startingOffsets", "earliest")
         .load()
-        .selectExpr("topic", "partition", "offset", "cast(value as string) customer")
+        .selectExpr("topic", "partition", "offset", "timestamp", "cast(value as string) customer")
     )
 
 
@@ -105,7 +109,7 @@ def test_the_result_of_a_streaming_aggregation_is_written_with_its_ranges(
         connection.close()
         return found
 
-    counted = stream(spark, holdfast_broker, "g").groupBy("customer").count()
+    counted = stream(spark, holdfast_broker, "g", BY_HAND).groupBy("customer").count()
     write = exactly_once(lambda: sqlite3.connect(database), add, sink="counts", by="batch")
     run_until(counted, write, tmp_path / "cp", "update", lambda: len(counts()) == 2)
     assert sorted(counts()) == [("ann", 6), ("bob", 4)]
@@ -113,10 +117,50 @@ def test_the_result_of_a_streaming_aggregation_is_written_with_its_ranges(
         entry.unlink()
     admin = AdminClient({"bootstrap.servers": holdfast_broker.bootstrap})
     admin.delete_consumer_groups(["g"])["g"].result(30)
-    again = stream(spark, holdfast_broker, "g").groupBy("customer").count()
+    again = stream(spark, holdfast_broker, "g", BY_HAND).groupBy("customer").count()
     produce(holdfast_broker, ["bob", "bob"])
     run_until(again, write, tmp_path / "cp", "update", lambda: len(counts()) == 3)
     assert sorted(counts()) == [("ann", 6), ("bob", 4), ("bob", 6)]
+
+
+def test_windows_that_a_watermark_closes_are_all_written(
+    spark: SparkSession, holdfast_broker: Broker, tmp_path: Path
+) -> None:
+    """Symptom: of 10 windows with 1,000 events none was written, and their state was gone. Cause: Spark closes windows
+    in a batch that reads nothing, when the one before has moved the watermark; such a batch was dropped."""
+    from pyspark.sql import functions as f
+
+    holdfast_broker.topics.create("orders", partitions=2)
+    producer = Producer({"bootstrap.servers": holdfast_broker.bootstrap})
+    for number in range(1_000):
+        producer.produce("orders", b"ann", partition=number % 2, timestamp=1_000_000_000_000 + number * 100)
+    producer.produce("orders", b"late", partition=0, timestamp=1_000_000_900_000)
+    producer.flush()
+    database = tmp_path / "db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("create table windows (start integer, events integer)")
+    connection.close()
+
+    def add(rows: DataFrame, connection: sqlite3.Connection, batch_id: int) -> None:
+        found = [(int(row.window.start.timestamp()), row["count"]) for row in rows.collect()]
+        connection.executemany("insert into windows values (?, ?)", found)
+
+    def windows() -> tuple[int, int]:
+        connection = sqlite3.connect(database)
+        (found,) = connection.execute("select count(*), coalesce(sum(events), 0) from windows").fetchall()
+        connection.close()
+        return found  # type: ignore[no-any-return]
+
+    events = stream(spark, holdfast_broker, "g", BY_HAND).withWatermark("timestamp", "1 second")
+    counted = events.groupBy(f.window("timestamp", "10 seconds")).count()
+    write = exactly_once(lambda: sqlite3.connect(database), add, sink="windows", by="batch")
+
+    def both_batches_are_done() -> bool:
+        """The one that reads, and the one that closes: Spark's own log of what is done."""
+        return (tmp_path / "cp" / "commits" / "1").exists()
+
+    run_until(counted, write, tmp_path / "cp", "append", both_batches_are_done)
+    assert windows() == (10, 1_000)
 
 
 def test_ranges_that_can_not_be_known_are_an_error_and_not_a_guess(spark: SparkSession, tmp_path: Path) -> None:

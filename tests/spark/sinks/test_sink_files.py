@@ -98,9 +98,36 @@ def test_a_batch_that_overlaps_another_with_other_cuts_adds_only_the_new_rows(tm
 def test_a_replayed_task_does_not_write_what_the_ledger_has(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     commit_files(store, write(store, orders(0, 0, 50)), columns=COLUMNS)
-    (again,) = write(store, orders(0, 30, 60))
+    again, left_out = write(store, orders(0, 30, 60))
+    assert again.file is not None
     assert (again.file.first, again.file.last, again.file.rows) == (50, 59, 10)
-    assert write(store, orders(0, 0, 50)) == []
+    assert (left_out.file, left_out.dropped) == (None, 20)
+    assert [(one.file, one.dropped) for one in write(store, orders(0, 0, 50))] == [(None, 50)]
+
+
+def test_rows_that_are_in_already_are_told_wherever_they_are_dropped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Symptom: a batch that was done again, or a job whose rows come out late, lost rows to the ledger and nothing said
+    so, though the docs do. Cause: tasks leave out what the ledger has, and only what the ledger itself dropped was
+    counted. Rule: what goes in is written, added or told."""
+    from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+
+    from holdfast.spark.files.source import FilesSource
+
+    schema = StructType().add("topic", StringType()).add("partition", IntegerType()).add("offset", LongType())
+    writer = FilesSource({"path": str(tmp_path), "writer": "billing"}).streamWriter(schema, False)
+    writer.commit([writer.write(iter([orders(0, 0, 10)]))], 1)
+    assert capsys.readouterr().err == ""
+    late = writer.write(iter([orders(0, 5, 12)]))  # sees that five are in
+    overtaken = writer.write(iter([orders(0, 10, 14)]))  # sees none, and finds two in when it is committed
+    writer.commit([late], 2)
+    assert "billing batch 2: 5 rows were in the ledger already" in capsys.readouterr().err
+    writer.commit([overtaken], 3)
+    assert "billing batch 3: 2 rows were in the ledger already" in capsys.readouterr().err
+    writer.commit([writer.write(iter([orders(0, 0, 14)])), None], 4)
+    assert "billing batch 4: 14 rows were in the ledger already" in capsys.readouterr().err
+    assert read(tmp_path) == expected(0, 0, 14)
 
 
 def test_several_rows_of_one_record_stay_together(tmp_path: Path) -> None:

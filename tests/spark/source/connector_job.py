@@ -11,6 +11,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+import holdfast.spark  # noqa: F401 - it looks at the plans of queries on our source
+
 LIMIT_S = 150
 
 

@@ -14,6 +14,7 @@ import pytest
 from source_engine import committed, every, produce
 
 import holdfast.spark
+from holdfast.model import HoldfastError
 from holdfast.testing import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -70,9 +71,9 @@ def ended(query: Query) -> None:
 def test_two_queries_share_a_topic_one_drains_and_one_is_stopped(spark: Any, broker: Broker, tmp_path: Path) -> None:
     """Nothing is registered by hand: PySpark finds the source by the name of its module."""
     produce(broker, 100)
-    first = Query(spark, broker, tmp_path / "first", trigger={})
+    first = Query(spark, broker, tmp_path / "first", trigger={}, kafka__holdfast__share="true")
     wait(lambda: len(first.seen) == 400, first)
-    second = Query(spark, broker, tmp_path / "second", trigger={})
+    second = Query(spark, broker, tmp_path / "second", trigger={}, kafka__holdfast__share="true")
     wait(lambda: len(broker.group("g").members) == 2 and broker.group("g").state == "Stable", first, second)
 
     def owned() -> list[int]:
@@ -212,6 +213,7 @@ def test_a_wrong_option_is_told_when_the_frame_is_loaded_and_our_sentence_comes_
         ).load()
     assert str(raised.value).splitlines()[0] == explain(raised.value)
     assert explain(raised.value).startswith("INVALID_OPTION: option maxofsetspertrigger is not")
-    with pytest.raises(StreamingQueryException, match=r"^INVALID_OPTION: option kafka\.group\.id is missing") as raised:
+    told = (StreamingQueryException, HoldfastError)
+    with pytest.raises(told, match=r"^INVALID_OPTION: option kafka\.group\.id is missing") as raised:
         Query(spark, broker, tmp_path, trigger={}, **{"kafka.group.id": ""}).query.awaitTermination(int(LIMIT_S))
     assert "UnboundLocalError" not in str(raised.value), "PySpark's own mishap when a reader can't be made"

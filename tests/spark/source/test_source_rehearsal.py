@@ -20,6 +20,7 @@ from holdfast.spark.source import FIRST_BATCH, NO_LIMIT, Slice, StreamReader
 from holdfast.testing import Broker
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
+GIVEN |= {"kafka.holdfast.stateful": "none"}
 READ = {TopicPartition("orders", 0): (5, 9)}
 
 
@@ -144,6 +145,22 @@ def test_a_batch_that_a_crash_left_unfinished_comes_first(reader: Any) -> None:
     before = BatchOffset(number=6, ranges={TopicPartition("orders", 0): (0, 5)}).rehearsal()
     assert [one.pieces for one in reader.partitions(before.to_json(), left.to_json())]
     assert reader._member.told == [(before.done(), None)]
+
+
+def test_a_batch_that_is_done_again_is_cut_for_each_of_its_scans(reader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Symptom: a frame that is used twice in a query (united with itself) read ranges after a restart that are somebody
+    else's by now. Cause: only the first scan of a replayed batch was cut to what is still ours. Rule: all of them."""
+    ours, lost = {TopicPartition("orders", 0): (5, 9)}, {TopicPartition("orders", 1): (2, 4)}
+    left = BatchOffset(number=8, ranges=ours | lost)
+    monkeypatch.setattr(Joined, "replay", lambda *_: BatchOffset(number=8, ranges=ours))
+
+    def scanned(end: BatchOffset) -> set[TopicPartition]:
+        return {piece[0] for one in reader.partitions(BatchOffset().to_json(), end.to_json()) for piece in one.pieces}
+
+    assert [scanned(left) for _ in range(2)] == [ours.keys(), ours.keys()]
+    assert scanned(BatchOffset(number=9, ranges=lost)) == lost.keys(), (
+        "the next batch is planned with what is ours then"
+    )
 
 
 def test_what_limits_a_batch_is_told_and_no_limit_is_none(reader: Any) -> None:

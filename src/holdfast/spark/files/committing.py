@@ -26,7 +26,7 @@ COMMITTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a batch added, and what it did not because somebody else had."""
+    """What a batch added, and what it did not because it was in: left out by its tasks, or dropped by the ledger."""
 
     rows: int = 0
     files: int = 0
@@ -44,10 +44,13 @@ def commit_files(store: Store, written: Iterable[Written], *, columns: Columns, 
         return cut_parquet(where, partition, file, end, columns)
 
     by_partition: dict[TopicPartition, list[FileRef]] = {}
+    left_out = 0
     for one in written:
-        by_partition.setdefault(one.partition, []).append(one.file)
+        left_out += one.dropped
+        if one.file is not None:
+            by_partition.setdefault(one.partition, []).append(one.file)
     if not by_partition:
-        return Committed()
+        return Committed(dropped_rows=left_out)
 
     def commit(item: tuple[TopicPartition, list[FileRef]]) -> Committed:
         return commit_partition(store, item[0], item[1], cut=cut, writer=writer)
@@ -58,7 +61,7 @@ def commit_files(store: Store, written: Iterable[Written], *, columns: Columns, 
     return Committed(
         rows=sum(one.rows for one in done),
         files=sum(one.files for one in done),
-        dropped_rows=sum(one.dropped_rows for one in done),
+        dropped_rows=left_out + sum(one.dropped_rows for one in done),
     )
 
 

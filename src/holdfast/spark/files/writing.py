@@ -30,10 +30,12 @@ BUFFER_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One file of one task, on its way to the ledger."""
+    """One file of one task, on its way to the ledger; or rows that need none, because the ledger has them."""
 
     partition: TopicPartition
-    file: FileRef
+    file: FileRef | None
+    dropped: int = 0
+    """Rows that the task left out. They are told with those that the ledger itself drops."""
 
 
 def write_rows(
@@ -93,19 +95,23 @@ class _Task:
         self._partition_by = partition_by
         self._outputs: dict[tuple[TopicPartition, str], _Output] = {}
         self._written_up_to: dict[TopicPartition, int] = {}
+        self._dropped: dict[TopicPartition, int] = {}
 
     def take(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
         for partition, rows in split(batch, self._columns):
             new = self._behind_ledger(partition, rows)
+            if new.num_rows < rows.num_rows:
+                self._dropped[partition] = self._dropped.get(partition, 0) + rows.num_rows - new.num_rows
             for folder, part in split_by_values(new, self._partition_by) if new.num_rows else ():
                 self._output(partition, folder).take(part, *offsets_of(part, self._columns.offset))
         while sum(output.buffered for output in self._outputs.values()) > BUFFER_BYTES:
             max(self._outputs.values(), key=lambda output: output.buffered).flush()
 
     def finish(self) -> list[Written]:
-        return [Written(where[0], output.close()) for where, output in sorted(self._outputs.items())]
+        written = [Written(where[0], output.close()) for where, output in sorted(self._outputs.items())]
+        return written + [Written(partition, None, count) for partition, count in sorted(self._dropped.items())]
 
     def give_up(self) -> None:
         for output in self._outputs.values():

@@ -1,0 +1,127 @@
+"""The only member of its group: what a query that keeps state is promised, and where it ends instead.
+
+State stands in the query's checkpoint and stays there. So a partition that another member has read for a while has a
+hole in it, and one that another member takes over begins without its past. The rule is simple and never bends: the
+query owns all partitions of its topics from its first batch to its last, and goes on exactly where its checkpoint ends.
+
+- It joins when the group has no other member that reads its topics. One that has died is waited for until its session
+  has run out.
+- Its first assignment is everything there is, or the query ends.
+- A partition that is taken away, lost or won back ends it. One that is new, as when a topic grows, is welcome.
+- After a restart every partition must stand where the checkpoint left it.
+
+Each of these is NOT_ALONE or GROUP_MOVED, and the state in the checkpoint is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping
+
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.net.admin_groups import DescribedMember, GroupAdmin
+from holdfast.net.cluster import Cluster
+from holdfast.net.errors import BrokerError
+from holdfast.spark.offsets import BatchOffset
+from holdfast.spark.options import SourceOptions
+from holdfast.spark.sharing import not_alone, overlap
+
+LOOK_S = 0.2
+SLACK_S = 5.0
+"""Behind a session timeout, until the coordinator has acted on it."""
+
+
+class Alone:
+    """One query's rule. It does nothing for a query that keeps no state."""
+
+    def __init__(self, options: SourceOptions, cluster: Cluster, session_timeout_ms: int) -> None:
+        self._on = options.sharing.alone and not options.assigned
+        self._group = options.group
+        self._topics = options.topics
+        self._instance = options.kafka.get("group.instance.id")
+        self._cluster = cluster
+        self._patience_s = session_timeout_ms / 1_000.0 + SLACK_S
+        self._known: frozenset[TopicPartition] | None = None
+        self._checked = False
+
+    def __bool__(self) -> bool:
+        return self._on
+
+    async def wait_for_room(self) -> None:
+        """Until the group has no other member."""
+        deadline = time.monotonic() + self._patience_s
+        while self._on and (others := await self._others()):
+            if time.monotonic() > deadline:
+                names = ", ".join(sorted(f"{one.client_id} on {one.host}" for one in others))
+                raise not_alone(self._group, f"{names} is in it")
+            await asyncio.sleep(LOOK_S)
+
+    async def _others(self) -> list[DescribedMember]:
+        try:
+            found = await GroupAdmin(self._cluster).describe_group(self._group)
+        except BrokerError as error:
+            if error.error is ErrorCode.GROUP_ID_NOT_FOUND:
+                return []
+            raise
+        return [one for one in found.members if self._in_the_way(one)]
+
+    def _in_the_way(self, one: DescribedMember) -> bool:
+        """Not our former self under a static name, and not a member that reads other topics."""
+        if self._instance is not None and one.instance_id == self._instance:
+            return False
+        return not one.topics or overlap(self._topics, one.topics)
+
+    def joined(self, held: Collection[TopicPartition], there: Iterable[TopicPartition]) -> None:
+        """The first assignment."""
+        if not self._on or self._known is not None:
+            return
+        self._known = frozenset(there)
+        missing = sorted(self._known - set(held))
+        if missing:
+            raise not_alone(self._group, f"others were given {_some(missing)}")
+
+    def taken(self, partitions: Collection[TopicPartition], what: str) -> HoldfastError | None:
+        if not self._on or not partitions:
+            return None
+        return not_alone(self._group, f"{_some(partitions)} {what}")
+
+    def given(self, partitions: Iterable[TopicPartition]) -> HoldfastError | None:
+        """What comes after the first assignment has to be new."""
+        if not self._on or self._known is None:
+            return None
+        again = self._known & set(partitions)
+        self._known |= set(partitions)
+        return self.taken(again, "was somebody else's meanwhile")
+
+    def check_start(self, done: BatchOffset, positions: Mapping[TopicPartition, int]) -> None:
+        """Where the first batch of this life begins. `done` is the last one of the life before."""
+        if not self._on or self._checked:
+            return
+        self._checked = True
+        self._compare(done.after().stands if done.topics else {}, positions)
+
+    def check_replay(self, planned: BatchOffset, kept: BatchOffset) -> None:
+        """A batch that is done again has to be the whole batch: its state has none of it."""
+        if self._on:
+            lacking = planned.ranges.keys() - kept.ranges.keys()
+            if lacking:
+                raise _moved(self._group, f"{_some(lacking)} is not where the checkpoint's last batch begins")
+
+    def _compare(self, expected: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int]) -> None:
+        for partition, at in sorted(found.items()):
+            if partition in expected and expected[partition] != at:
+                raise _moved(self._group, f"{partition} is at {at}, and the state ends at {expected[partition]}")
+
+
+def _some(partitions: Iterable[TopicPartition]) -> str:
+    names = [str(partition) for partition in sorted(partitions)]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _moved(group: str, what: str) -> HoldfastError:
+    return HoldfastError(
+        "GROUP_MOVED",
+        f"the group {group} does not stand where the query's state ends: {what}. Somebody has read, or set offsets.",
+        "Set the group's offsets back to where the state ends, or begin again with a fresh checkpointLocation.",
+    )

@@ -1,0 +1,164 @@
+"""How a query stands to the others of its group: what its options say, who gets in whose way, and the errors. Pure.
+
+A member's rows are those of its partitions, and partitions move. Three things follow, and each is refused rather than
+done wrong in silence:
+
+- State does not move with them. A query that aggregates, joins streams or drops duplicates would go on without the
+  past of what it gains. Only the plan tells, so somebody has to look at it: `guard`, in the driver.
+- A query that keeps state may be the only member (`kafka.holdfast.stateful=alone`), and ends when it is not.
+- Two queries of one application in one group get a part of the rows each, where a program that writes one stream to two
+  sinks means all rows for both. Whoever does mean it says `kafka.holdfast.share=true`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.model import HoldfastError, TopicPartition
+
+STATEFUL, SHARE, PLAN = "holdfast.stateful", "holdfast.share", "holdfast.plan"
+"""Options of a query, without the prefix `kafka.`; no member and no reader knows them."""
+ALONE, NONE = "alone", "none"
+SEEN = "seen"
+
+WAYS_OUT = (
+    "Say kafka.holdfast.stateful=alone for one application, which ends if others join the group; or read partitions by "
+    "hand (assign); or aggregate each batch by itself, in foreachBatch."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What a query's options say of it."""
+
+    alone: bool = False
+    """It keeps state, and is to be the only member."""
+    shares: bool = False
+    """Other queries of the same application may be members too."""
+    plan_known: bool = False
+    """Somebody looks at its plan before it starts, or its author says that it keeps no state."""
+
+
+def take_sharing(kafka: Mapping[str, str]) -> tuple[dict[str, str], Sharing]:
+    """These options, and the others."""
+    stateful = kafka.get(STATEFUL, "").strip().lower()
+    if stateful not in ("", ALONE, NONE):
+        raise _bad(STATEFUL, kafka[STATEFUL], f"Choose {ALONE} or {NONE}.")
+    share = kafka.get(SHARE, "false").strip().lower()
+    if share not in ("true", "false"):
+        raise _bad(SHARE, kafka[SHARE], "Choose true or false.")
+    plan = kafka.get(PLAN, "")
+    if plan not in ("", SEEN):
+        raise _bad(PLAN, plan, "It is set by holdfast.spark: leave it out.")
+    others = {key: value for key, value in kafka.items() if key not in (STATEFUL, SHARE, PLAN)}
+    return others, Sharing(alone=stateful == ALONE, shares=share == "true", plan_known=bool(plan or stateful))
+
+
+def _bad(key: str, value: str, do: str) -> HoldfastError:
+    return HoldfastError("INVALID_OPTION", f"option kafka.{key} is {value!r}.", do)
+
+
+# -- who gets in whose way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one reader reads, in whose name."""
+
+    servers: str
+    group: str
+    topics: tuple[str, ...] = ()
+    """Names, or one pattern that starts with ^."""
+    assigned: tuple[TopicPartition, ...] = ()
+    shares: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "servers": self.servers,
+            "group": self.group,
+            "topics": list(self.topics),
+            "assigned": [[topic, partition] for topic, partition in self.assigned],
+            "shares": self.shares,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Claim:
+        return Claim(
+            servers=str(data["servers"]),
+            group=str(data["group"]),
+            topics=tuple(map(str, data["topics"])),
+            assigned=tuple(TopicPartition(str(topic), int(partition)) for topic, partition in data["assigned"]),
+            shares=bool(data["shares"]),
+        )
+
+
+def collide(one: Claim, other: Claim) -> bool:
+    """Whether two readers of one application would get a part of the rows each, or move each other's offsets."""
+    if one.group != other.group or servers_of(one).isdisjoint(servers_of(other)):
+        return False
+    if one.assigned and other.assigned:
+        return not set(one.assigned).isdisjoint(other.assigned)
+    if one.shares and other.shares:
+        return False
+    return overlap(one.topics or _topics(one), other.topics or _topics(other))
+
+
+def servers_of(claim: Claim) -> frozenset[str]:
+    return frozenset(server.strip().lower() for server in claim.servers.split(",") if server.strip())
+
+
+def _topics(claim: Claim) -> tuple[str, ...]:
+    return tuple(sorted({partition.topic for partition in claim.assigned}))
+
+
+def overlap(ones: Sequence[str], others: Sequence[str]) -> bool:
+    """Two patterns may well mean the same topic, now or later."""
+    patterns = [[name for name in names if name.startswith("^")] for names in (ones, others)]
+    if all(patterns):
+        return True
+    if not any(patterns):
+        return not set(ones).isdisjoint(others)
+    (pattern,), names = (patterns[0], others) if patterns[0] else (patterns[1], ones)
+    return any(re.search(pattern, name) for name in names)
+
+
+# -- errors
+
+
+def stateful_in_a_group(operators: Iterable[str], group: str) -> HoldfastError:
+    return HoldfastError(
+        "STATEFUL_IN_A_GROUP",
+        f"the query keeps state ({', '.join(operators)}) and reads as a member of {group}. State stays behind when a "
+        "partition moves to another member: windows would be missing or split, and duplicates let through.",
+        WAYS_OUT,
+    )
+
+
+def plan_not_seen(group: str) -> HoldfastError:
+    return HoldfastError(
+        "PLAN_NOT_SEEN",
+        f"nobody has looked whether this member of {group} keeps state, which would stay behind when partitions move.",
+        "Put `import holdfast.spark` before .load() in the program that starts the query. Where that can't be (Spark "
+        "Connect, Scala, SQL), say kafka.holdfast.stateful=none if it keeps no state, or =alone if it does.",
+    )
+
+
+def two_in_one_group(group: str, topics: Iterable[str]) -> HoldfastError:
+    return HoldfastError(
+        "GROUP_SHARED",
+        f"two streams of this application read {', '.join(topics)} in the group {group}: each would get a part of the "
+        "rows.",
+        "For two sinks with all rows each, give each query a kafka.group.id of its own, or write both in one "
+        "foreachBatch. If a part each is meant, say kafka.holdfast.share=true for both.",
+    )
+
+
+def not_alone(group: str, what: str) -> HoldfastError:
+    return HoldfastError(
+        "NOT_ALONE",
+        f"the query keeps state and is to be the only member of {group} (kafka.holdfast.stateful=alone), but {what}.",
+        "Stop the other members, or give this query a group of its own. Then start it again on its checkpoint.",
+    )
