@@ -20,9 +20,10 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
-from holdfast.net.admin_groups import DescribedMember, GroupAdmin
+from holdfast.net.admin_groups import GroupAdmin
 from holdfast.net.cluster import Cluster
 from holdfast.net.errors import BrokerError
+from holdfast.observe.snapshot import DescribedMember
 from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.sharing import not_alone, overlap
