@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -80,8 +81,13 @@ def sim(
         str, typer.Option(help="Play a ready scene, in all three ways, and what is told of it beside.", metavar="NAME")
     ] = "",
     kind: Annotated[
-        str, typer.Option(help="With --scene: step by step in one way: eager, cooperative or holdfast.")
+        str, typer.Option(help="With --scene or --svg: in one way, step by step: eager, cooperative or holdfast.")
     ] = "",
+    svg: Annotated[
+        Path | None,
+        typer.Option(help="Draw the picture of a moment into a file (- is standard output).", metavar="FILE"),
+    ] = None,
+    at: Annotated[str, typer.Option(help="With --svg: the moment; the scene's own, or the end.", metavar="TIME")] = "",
     scenes: Annotated[bool, typer.Option("--scenes", help="List the ready scenes.")] = False,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Print every step, not only the telling ones.")
@@ -123,6 +129,8 @@ def sim(
         )
         if scenes:
             code = _list_scenes(output)
+        elif svg is not None:
+            code = _picture(svg, setup, scene, kind, at)
         elif swarm:
             code = _swarm(seed_start, seeds, jobs or os.cpu_count() or 1, output)
         elif world is not None:
@@ -244,6 +252,36 @@ def _scene(name: str, kind: str, output: str, *, everything: bool) -> int:
         console.print(f"Step by step: holdfast sim --scene {name} --kind {ready.look}", style="dim", markup=False)
     else:
         _print_kinds(played, output, told=told_and_played(ready, played))
+    return _verdict(played)
+
+
+def _picture(file: Path, setup: Setup, name: str, kind: str, at: str) -> int:
+    """The lanes of one way at one moment, and the wait-time of all three."""
+    from holdfast.sim.happenings import parse_time
+    from holdfast.sim.played import play
+    from holdfast.sim.ready import scene_named
+    from holdfast.sim.setup import KINDS
+    from holdfast.ui.story import story
+    from holdfast.ui.svg import picture
+
+    ready = scene_named(name) if name else None
+    setup = ready.setup if ready else setup
+    played = {each: play(setup, each) for each in KINDS}
+    shown = kind or (ready.look if ready else "holdfast")
+    if shown not in KINDS:
+        raise HoldfastError("UNKNOWN_KIND", f"{shown!r} is no way to play.", f"Use {', '.join(KINDS)}.")
+    stories = {each: story(one.records, one.result.ended_at_ms, each) for each, one in played.items()}
+    moment = parse_time(at) if at else (ready.at_ms if ready else stories[shown]["end"])
+    drawn = picture(
+        stories[shown],
+        min(moment, stories[shown]["end"]),
+        title=ready.title if ready else "",
+        waits={each: one["wait"] for each, one in stories.items()},
+    )
+    if str(file) == "-":
+        print(drawn, end="")
+    else:
+        file.write_text(drawn, encoding="utf-8")
     return _verdict(played)
 
 

@@ -92,7 +92,7 @@ SCENES: Mapping[str, ReadyScene] = {
             _claim(LONGEST, "eager", "for a few ticks", 1_000, 4_000),
             _claim(OTHERS, "cooperative", "lanes that do not move stay lit", 0, 0),
         ),
-        at_ms=9_000,
+        at_ms=12_400,
     ),
     "hung": ReadyScene(
         title="A hung consumer, to the millisecond",
@@ -180,7 +180,7 @@ SCENES: Mapping[str, ReadyScene] = {
             _claim(MOVED, "cooperative", "about 1 from each of the ten", 8, 10),
             _claim(PAUSED, "cooperative", "only those", 8, 10),
         ),
-        at_ms=21_500,
+        at_ms=23_800,
     ),
     "fifty": ReadyScene(
         title="50 instances, 200 partitions",
