@@ -50,7 +50,8 @@ def test_lanes_are_dark_exactly_when_the_timeline_has_a_gap(name: str, kind: str
         dark = sum(
             (lane["spans"][index + 1][0] if index + 1 < len(lane["spans"]) else made["end"]) - span[0]
             for index, span in enumerate(lane["spans"])
-            if span[1] != "working" and any(earlier[1] == "working" for earlier in lane["spans"][:index])
+            if span[1] not in ("working", "zombie")
+            and any(earlier[1] == "working" for earlier in lane["spans"][:index])
         )
         gaps = sum(gap.ms for gap in played.gaps if gap.partition == partition)
         assert dark == pytest.approx(gaps, abs=0.2 * len(lane["spans"])), lane["label"]
@@ -84,6 +85,23 @@ def test_a_zombie_does_not_take_the_lane_back() -> None:
     story_ = told("tick8", "cooperative")
     owners = [story_["members"][span[2]]["name"] for span in story_["partitions"][0]["spans"] if span[1] == "working"]
     assert owners == ["c0", "c2"]
+
+
+def test_who_works_on_after_it_was_taken_out_does_not_light_its_lane() -> None:
+    """C0's batch outlasts max.poll.interval.ms: it works on at what it can't commit, and its lane was shown as lit.
+
+    What a member does that is not in the group any more counts for nobody."""
+    played = play(
+        Setup(members=2, partitions=2, events="batch:c0@2s+60s", max_poll="10s", duration="30s"), "cooperative"
+    )
+    made = story(played.records, played.result.ended_at_ms, "cooperative")
+    (lane,) = [lane for lane in made["partitions"] if lane["spans"][1][2] == 0]
+    (gone,) = [r.at for r in played.records if r.step == "member-left"]
+    assert [(state, owner) for since, state, owner, _ in lane["spans"] if since >= gone - 1] == [
+        ("zombie", 0),
+        ("working", 1),
+    ]
+    assert any(text == "c0 leaves: no poll for 10000 ms, max.poll.interval.ms is 10000" for _, _, text in made["steps"])
 
 
 def test_members_are_hung_out_and_in_again() -> None:

@@ -266,10 +266,9 @@ def _picture(file: Path, setup: Setup, name: str, kind: str, at: str) -> int:
 
     ready = scene_named(name) if name else None
     setup = ready.setup if ready else setup
-    played = {each: play(setup, each) for each in KINDS}
     shown = kind or (ready.look if ready else "holdfast")
-    if shown not in KINDS:
-        raise HoldfastError("UNKNOWN_KIND", f"{shown!r} is no way to play.", f"Use {', '.join(KINDS)}.")
+    setup.config(shown)  # refuses what can't be played, before anything is
+    played = {each: play(setup, each) for each in KINDS}
     stories = {each: story(one.records, one.result.ended_at_ms, each) for each, one in played.items()}
     moment = parse_time(at) if at else (ready.at_ms if ready else stories[shown]["end"])
     drawn = picture(

@@ -13,6 +13,7 @@ from holdfast.model import TopicPartition, TraceRecord
 from holdfast.ui.names import Names
 
 WAITING, WORKING, REVOKING, DARK, TAKEN, STALLED = "waiting", "working", "revoking", "dark", "taken", "stalled"
+ZOMBIE = "zombie"
 
 LEGEND: Mapping[str, tuple[str, str, float]] = {
     WAITING: ("◌", "the group has not begun", 0.0),
@@ -21,6 +22,7 @@ LEGEND: Mapping[str, tuple[str, str, float]] = {
     DARK: ("✕", "dark: nobody has it", 0.12),
     TAKEN: ("◔", "assigned, not processing yet", 0.55),
     STALLED: ("‖", "owned, but its owner stands still", 0.3),
+    ZOMBIE: ("◍", "worked on by one that is out: it can't commit", 0.75),
 }
 """Each state's sign, its meaning, and how much of its row it fills: nobody needs colours."""
 
@@ -179,11 +181,15 @@ class LaneReader:
                 lane.change(record.at, DARK, member, lane.now[3])
 
     def _gone(self, record: TraceRecord) -> None:
-        """What stands still at somebody who is not in the group any more is nobody's."""
+        """What stands still at somebody who is out of the group is nobody's, and what it works on is in vain."""
         member = self._names.of(record.member)
         for lane in self.lanes.values():
-            if lane.now[1] == STALLED and lane.now[2] == member:
+            if lane.now[2] != member:
+                continue
+            if lane.now[1] == STALLED:
                 lane.change(record.at, DARK, member, lane.now[3])
+            elif lane.now[1] == WORKING:
+                lane.change(record.at, ZOMBIE, member, "out of the group")
 
     def _synced(self, record: TraceRecord) -> None:
         member = self._names.of(record.member)

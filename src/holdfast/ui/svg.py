@@ -27,6 +27,7 @@ STYLE = """
 text{font:13px system-ui,'DejaVu Sans',sans-serif;fill:#1c2430}
 .bg{fill:#fbfbf8}.box{fill:#fff;stroke:#c9ced6}.dim{fill:#5b6675}.big{font-size:19px;font-weight:600}
 .small{font-size:11px}.revoking{fill:#c77700}.dark{fill:#b3261e}.taken{fill:#7a8699}.stalled{fill:#b3261e;opacity:.75}
+.zombie{fill:#6b7280}
 .head{stroke:#1c2430;stroke-width:1.5}.event{fill:#8a5a00}.bar-bg{fill:#e6e8ec}
 @media (prefers-color-scheme:dark){text{fill:#e8ebf0}.bg{fill:#14181f}.box{fill:#1c222c;stroke:#3a4350}
 .dim{fill:#a3adbb}.head{stroke:#e8ebf0}.bar-bg{fill:#2a313c}.dark{fill:#ff7a70}.stalled{fill:#ff7a70}.event{fill:#e0a84a}}
