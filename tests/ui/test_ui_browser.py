@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 LONG = {"restore", "hundred", "fifty", "storm"}
 SHORT = [name for name in SCENES if name not in LONG]
 PATIENCE_MS = PATIENCE_S * 1000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +145,7 @@ def test_a_ready_scene_is_chosen_and_shows_what_is_told(shown: Shown, name: str)
     expect(page.locator("#told li")).to_have_count(len(SCENES[name].claims))
     expect(page.locator("[data-wait] strong").first).to_be_visible()
     expect(page.locator("[data-question]").first).to_be_visible()
-    assert f"scene={name}" in page.url and "token" not in page.url
+    page.wait_for_url(lambda url: f"scene={name}&" in url and "token" not in url)  # written when the page is at rest
     keep(page, f"{name}-laptop-light")
 
 
@@ -236,7 +237,7 @@ def test_without_the_token_the_page_says_where_it_is(chrome: Browser, link: str)
     context = chrome.new_context()
     page = context.new_page()
     page.goto(link.partition("#")[0])
-    expect(page.locator("#notice")).to_contain_text("Open the link that was printed", timeout=PATIENCE_MS)
+    expect(page.locator("#notice")).to_contain_text("Open the link that was printed")
     context.close()
 
 
