@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fast busy nightly lint types contracts kafka-jars spark-jars postgres frameworks lock clean
+.PHONY: help setup run test fast busy nightly lint types contracts kafka-jars spark-jars postgres chromium page frameworks lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ run: setup ## play the scene: PySpark queries of one group; one joins, one drain
 # the other: one of them alone is several JVMs and their workers, more than two cores can do in time.
 OTHERS := java or kafka or spark or browser or slow
 
-test: fast kafka-jars spark-jars postgres ## everything CI runs
+test: fast page kafka-jars spark-jars postgres chromium ## everything CI runs
 	@echo "[test] with Java, Apache Kafka and other real clients"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "($(OTHERS)) and not (spark or nightly)"
 	@echo "[test] with Spark"
@@ -38,10 +38,10 @@ fast: setup lint types contracts ## what needs no Java, Kafka or Spark: about a 
 # Stops for nothing and ends with a table of what failed. TIMES=1 for a single run; AT_ONCE=2 lets two runs load each other.
 TIMES ?= 10
 AT_ONCE ?= 1
-busy: setup kafka-jars postgres ## everything but Spark ten times while something else keeps the cores busy: no test may fail
+busy: setup kafka-jars postgres chromium ## everything but Spark ten times while something else keeps the cores busy: no test may fail
 	@$(BIN)/python tools/busy.py --times $(TIMES) --at-once $(AT_ONCE)
 
-nightly: setup kafka-jars spark-jars postgres frameworks ## the long forms of the tests, and `make busy`
+nightly: setup kafka-jars spark-jars postgres chromium frameworks ## the long forms of the tests, and `make busy`
 	@$(BIN)/python -m pytest -m nightly
 	@$(MAKE) busy
 
@@ -69,6 +69,12 @@ tests/spark/jars/.ready: tests/spark/pom.xml tools/spark-jars.sh | tests/kafka/j
 
 postgres: ## a PostgreSQL server for the tests of the database sink, from Debian's packages
 	@bash tools/postgres.sh
+
+chromium: ## a Chromium for the tests of the page, from Debian's packages
+	@bash tools/chromium.sh
+
+page: setup ## the page's modules: types and unit tests, where node is installed
+	@bash tools/page-types.sh "$(VENV)"
 
 frameworks: setup ## Quix Streams and FastStream, in an environment of their own, for a nightly test
 	@bash tools/frameworks.sh

@@ -34,6 +34,7 @@ ROOMS = {
     "sim": "The simulator",
     "testing": "Testing",
     "trace": "Traces",
+    "ui": "The page",
 }
 """The page's sections, by the folder an error is made in."""
 

@@ -42,11 +42,23 @@ def test_everything_is_printed_on_demand(capsys: pytest.CaptureFixture[str]) -> 
 def test_compare_prints_both_protocols_and_the_ratio(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--compare", *SCENE)
     assert code == 0
-    assert "eager: stop the world" in out and "cooperative: only what moves is paused" in out
-    (row,) = [line for line in out.splitlines() if "paused by rebalances, all partitions" in line]
-    eager, cooperative, ratio = (word for word in row.replace("│", " ").split() if word[0].isdigit())
-    assert float(ratio) == pytest.approx(float(eager) / float(cooperative), abs=0.1)
-    assert float(ratio) > 2
+    assert "eager: everybody gives up everything" in out and "cooperative: only what moves is given up" in out
+    (row,) = [line for line in out.splitlines() if "taken from a member and given back to it" in line]
+    eager, cooperative, holdfast, *_ = (word for word in row.replace("│", " ").split() if word[0].isdigit())
+    assert int(eager) > 0 and int(cooperative) == int(holdfast) == 0
+    (row,) = [line for line in out.splitlines() if "longest pause by a rebalance" in line]
+    words = [word for word in row.replace("│", " ").split() if word[0].isdigit()]
+    eager, cooperative, holdfast, first, second = words
+    assert float(first) == pytest.approx(float(eager) / float(cooperative), abs=0.1)
+    assert float(second) == pytest.approx(float(eager) / float(holdfast), abs=0.1)
+
+
+def test_compare_plays_eager_and_cooperative_as_other_clients_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """It lent holdfast's pokes and marks to both, and cooperative's second round seemed to cost nothing anywhere."""
+    _, out, _ = run(capsys, "--compare", *SCENE, "-o", "json")
+    answer = json.loads(out)
+    assert answer["cooperative"]["rebalanced_longest_ms"] > 2_000, "it waits for a heartbeat"
+    assert answer["holdfast"]["rebalanced_longest_ms"] < 500
 
 
 def test_compare_alone_plays_a_scene_in_which_something_happens(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "run": Lazy("holdfast.cli.run", "Run a process that uses holdfast: drained before it is stopped."),
     "pipeline": Lazy("holdfast.cli.pipeline", "Run a PySpark job as a member; look after its exactly-once file sink."),
     "demo": Lazy("holdfast.cli.demo", "PySpark queries of one group: one joins, one drains, one is killed."),
+    "ui": Lazy("holdfast.cli.ui", "The page: watch a group rebalance, lane by lane."),
     "sim": Lazy("holdfast.cli.sim", "Play a group in virtual time: timelines, gaps, random worlds."),
 }
 

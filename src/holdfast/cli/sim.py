@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from holdfast.sim.config import WorldConfig
+    from holdfast.sim.played import Played
+    from holdfast.sim.ready import ReadyScene
+    from holdfast.sim.setup import Setup
     from holdfast.sim.world import WorldResult
 
 ASSIGNORS = {"cooperative": "cooperative-sticky", "eager": "sticky"}
@@ -24,14 +29,11 @@ ASSIGNORS = {"cooperative": "cooperative-sticky", "eager": "sticky"}
 EVENT_HELP = (
     "What happens: kind[:who][=n]@time[+duration], separated by commas. Kinds: join, leave, drain, crash, "
     "machine-crash, restart, bounce, hang, freeze, twin, cut, mute, deafen, subscribe, unsubscribe, enforce, slow, "
-    "grow, create, delete, broker-crash."
+    "batch, grow, create, delete, broker-crash."
 )
 
 COMPARED = "join@10s,leave:c0@25s,join@40s"
 """What `--compare` plays when nothing is asked for: a group that nobody touches pauses in no protocol."""
-
-MAX_MEMBERS, MAX_PARTITIONS = 50, 1_000
-"""More would not fit a screen, and virtual time would not feel quick any more."""
 
 
 def sim(
@@ -52,6 +54,10 @@ def sim(
     ] = None,
     max_poll: Annotated[str, typer.Option(help="max.poll.interval.ms of every member.")] = "5m",
     batch: Annotated[str, typer.Option(help="How long the application works on what one poll gives it.")] = "200ms",
+    batch_spread: Annotated[
+        float, typer.Option(help="By which share batches of more than 500ms are shorter or longer, say 0.5.")
+    ] = 0.0,
+    restore: Annotated[str, typer.Option(help="How long the state of one partition takes to restore.")] = "0ms",
     listener: Annotated[str, typer.Option(help="How long the listener takes to give up or take up partitions.")] = (
         "100ms"
     ),
@@ -66,9 +72,23 @@ def sim(
     compare: Annotated[
         bool,
         typer.Option(
-            "--compare", help=f"Play eager and cooperative, and print the ratio; without --event: {COMPARED}."
+            "--compare",
+            help="Play eager and cooperative as other clients do, and holdfast, and print the ratios; without --event: "
+            f"{COMPARED}.",
         ),
     ] = False,
+    scene: Annotated[
+        str, typer.Option(help="Play a ready scene, in all three ways, and what is told of it beside.", metavar="NAME")
+    ] = "",
+    kind: Annotated[
+        str, typer.Option(help="With --scene or --svg: in one way, step by step: eager, cooperative or holdfast.")
+    ] = "",
+    svg: Annotated[
+        Path | None,
+        typer.Option(help="Draw the picture of a moment into a file (- is standard output).", metavar="FILE"),
+    ] = None,
+    at: Annotated[str, typer.Option(help="With --svg: the moment; the scene's own, or the end.", metavar="TIME")] = "",
+    scenes: Annotated[bool, typer.Option("--scenes", help="List the ready scenes.")] = False,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Print every step, not only the telling ones.")
     ] = False,
@@ -86,72 +106,53 @@ def sim(
     Prints the scene step by step, the timeline of every partition and its gaps. Members and coordinator are the code
     that runs in production.
     """
+    from holdfast.sim.setup import Setup
+
     try:
-        code = _choose(
+        if output not in ("table", "json", "jsonl"):
+            raise HoldfastError("BAD_OUTPUT", f"{output!r} is not an output.", "Use -o table, json or jsonl.")
+        setup = Setup(
             members=members,
             partitions=partitions,
-            protocol=protocol,
-            output=output,
-            compare=compare,
-            everything=everything,
-            swarm=(seed_start, seeds, jobs or os.cpu_count() or 1) if swarm else None,
-            world=world,
-            scene={
-                "seed": seed,
-                "events": event,
-                "duration": duration,
-                "static": static,
-                "heartbeat": heartbeat,
-                "session": session,
-                "max_poll": max_poll,
-                "batch": batch,
-                "listener": listener,
-                "without": without.split(","),
-            },
+            seed=seed,
+            events=event,
+            duration=duration,
+            static=static,
+            heartbeat=heartbeat,
+            session=session,
+            max_poll=max_poll,
+            batch=batch,
+            spread=batch_spread,
+            listener=listener,
+            restore=restore,
+            without=without,
         )
+        if scenes:
+            code = _list_scenes(output)
+        elif svg is not None:
+            code = _picture(svg, setup, scene, kind, at)
+        elif swarm:
+            code = _swarm(seed_start, seeds, jobs or os.cpu_count() or 1, output)
+        elif world is not None:
+            code = _replay(world, output, everything=everything)
+        elif scene:
+            code = _scene(scene, kind, output, everything=everything)
+        elif compare:
+            code = _compare(setup, output, everything=everything)
+        else:
+            code = _one(setup, protocol, output, everything=everything)
     except HoldfastError as error:  # nothing but wrong use raises here: what a world does ends up in its result
         typer.echo(f"holdfast: {error.code}: {error.what} {error.do}", err=True)
         raise typer.Exit(2) from error
     raise typer.Exit(code)
 
 
-def _choose(
-    *,
-    members: int,
-    partitions: int,
-    protocol: str,
-    output: str,
-    compare: bool,
-    everything: bool,
-    swarm: tuple[int, int, int] | None,
-    world: int | None,
-    scene: dict[str, Any],
-) -> int:
-    """Check what was asked for, and do it."""
-    from holdfast.sim.scenarios import scene_config
-
-    if output not in ("table", "json", "jsonl"):
-        raise HoldfastError("BAD_OUTPUT", f"{output!r} is not an output.", "Use -o table, json or jsonl.")
-    if swarm is not None:
-        return _swarm(*swarm, output)
-    if world is not None:
-        return _replay(world, output, everything=everything)
+def _one(setup: Setup, protocol: str, output: str, *, everything: bool) -> int:
+    """One protocol, with all that our members can do in it."""
     if protocol not in ASSIGNORS:
         raise HoldfastError("BAD_PROTOCOL", f"{protocol!r} is not a protocol.", "Use cooperative or eager.")
-    if not (1 <= members <= MAX_MEMBERS and 1 <= partitions <= MAX_PARTITIONS):
-        raise HoldfastError(
-            "BAD_SIZE",
-            f"{members} members and {partitions} partitions can't be played.",
-            f"Use 1 to {MAX_MEMBERS} members and 1 to {MAX_PARTITIONS} partitions.",
-        )
-
-    def config_for(name: str) -> WorldConfig:
-        return scene_config(members=members, partitions=partitions, assignor=ASSIGNORS[name], **scene)
-
-    if compare:
-        scene["events"] = scene["events"] or COMPARED
-        return _compare(config_for("eager"), config_for("cooperative"), output, everything=everything)
-    return _play(config_for(protocol), output, f"the {protocol} protocol", everything=everything)
+    config = setup.config("holdfast", assignor=ASSIGNORS[protocol])
+    return _play(config, output, f"the {protocol} protocol", everything=everything)
 
 
 def _console() -> Console:
@@ -210,34 +211,120 @@ def _draw(console: Console, result: WorldResult, title: str, *, everything: bool
     scene.print_summary(console, result, summarise(line, result.rounds))
 
 
-def _compare(eager: WorldConfig, cooperative: WorldConfig, output: str, *, everything: bool) -> int:
+def _compare(setup: Setup, output: str, *, everything: bool) -> int:
     from holdfast.sim import scene
-    from holdfast.sim.timeline import summarise, timeline
-    from holdfast.trace import encode
+    from holdfast.sim.played import play
+    from holdfast.sim.setup import KINDS
 
-    results = {"eager": _run(eager), "cooperative": _run(cooperative)}
-    if output == "jsonl":
-        for result in results.values():
-            for record in result.records:
-                print(encode(record))
-    elif output == "json":
-        print(json.dumps({name: _summary(result) for name, result in results.items()}, indent=2))
-    else:
+    setup = replace(setup, events=setup.events or COMPARED)
+    played = {kind: play(setup, kind) for kind in KINDS}
+    if output == "table":
         console = _console()
-        for line in cooperative.describe():
+        for line in setup.config("holdfast").describe():
             console.print(line, style="dim", markup=False)
-        for name, words in (("eager", "stop the world"), ("cooperative", "only what moves is paused")):
-            _draw(console, results[name], f"{name}: {words}", everything=everything, steps=everything)
-        summaries = {
-            name: summarise(timeline(result.records, result.ended_at_ms), result.rounds)
-            for name, result in results.items()
-        }
-        console.print()
-        scene.print_comparison(console, summaries["eager"], summaries["cooperative"])
+        _draw_kinds(console, played, everything=everything)
+        scene.print_comparison(console, {kind: each.summary for kind, each in played.items()})
         console.print(
             "Every step: add --all. One protocol with its steps and gaps: --protocol cooperative.", style="dim"
         )
-    return 1 if any(result.violations for result in results.values()) else 0
+    else:
+        _print_kinds(played, output)
+    return _verdict(played)
+
+
+def _scene(name: str, kind: str, output: str, *, everything: bool) -> int:
+    """A ready scene: in all ways with what is told of it, or in one way step by step."""
+    from holdfast.sim import scene
+    from holdfast.sim.played import play
+    from holdfast.sim.ready import scene_named, told_and_played
+    from holdfast.sim.setup import KINDS
+
+    ready = scene_named(name)
+    if kind:
+        return _play(ready.setup.config(kind), output, f"{ready.title}: {kind}", everything=everything)
+    played = {each: play(ready.setup, each) for each in KINDS}
+    if output == "table":
+        console = _console()
+        _introduce(console, ready)
+        _draw_kinds(console, played, everything=everything)
+        scene.print_comparison(console, {each: one.summary for each, one in played.items()})
+        scene.print_claims(console, told_and_played(ready, played))
+        console.print(f"Step by step: holdfast sim --scene {name} --kind {ready.look}", style="dim", markup=False)
+    else:
+        _print_kinds(played, output, told=told_and_played(ready, played))
+    return _verdict(played)
+
+
+def _picture(file: Path, setup: Setup, name: str, kind: str, at: str) -> int:
+    """The lanes of one way at one moment, and the wait-time of all three."""
+    from holdfast.sim.happenings import parse_time
+    from holdfast.sim.played import play
+    from holdfast.sim.ready import scene_named
+    from holdfast.sim.setup import KINDS
+    from holdfast.ui.story import story
+    from holdfast.ui.svg import picture
+
+    ready = scene_named(name) if name else None
+    setup = ready.setup if ready else setup
+    shown = kind or (ready.look if ready else "holdfast")
+    setup.config(shown)  # refuses what can't be played, before anything is
+    played = {each: play(setup, each) for each in KINDS}
+    stories = {each: story(one.records, one.result.ended_at_ms, each) for each, one in played.items()}
+    moment = parse_time(at) if at else (ready.at_ms if ready else stories[shown]["end"])
+    drawn = picture(
+        stories[shown],
+        min(moment, stories[shown]["end"]),
+        title=ready.title if ready else "",
+        waits={each: one["wait"] for each, one in stories.items()},
+    )
+    if str(file) == "-":
+        print(drawn, end="")
+    else:
+        file.write_text(drawn, encoding="utf-8")
+    return _verdict(played)
+
+
+def _introduce(console: Console, ready: ReadyScene) -> None:
+    console.print(ready.title, style="bold", markup=False)
+    console.print(ready.story, markup=False)
+    console.print(f"holdfast sim {ready.setup.as_options()}", style="dim", markup=False)
+
+
+def _draw_kinds(console: Console, played: Mapping[str, Played], *, everything: bool) -> None:
+    from holdfast.sim.setup import KINDS
+
+    for kind, each in played.items():
+        _draw(console, each.result, f"{kind}: {KINDS[kind]}", everything=everything, steps=everything)
+    console.print()
+
+
+def _print_kinds(played: Mapping[str, Played], output: str, **more: Any) -> None:
+    from holdfast.trace import encode
+
+    if output == "jsonl":
+        for each in played.values():
+            for record in each.records:
+                print(encode(record))
+    else:
+        print(json.dumps({kind: _summary(each.result) for kind, each in played.items()} | more, indent=2))
+
+
+def _verdict(played: Mapping[str, Played]) -> int:
+    return 1 if any(each.result.violations for each in played.values()) else 0
+
+
+def _list_scenes(output: str) -> int:
+    from holdfast.sim.ready import SCENES
+
+    if output != "table":
+        print(
+            json.dumps({name: {"title": s.title, "setup": s.setup.as_words()} for name, s in SCENES.items()}, indent=2)
+        )
+        return 0
+    width = max(map(len, SCENES))
+    for name, ready in SCENES.items():
+        print(f"{name:<{width}}  {ready.title}")
+    return 0
 
 
 def _replay(seed: int, output: str, *, everything: bool) -> int:

@@ -20,9 +20,19 @@ Tell = Callable[..., None]
 class Application:
     """What one process does with its partitions."""
 
-    __slots__ = ("_broker", "_speed", "_tell", "committed", "lanes", "stalled")
+    __slots__ = (
+        "_broker",
+        "_restore_ms",
+        "_restored_at",
+        "_speed",
+        "_tell",
+        "committed",
+        "lanes",
+        "restoring",
+        "stalled",
+    )
 
-    def __init__(self, broker: SimBroker, speed: float, tell: Tell) -> None:
+    def __init__(self, broker: SimBroker, speed: float, tell: Tell, restore_ms: float = 0.0) -> None:
         self._broker = broker
         self._speed = speed * broker.config.records_per_s / 1000.0
         self._tell = tell
@@ -30,6 +40,10 @@ class Application:
         self.committed: dict[TopicPartition, int] = {}
         """What this process knows to be committed, so that it does not commit the same again."""
         self.stalled = False
+        self.restoring: set[TopicPartition] = set()
+        """Owned, but their state is not restored yet: nothing is processed. One is restored after the other."""
+        self._restore_ms = restore_ms
+        self._restored_at = 0.0
 
     def open(self, partition: TopicPartition, position: int, why: str) -> None:
         """Start to process a partition from a position. One that has been deleted meanwhile gives nothing to do."""
@@ -39,10 +53,28 @@ class Application:
         now = self._broker.clock.now
         lane = Lane(log, position, self._speed, now)
         self.lanes[partition] = lane
-        if self.stalled:
+        if self._restore_ms:
+            lane.stall(now)
+            self._restore(partition, lane, why)
+        elif self.stalled:
             lane.stall(now)
         else:
             self._note("lane-opened", partition, position, why)
+
+    def _restore(self, partition: TopicPartition, lane: Lane, why: str) -> None:
+        """Its turn comes when the partitions before it are done."""
+        clock = self._broker.clock
+        self.restoring.add(partition)
+        self._restored_at = max(clock.now, self._restored_at) + self._restore_ms
+        self._note("lane-restoring", partition, lane.position(clock.now), why)
+        clock.at(self._restored_at, self._restored, partition, lane)
+
+    def _restored(self, partition: TopicPartition, lane: Lane) -> None:
+        if self.lanes.get(partition) is not lane:  # taken away again, or the process is no more
+            return
+        self.restoring.discard(partition)
+        if not self.stalled:
+            self._note("lane-opened", partition, lane.go_on(self._broker.clock.now), "restored")
 
     def close(self, partitions: Iterable[TopicPartition], why: str) -> dict[TopicPartition, int]:
         """Stop for good; the final positions."""
@@ -50,6 +82,7 @@ class Application:
         positions: dict[TopicPartition, int] = {}
         for partition in sorted(partitions):
             self.committed.pop(partition, None)
+            self.restoring.discard(partition)
             lane = self.lanes.pop(partition, None)
             if lane is None:
                 continue
@@ -65,7 +98,8 @@ class Application:
             return
         self.stalled = True
         for partition, lane in sorted(self.lanes.items()):
-            self._note("lane-stopped", partition, lane.stall(self._broker.clock.now), why)
+            if partition not in self.restoring:
+                self._note("lane-stopped", partition, lane.stall(self._broker.clock.now), why)
 
     def go_on(self, why: str) -> None:
         """It goes on where it stood, knowing nothing of what happened meanwhile."""
@@ -73,7 +107,8 @@ class Application:
             return
         self.stalled = False
         for partition, lane in sorted(self.lanes.items()):
-            self._note("lane-opened", partition, lane.go_on(self._broker.clock.now), why)
+            if partition not in self.restoring:
+                self._note("lane-opened", partition, lane.go_on(self._broker.clock.now), why)
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         now = self._broker.clock.now

@@ -294,7 +294,7 @@ class SimBroker:
                 log.stopped_at = None if self.producing else now
                 self.logs[TopicPartition(topic, number)] = log
         self.cluster = ClusterView(topics)
-        self.trace("topic-changed", topic=topic, partitions=max(partitions, 0))
+        self.trace("topic-changed", topic=topic, partitions=max(partitions, 0), records_per_s=self.config.records_per_s)
 
     def stop_producing(self) -> None:
         self.producing = False

@@ -37,6 +37,10 @@ class MemberPlan:
     batch_ms: float = 0.0
     """How long the application works on the result of one poll. A listener's call may have to wait as long. It polls
     again when it is done, which may be later than `poll_ms` and than max.poll.interval.ms."""
+    batch_spread: float = 0.0
+    """By which share such a batch may be shorter or longer. Without it equal members poll in step."""
+    restore_ms: float = 0.0
+    """How long the state of one partition takes to restore before it can be processed; one partition at a time."""
     listener_raises: bool = False
     commit_on_revoke: bool = True
     speed: float = 4.0
@@ -155,7 +159,9 @@ def _member_line(member: MemberPlan) -> str:
     words += ["topics " + ",".join(member.topics)] if member.topics != ("orders",) else []
     words += [name for name in ("foreign", "pokes", "watchdog", "listener_raises") if getattr(member, name)]
     words += ["no commit on revoke"] if not member.commit_on_revoke else []
-    words += [f"batch {member.batch_ms:g} ms"] if member.slow else []
+    spread = f" ± {member.batch_spread:.0%}" if member.batch_spread else ""
+    words += [f"batch {member.batch_ms:g} ms{spread}"] if member.slow else []
+    words += [f"restores a partition in {member.restore_ms:g} ms"] if member.restore_ms else []
     words += [f"listener {member.listener_ms:g} ms"] if member.listener_ms != 1.0 else []
     words += [f"from {member.start_ms / 1000:g} s"] if member.start_ms else []
     return " · ".join(words)

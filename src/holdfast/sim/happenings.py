@@ -30,6 +30,7 @@ KINDS: Mapping[str, str] = {
     "unsubscribe": "a member unsubscribes from everything, and subscribes again after the duration (2 s)",
     "enforce": "a member asks for a rebalance",
     "slow": "a member's listener takes the duration from now on",
+    "batch": "a member's batches take the duration from now on",
     "grow": "a topic gets =N partitions",
     "create": "a topic is created with =N partitions",
     "delete": "a topic is deleted",

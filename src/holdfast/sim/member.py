@@ -127,7 +127,7 @@ class SimMember:
         # The machine and the leader's planning: where mutations break them.
         self.step: Callable[[MemberState, Event, float], tuple[MemberState, tuple[Effect, ...]]] = step
         self.plan_round = leader.plan
-        self.app = Application(world.broker, plan.speed, self._tell_lane)
+        self.app = Application(world.broker, plan.speed, self._tell_lane, plan.restore_ms)
         self.state = MemberState(config=_member_config(plan, incarnation))
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         """What reached a stopped process, to be found when it wakes."""
@@ -148,7 +148,12 @@ class SimMember:
 
     def start(self) -> None:
         clock = self.world.clock
-        self.trace("process-started", static=self.plan.instance_id, protocol=self.state.config.protocol.name)
+        self.trace(
+            "process-started",
+            static=self.plan.instance_id,
+            protocol=self.state.config.protocol.name,
+            speed=self.plan.speed,
+        )
         self._refresh_metadata()
         self._want(self.plan.topics)
         clock.after(self.plan.poll_ms, self.run, self._poll)
@@ -397,7 +402,13 @@ class SimMember:
         """Work on a batch. The application polls again only when it is done, however long that takes."""
         if self.plan.slow and self.app.lanes and not self.dead:
             self.working = True
-            self.later(self.plan.batch_ms, self._finish_batch)
+            self.later(self._batch_ms(), self._finish_batch)
+
+    def _batch_ms(self) -> float:
+        plan = self.plan
+        if not plan.batch_spread:
+            return plan.batch_ms
+        return plan.batch_ms * self.world.random.uniform(1.0 - plan.batch_spread, 1.0 + plan.batch_spread)
 
     def _finish_batch(self) -> None:
         if not self.working:

@@ -43,13 +43,19 @@ def scene_config(
     session: str | None = None,
     max_poll: str = "5m",
     batch: str = "200ms",
+    spread: float = 0.0,
     listener: str = "100ms",
+    restore: str = "0ms",
     without: Iterable[str] = (),
+    foreign: bool = False,
 ) -> WorldConfig:
     """So many members of one kind on one topic. Times as people write them, and the consumer's where none are given.
 
-    `without` switches off what makes our consumers quick: words of `SWITCHES`, or "all" of them.
+    `without` switches off what makes our consumers quick: words of `SWITCHES`, or "all" of them. `foreign` members
+    behave like other clients, which have none of it.
     """
+    if not 0 <= spread < 1:
+        raise HoldfastError("BAD_SPREAD", f"{spread:g} is not a share.", "Use 0 or more and less than 1, say 0.5.")
     duration_ms = parse_time(duration)
     if not 0 < duration_ms <= MAX_DURATION_MS:
         raise HoldfastError("BAD_DURATION", f"{duration} is not a length to play.", "Use more than 0 and up to 60m.")
@@ -60,6 +66,8 @@ def scene_config(
     switches: dict[str, Any] = {**dict.fromkeys(SWITCHES.values(), True), **_switched_off(without)}
     if static:  # who is expected back is not spoken for
         switches["watchdog"] = False
+    if foreign:
+        switches = {**dict.fromkeys(SWITCHES.values(), False), "foreign": True}
     plans = tuple(
         MemberPlan(
             name=f"c{number}",
@@ -70,7 +78,9 @@ def scene_config(
             max_poll_interval_ms=int(max_poll_ms),
             commit_interval_ms=COMMIT_INTERVAL_MS,
             batch_ms=parse_time(batch),
+            batch_spread=spread,
             listener_ms=parse_time(listener),
+            restore_ms=parse_time(restore),
             **switches,
         )
         for number in range(members)

@@ -6,7 +6,8 @@ colour-blind reader loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -158,24 +159,43 @@ def print_summary(console: Console, result: WorldResult, summary: Summary) -> No
         console.print(Text(str(violation), style="bold red"))
 
 
-def print_comparison(console: Console, eager: Summary, cooperative: Summary) -> None:
-    """Both protocols on one seed."""
-    table = Table(title="eager beside cooperative, the same seed and events", title_justify="left", header_style="bold")
+def print_comparison(console: Console, of: Mapping[str, Summary]) -> None:
+    """All kinds on one seed, and how many times less the others cost than the first."""
+    first, *others = of
+    title = f"{first} beside {' and '.join(others)}, the same seed and events"
+    table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("what")
-    for name in ("eager", "cooperative", "ratio"):
-        table.add_column(name, justify="right")
-    rows: list[tuple[str, float, float, bool]] = [
-        ("paused by rebalances, all partitions", eager.rebalanced_ms, cooperative.rebalanced_ms, True),
-        ("longest pause by a rebalance", eager.rebalanced_longest_ms, cooperative.rebalanced_longest_ms, True),
-        ("partitions that a rebalance paused", eager.paused_partitions, cooperative.paused_partitions, False),
-        ("taken from a member and given back to it", eager.needless, cooperative.needless, False),
-        ("without processing for any reason", eager.dark_ms, cooperative.dark_ms, True),
-        ("rounds", eager.rounds, cooperative.rounds, False),
+    for kind in of:
+        table.add_column(kind, justify="right")
+    for kind in others:
+        table.add_column(f"{first} : {kind}", justify="right")
+    rows: list[tuple[str, Callable[[Summary], float], bool]] = [
+        ("paused by rebalances, all partitions", lambda s: s.rebalanced_ms, True),
+        ("longest pause by a rebalance", lambda s: s.rebalanced_longest_ms, True),
+        ("partitions that a rebalance paused", lambda s: s.paused_partitions, False),
+        ("taken from a member and given back to it", lambda s: s.needless, False),
+        ("without processing for any reason", lambda s: s.dark_ms, True),
+        ("rounds", lambda s: s.rounds, False),
     ]
-    for what, left, right, is_time in rows:
-        shown = (duration(left), duration(right)) if is_time else (f"{left:.0f}", f"{right:.0f}")
-        table.add_row(what, *shown, ratio(left, right))
+    for what, value, is_time in rows:
+        shown = [duration(value(each)) if is_time else f"{value(each):.0f}" for each in of.values()]
+        table.add_row(what, *shown, *(ratio(value(of[first]), value(of[kind])) for kind in others))
     console.print(table)
+
+
+def print_claims(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """What is told of a scene beside what was played."""
+    table = Table(title="told, and played", title_justify="left", header_style="bold")
+    kinds = list(rows[0]["played"])
+    for name in ("what", "of", "told", *kinds, ""):
+        table.add_column(name, justify="right" if name in kinds else "left")
+    for row in rows:
+        played = [Text(text, style="bold" if kind == row["about"] else "") for kind, text in row["played"].items()]
+        table.add_row(row["what"], row["about"], row["told"], *played, "as told" if row["holds"] else "differs")
+    console.print(table)
+    for row in rows:
+        if not row["holds"]:
+            console.print(f"{row['told']} ({row['about']}): {row['why']}", markup=False)
 
 
 def ratio(left: float, right: float) -> str:

@@ -173,7 +173,13 @@ def _with_watchdogs(
         replace(each, kind="machine-crash") if each.kind == "crash" and random.random() < 0.3 else each
         for each in happenings
     )
-    return watched, done
+    # Some who would get a slow listener get long batches instead.
+    return watched, tuple(
+        replace(each, kind="batch", lasts_ms=random.uniform(600.0, 20_000.0))
+        if each.kind == "slow" and random.random() < 0.5
+        else each
+        for each in done
+    )
 
 
 def _random_network(random: Random, *, quiet: bool) -> NetworkProfile:

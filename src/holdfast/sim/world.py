@@ -32,7 +32,8 @@ CHECKPOINT_MS = 2_000.0
 PROCESS_RESTART_MS = 2_000.0
 FAILED_RESTART_MS = 1_000.0
 """A supervisor starts a process again that failed: not for ever, but in this world it does."""
-MAX_MEMBERS = 200
+MAX_MEMBERS = 4_000
+"""Processes in all: a group of 2,000, each of which is started once more."""
 FOR_GOOD = ("FENCED_INSTANCE_ID", "INCONSISTENT_GROUP_PROTOCOL")
 """Errors after which a process is not started again: its place is taken, or the group has become one it can't join."""
 
@@ -274,6 +275,8 @@ class World:
             member.run(member.feed, Enforce("asked by its user"))
         elif kind == "slow":
             member.plan = replace(member.plan, listener_ms=lasts or 1_000.0)
+        elif kind == "batch":
+            member.plan = replace(member.plan, batch_ms=lasts or 1_000.0, batch_spread=0.0)
         else:
             self._cut(member.name, kind, lasts or 5_000.0)
         if kind in ("restart", "bounce"):

@@ -1,0 +1,229 @@
+"""The page's server: files, and a few questions that cost work and so need the token.
+
+Rules. Nothing is done by GET. Whatever costs work is a POST with the token of the printed link, which no other page in
+the same browser knows. The page may load nothing from anywhere else and run no script that is not a file of ours.
+Requests for another host's name are refused: a name that points here is how strangers' pages reach a loopback address.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.model import HoldfastError
+from holdfast.sim.happenings import KINDS as EVENTS
+from holdfast.sim.ready import SCENES, scene_named, told_and_played
+from holdfast.sim.setup import KINDS, Setup, setup_of
+from holdfast.ui.library import Library
+from holdfast.ui.plan import resized
+from holdfast.ui.questions import WHAT_IFS, compared, questions
+from holdfast.ui.svg import picture
+
+STATIC = Path(__file__).parent / "static"
+MAX_BODY_BYTES = 65_536
+TOKEN_HEADER = "x-holdfast-token"  # noqa: S105  # its name, not its value
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+Answer = Callable[[Library, Mapping[str, Any]], Any]
+
+
+def page(token: str) -> Starlette:
+    """The application. `token` is what the printed link carries."""
+    library = Library()
+
+    def post(path: str, answer: Answer) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await _answered(request, token, library, answer)
+
+        return Route(path, endpoint, methods=["POST"])
+
+    return Starlette(
+        routes=[
+            Route("/", _index, methods=["GET"]),
+            Route("/api/scenes", _scenes, methods=["GET"]),
+            post("/api/play", play_answer),
+            post("/api/questions", questions_answer),
+            post("/api/what-if", what_if_answer),
+            post("/api/plan", plan_answer),
+            post("/api/picture", picture_answer),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[Middleware(Guard)],
+    )
+
+
+class Guard:
+    """Refuses other hosts' names, and puts the headers on every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name for name, _ in message["headers"]}
+                more = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in names]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+        if host.rpartition(":")[0] not in LOOPBACK and host not in LOOPBACK:
+            refusal = _refusal(421, "WRONG_HOST", "the page answers to loopback names alone.", "Use the printed link.")
+            await refusal(scope, receive, guarded)
+            return
+        await self._app(scope, receive, guarded)
+
+
+async def _index(_: Request) -> Response:
+    return FileResponse(STATIC / "index.html")
+
+
+async def _scenes(_: Request) -> Response:
+    return JSONResponse(
+        {
+            "scenes": [
+                {"name": name, "title": scene.title, "story": scene.story, "look": scene.look, "at": scene.at_ms}
+                | {"setup": scene.setup.as_words()}
+                for name, scene in SCENES.items()
+            ],
+            "kinds": dict(KINDS),
+            "events": dict(EVENTS),
+            "usual": {k: getattr(Setup(), k) for k in Setup.__dataclass_fields__},
+        }
+    )
+
+
+async def _answered(request: Request, token: str, library: Library, answer: Answer) -> Response:
+    given = request.headers.get(TOKEN_HEADER, "")
+    if not hmac.compare_digest(given.encode(), token.encode()):
+        return _refusal(403, "BAD_TOKEN", "the link's token is missing or old.", "Open the link that was printed.")
+    try:
+        body = await _body(request)
+        return _response(await run_in_threadpool(answer, library, body))
+    except HoldfastError as error:
+        return _refusal(400, error.code, error.what, error.do)
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    text = b""
+    async for piece in request.stream():
+        text += piece
+        if len(text) > MAX_BODY_BYTES:
+            raise HoldfastError("TOO_LARGE", "the request is too large.", "Give fewer events.")
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise HoldfastError("BAD_REQUEST", "the request is not a JSON object.", "Use the page.")
+    return body
+
+
+def _response(answer: Any) -> Response:
+    if isinstance(answer, str):
+        return Response(answer, media_type="image/svg+xml")
+    return JSONResponse(answer)
+
+
+def _refusal(status: int, code: str, what: str, do: str) -> Response:
+    return JSONResponse({"error": {"code": code, "what": what, "do": do}}, status_code=status)
+
+
+# The answers
+
+
+def _setup(body: Mapping[str, Any]) -> Setup:
+    name = body.get("scene")
+    words = body.get("setup")
+    start = scene_named(name).setup if isinstance(name, str) and name else None
+    given = {k: v for k, v in words.items() if isinstance(v, str)} if isinstance(words, dict) else {}
+    return setup_of(given, start)
+
+
+def _kind(body: Mapping[str, Any]) -> str:
+    return str(body.get("kind", "holdfast"))
+
+
+def _moment(body: Mapping[str, Any]) -> float:
+    at = body.get("at", 0)
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e9:
+        raise HoldfastError("BAD_TIME", f"{at!r} is not a moment.", "Give milliseconds since the start.")
+    return float(at)
+
+
+def play_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The story of one kind, and the wait-time of all."""
+    setup, kind = _setup(body), _kind(body)
+    setup.config(kind)  # refuses what can't be played, before anything is
+    all_kinds = {each: library.get(setup, each) for each in KINDS}
+    scene = scene_named(body["scene"]) if body.get("scene") else None
+    # What is told of a scene is told of the scene alone, not of what somebody made of it.
+    told = told_and_played(scene, {k: p for k, (p, _) in all_kinds.items()}) if scene and scene.setup == setup else []
+    return {
+        "setup": setup.as_words(),
+        "command": f"holdfast sim --compare {setup.as_options()}".rstrip(),
+        "story": all_kinds[kind][1],
+        "waits": {each: made["wait"] for each, (_, made) in all_kinds.items()},
+        "told": told,
+        "violations": [str(v) for played, _ in all_kinds.values() for v in played.result.violations],
+    }
+
+
+def questions_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
+    setup = _setup(body)
+    _, made = library.get(setup, _kind(body))
+    return {"questions": questions(made, _moment(body), setup)}
+
+
+def what_if_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The same events and seed in another setup."""
+    setup, kind = _setup(body), _kind(body)
+    what_if = WHAT_IFS.get(str(body.get("id")))
+    if what_if is None:
+        raise HoldfastError("UNKNOWN_QUESTION", "that is not a what-if.", f"Use one of {', '.join(WHAT_IFS)}.")
+    other = what_if.change(setup)
+    _, mine = library.get(setup, kind)
+    _, then = library.get(other, kind)
+    return {"answer": compared(mine["wait"], then["wait"]), "setup": other.as_words(), "wait": then["wait"]}
+
+
+def plan_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
+    members = body.get("members")
+    if isinstance(members, bool) or not isinstance(members, int):
+        raise HoldfastError("BAD_SIZE", f"{members!r} is not a number of members.", "Give a number.")
+    _, made = library.get(_setup(body), _kind(body))
+    return resized(made, _moment(body), members)
+
+
+def picture_answer(library: Library, body: Mapping[str, Any]) -> str:
+    setup = _setup(body)
+    name = body.get("scene")
+    _, made = library.get(setup, _kind(body))
+    waits = {each: library.get(setup, each)[1]["wait"] for each in KINDS}
+    title = scene_named(name).title if isinstance(name, str) and name else ""
+    return picture(made, min(_moment(body), made["end"]), title=title, waits=waits)

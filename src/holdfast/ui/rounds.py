@@ -1,0 +1,119 @@
+"""The coordinator's history, and the rebalances: cause, culprit, what moved, what it cost.
+
+A rebalance is the rounds from the first disturbance until nobody owes a rejoin. Somebody does as long as a round's
+result took partitions away or kept some back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.model import TopicPartition, TraceRecord
+from holdfast.sim.timeline import Gap
+from holdfast.ui.names import Names
+
+STATES = {
+    "rebalance-started": "PreparingRebalance",
+    "generation": "CompletingRebalance",
+    "stable": "Stable",
+    "empty": "Empty",
+}
+
+
+def can_process(kind: str) -> dict[str, str]:
+    """Whether members may process, by the coordinator's state."""
+    meanwhile = "less and less: each gives up all to join" if kind == "eager" else "yes, what nobody has given up"
+    return {
+        "Empty": "no: nobody is in the group",
+        "PreparingRebalance": meanwhile,
+        "CompletingRebalance": meanwhile,
+        "Stable": "yes, what is assigned",
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class Rebalance:
+    """From the first disturbance to the last lane that is lit again."""
+
+    from_ms: float
+    to_ms: float
+    cause: str
+    culprit: str
+    rounds: int = 0
+    generation: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+
+    @property
+    def pauses(self) -> list[Gap]:
+        return [gap for gap in self.gaps if gap.by_rebalance]
+
+    @property
+    def paused(self) -> list[TopicPartition]:
+        return sorted({gap.partition for gap in self.pauses})
+
+    @property
+    def moved(self) -> list[TopicPartition]:
+        return sorted({gap.partition for gap in self.gaps if gap.after and gap.after != gap.before})
+
+    @property
+    def needless(self) -> list[TopicPartition]:
+        return sorted({gap.partition for gap in self.gaps if gap.needless})
+
+    @property
+    def longest_ms(self) -> float:
+        return max((gap.ms for gap in self.pauses), default=0.0)
+
+    @property
+    def pause_ms(self) -> float:
+        return sum(gap.ms for gap in self.pauses)
+
+
+def coordinator(records: Sequence[TraceRecord]) -> list[tuple[float, str, int]]:
+    """(from, state, generation)"""
+    spans: list[tuple[float, str, int]] = [(0.0, "Empty", 0)]
+    for record in records:
+        if record.source == "coordinator" and record.step in STATES:
+            generation = record.generation if record.generation is not None else spans[-1][2]
+            if spans[-1][0] == record.at:
+                spans.pop()
+            spans.append((record.at, STATES[record.step], generation))
+    return spans
+
+
+def protocol(records: Sequence[TraceRecord]) -> str:
+    """The assignor of the first generation."""
+    return next((str(r.data.get("protocol", "")) for r in records if r.step == "generation"), "")
+
+
+def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names) -> list[Rebalance]:
+    found: list[Rebalance] = []
+    owing = False
+    for record in records:
+        if record.step == "synced" and record.source == "member":
+            owing = owing or bool(record.data.get("revoked")) or record.data.get("withheld") is True
+        if record.source != "coordinator":
+            continue
+        if record.step == "rebalance-started" and not (owing and found):
+            found.append(
+                Rebalance(
+                    from_ms=record.at,
+                    to_ms=record.at,
+                    cause=record.cause or "",
+                    culprit=names.of(record.culprit) if record.culprit else "",
+                )
+            )
+        elif record.step == "generation":
+            owing = False
+            if found:
+                found[-1].rounds += 1
+                found[-1].generation = record.generation or 0
+        if record.step == "stable" and found:
+            found[-1].to_ms = record.at
+    for gap in gaps:
+        last = next((r for r in reversed(found) if r.from_ms <= gap.to_ms), None)
+        if last is not None:
+            last.gaps.append(gap)
+            if gap.after:
+                last.to_ms = max(last.to_ms, gap.to_ms)
+    return found

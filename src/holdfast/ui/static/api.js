@@ -1,0 +1,49 @@
+// Asking the server. What costs it work is a POST with the token.
+
+const KEY = "holdfast-token";
+
+/** An error as the server says it: a code, what happened, what to do. */
+export class Refused extends Error {
+  /** @param {string} code @param {string} what @param {string} todo */
+  constructor(code, what, todo) {
+    super(`${code}: ${what} ${todo}`);
+    this.code = code;
+  }
+}
+
+/** Keep the link's token for this browser, or find the one that was kept. @param {string} token */
+export function remember(token) {
+  if (token) localStorage.setItem(KEY, token);
+}
+
+/** @param {string} path @returns {Promise<any>} */
+export async function get(path) {
+  return answered(await reached(fetch(path)));
+}
+
+/** @param {string} path @param {object} body @returns {Promise<Response>} */
+export async function post(path, body) {
+  const headers = { "content-type": "application/json", "x-holdfast-token": localStorage.getItem(KEY) ?? "" };
+  return reached(fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
+}
+
+/** @param {string} path @param {object} body @returns {Promise<any>} */
+export async function ask(path, body) {
+  return answered(await post(path, body));
+}
+
+/** @param {Promise<Response>} asked @returns {Promise<Response>} */
+async function reached(asked) {
+  try {
+    return await asked;
+  } catch {
+    throw new Refused("NOT_REACHED", "the page's server does not answer.", "Start it again: holdfast ui.");
+  }
+}
+
+/** @param {Response} response @returns {Promise<any>} */
+async function answered(response) {
+  const body = await response.json();
+  if (!response.ok) throw new Refused(body.error.code, body.error.what, body.error.do);
+  return body;
+}

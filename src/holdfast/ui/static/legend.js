@@ -1,0 +1,14 @@
+// What the signs mean: nobody needs colours to read the page.
+
+import { h } from "./h.js";
+
+/** @param {import("./types.js").Story} story */
+export function legend(story) {
+  return [
+    h("details", { class: "legend" }, h("summary", {}, "What the signs mean"),
+      h("ul", {}, ...Object.entries(story.legend.lanes).map(([state, { sign, text }]) =>
+        h("li", {}, h("span", { class: `sign ${state}` }, sign), ` ${text}`))),
+      h("ul", {}, ...Object.values(story.legend.members).filter(({ sign }) => sign.trim()).map(({ sign, text }) =>
+        h("li", {}, h("span", { class: "sign" }, sign), ` ${text}`)))),
+  ];
+}

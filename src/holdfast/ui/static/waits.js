@@ -1,0 +1,24 @@
+// The wait-time bar: the same events and seed played in three ways, measured.
+
+import { h } from "./h.js";
+import { time, timesLess } from "./words.js";
+
+/** @typedef {import("./types.js").Wait} Wait */
+
+/** @param {Record<string, Wait>} waits @param {string} shown @param {(kind: string) => void} choose */
+export function waits(waits, shown, choose) {
+  const most = Math.max(1, ...Object.values(waits).map((wait) => wait.paused));
+  const first = waits.eager;
+  return [
+    h("h2", {}, "Wait time"),
+    h("p", { class: "dim" }, "Paused by rebalances, all partitions together; same events, same seed."),
+    h("ul", { class: "waits" }, ...Object.entries(waits).map(([kind, wait]) =>
+      h("li", { "data-wait": kind },
+        h("button", { type: "button", class: "plain", "aria-pressed": kind === shown ? "true" : "false", onclick: () => choose(kind) }, kind),
+        h("span", { class: "track" }, h("span", { class: `fill ${kind}`, "width%": Math.max(0.5, (wait.paused / most) * 100).toFixed(2) })),
+        h("strong", {}, time(wait.paused)),
+        h("span", { class: "dim ratio" }, kind === "eager" ? "" : timesLess(first.paused, wait.paused)),
+        h("span", { class: "dim more" }, `longest ${time(wait.longest)}, ${wait.partitions} of ${wait.of} paused, ${wait.needless} given back`),
+      ))),
+  ];
+}

@@ -1,0 +1,30 @@
+// Times and numbers as people read them.
+
+/** @param {number} ms */
+export function time(ms) {
+  if (ms >= 120000) return `${(ms / 60000).toFixed(1)} min`;
+  return ms >= 1000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms)} ms`;
+}
+
+/** A moment of the scene. @param {number} ms */
+export function clock(ms) {
+  return `${(ms / 1000).toFixed(1)} s`;
+}
+
+/** @param {number} number */
+export function count(number) {
+  return Math.round(number).toLocaleString("en");
+}
+
+/** How many times less; nothing where there is nothing to compare. @param {number} first @param {number} other */
+export function timesLess(first, other) {
+  if (first <= 0) return "";
+  if (other <= 0) return "none at all";
+  const ratio = first / other;
+  return ratio >= 1 ? `${ratio.toFixed(1)} times less` : `${(1 / ratio).toFixed(1)} times more`;
+}
+
+/** @param {string[]} labels @param {number} most */
+export function some(labels, most) {
+  return labels.length <= most ? labels.join(", ") : `${labels.slice(0, most).join(", ")} and ${labels.length - most} more`;
+}

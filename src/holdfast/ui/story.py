@@ -1,0 +1,124 @@
+"""Trace records in, the whole history out: plain lists and words that the page and the picture draw as they stand.
+
+A span begins where the one before it ends, so `[from, …]` is enough. Times are milliseconds, rounded to a tenth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.model import TopicPartition, TraceRecord
+from holdfast.sim.timeline import Gap, timeline
+from holdfast.ui import lanes, people, pseudo, rounds
+from holdfast.ui.names import Names
+from holdfast.ui.steps import steps
+
+VERSION = 1
+
+
+def story(records: Sequence[TraceRecord], end_ms: float, kind: str) -> dict[str, Any]:
+    """Everything there is to draw. `kind` says whose code runs: a key of `pseudo.LISTINGS`."""
+    names = Names(records)
+    gaps = timeline(records, end_ms).gaps()
+    found = lanes.LaneReader(names).read(records, end_ms)
+    topics = {partition.topic for partition in found}
+    listing = pseudo.LISTINGS[kind]
+    return {
+        "version": VERSION,
+        "kind": kind,
+        "end": _ms(end_ms),
+        "protocol": rounds.protocol(records),
+        "produces": sum(lane.per_ms for lane in found.values()) * 1000.0,
+        "members": [
+            {"name": p.name, "static": p.static, "spans": [[_ms(at), state] for at, state in p.spans]}
+            for p in people.people(records, names)
+        ],
+        "partitions": [
+            {"name": str(partition), "label": label(partition, topics), **_lane(lane, names)}
+            for partition, lane in found.items()
+        ],
+        "coordinator": [[_ms(at), state, generation] for at, state, generation in rounds.coordinator(records)],
+        "rebalances": [_rebalance(each, topics) for each in rounds.rebalances(records, gaps, names)],
+        "steps": [[_ms(step.at), step.kind, step.text] for step in steps(records, names)],
+        "code": {
+            "coordinator": _listing(pseudo.COORDINATOR),
+            "consumer": _listing(listing),
+            "coordinatorLit": [[_ms(at), line] for at, line in pseudo.coordinator_lines(records)],
+            "memberLit": [
+                [[_ms(at), line] for at, line in each] for each in pseudo.member_lines(records, names, listing)
+            ],
+        },
+        "legend": {
+            "lanes": {
+                state: {"sign": sign, "text": text, "height": height}
+                for state, (sign, text, height) in lanes.LEGEND.items()
+            },
+            "members": {state: {"sign": sign, "text": text} for state, (sign, text) in people.LEGEND.items()},
+            "states": rounds.can_process(kind),
+        },
+        "wait": wait(gaps, len(found), end_ms),
+    }
+
+
+def wait(gaps: Sequence[Gap], partitions: int, end_ms: float) -> dict[str, float]:
+    """What the bar shows: partition-time without processing because of rebalances, and all of it."""
+    paused = [gap for gap in gaps if gap.by_rebalance]
+    return {
+        "paused": _ms(sum(gap.ms for gap in paused)),
+        "longest": _ms(max((gap.ms for gap in paused), default=0.0)),
+        "partitions": len({gap.partition for gap in paused}),
+        "needless": sum(gap.needless for gap in paused),
+        "dark": _ms(sum(gap.ms for gap in gaps)),
+        "darkLongest": _ms(max((gap.ms for gap in gaps), default=0.0)),
+        "of": partitions,
+        "during": _ms(end_ms),
+    }
+
+
+def label(partition: TopicPartition, topics: set[str]) -> str:
+    """Short where there is one topic."""
+    return f"P{partition.partition}" if len(topics) == 1 else str(partition)
+
+
+def _lane(lane: lanes.Lane, names: Names) -> dict[str, Any]:
+    return {
+        "spans": [
+            [_ms(at), state, names.index(member) if member else -1, why] for at, state, member, why in lane.spans
+        ],
+        "lag": [[_ms(at), round(lag)] for at, lag in lane.lag],
+    }
+
+
+def _rebalance(each: rounds.Rebalance, topics: set[str]) -> dict[str, Any]:
+    return {
+        "from": _ms(each.from_ms),
+        "to": _ms(each.to_ms),
+        "cause": each.cause,
+        "culprit": each.culprit,
+        "rounds": each.rounds,
+        "generation": each.generation,
+        "moved": [label(partition, topics) for partition in each.moved],
+        "paused": len(each.paused),
+        "needless": len(each.needless),
+        "longest": _ms(each.longest_ms),
+        "pause": _ms(each.pause_ms),
+    }
+
+
+def _listing(listing: pseudo.Listing) -> dict[str, Any]:
+    return {"title": listing.title, "lines": list(listing.lines)}
+
+
+def _ms(value: float) -> float:
+    return round(value, 1)
+
+
+def at(spans: Sequence[Sequence[Any]], moment: float) -> Sequence[Any]:
+    """The span in which a moment lies."""
+    found = spans[0]
+    for span in spans:
+        if span[0] > moment:
+            break
+        found = span
+    return found
