@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError
 from holdfast.spark import door
-from holdfast.spark.guard import NAME
 from holdfast.spark.plans import sources_of, sources_of_others
+from holdfast_hook import NAME
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -173,7 +173,7 @@ def _wanted(found: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicParti
         re.compile(value)
     except re.error as error:
         raise _bad("subscribePattern", f"is not a regular expression ({error})", "Mend it.") from None
-    return (f"^(?:{value})$",), ()
+    return (f"^.*(?:{value})",), ()  # found anywhere in a name, as Spark's own source has it
 
 
 def _assigned(value: str) -> tuple[TopicPartition, ...]:

@@ -167,6 +167,27 @@ def test_pyspark_is_wrapped_when_it_comes_after_us() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
+def test_a_program_that_imports_nothing_of_ours_is_looked_at_too() -> None:
+    """Symptom: a job that changes one word, `kafka` to `holdfast`, was refused for want of an import. An installed
+    holdfast waits for PySpark's module instead (`holdfast_hook.pth`), and loads nothing before it is asked for."""
+    program = (
+        "import sys\n"
+        "import pyspark.sql.streaming.readwriter as module\n"
+        "assert 'holdfast' not in sys.modules\n"
+        "reader = module.DataStreamReader\n"
+        "reader.schema = lambda self, source: self\n"
+        "class Plain(reader):\n"
+        "    def __init__(self): self.options = {}\n"
+        "    def option(self, key, value): self.options[key] = value; return self\n"
+        "    _jreader = type('J', (), {'format': lambda self, source: self})()\n"
+        "assert Plain().format('kafka').options == {} and 'holdfast' not in sys.modules\n"
+        "assert Plain().format('holdfast').options == {'kafka.holdfast.plan': 'seen'}\n"
+        "assert Plain().format('holdfast').options == {'kafka.holdfast.plan': 'seen'}\n"
+        "assert hasattr(module.DataStreamWriter.start, '__wrapped__')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
 def test_only_our_format_is_marked_and_every_start_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     class Reader:
         def __init__(self) -> None:

@@ -180,6 +180,26 @@ def test_a_pattern_means_no_internal_topics_and_a_name_does(broker: Broker) -> N
     named.stop()
 
 
+def test_a_pattern_is_found_anywhere_in_a_name(broker: Broker) -> None:
+    """Symptom: a job with the pattern `orders` read `orders-late` on Spark's own source, and not on ours: the pattern
+    had to fit the whole name. Spark's source looks for it anywhere."""
+    for name in ("late-orders", "orders-late", "payments"):
+        broker.topics.create(name, partitions=1)
+    found = {
+        pattern: {
+            p.topic for p in ranges(parse(source_options(broker.bootstrap, subscribePattern=pattern), streaming=False))
+        }
+        for pattern in ("orders", "^orders", "orders$", "^orders$", "pay|late")
+    }
+    assert found == {
+        "orders": {"late-orders", "orders", "orders-late"},
+        "^orders": {"orders", "orders-late"},
+        "orders$": {"late-orders", "orders"},
+        "^orders$": {"orders"},
+        "pay|late": {"late-orders", "orders-late", "payments"},
+    }
+
+
 def test_assigned_partitions_belong_to_no_membership_and_are_committed_all_the_same(broker: Broker) -> None:
     query = Engine(broker.bootstrap, assign='{"orders": [1, 3]}')
     query.run_until(lambda: len(query.seen) == 20)
