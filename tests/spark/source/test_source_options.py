@@ -120,7 +120,7 @@ def test_a_start_without_a_broker_is_told_soon_and_before_anything_is_rehearsed(
     assert within_start({})["default.api.timeout.ms"] == "10000"
     assert within_start({"default.api.timeout.ms": "7"})["default.api.timeout.ms"] == "7"
     monkeypatch.setattr("holdfast.spark.checking.REACH_MS", 200)
-    reader = StreamReader(BASE)
+    reader = StreamReader(BASE | {"kafka.holdfast.stateful": "none"})
     with pytest.raises(HoldfastError, match=r"LOOKUP_TIMED_OUT.*127\.0\.0\.1:1"):
         reader.latestOffset(BatchOffset().to_json(), reader.getDefaultReadLimit())
     with pytest.raises(HoldfastError, match="LOOKUP_TIMED_OUT"):

@@ -198,7 +198,8 @@ def test_a_querys_place_is_in_its_checkpoint_before_there_is_anything_to_read(
     was produced meanwhile was skipped: the checkpoint had nothing to go by. Rule: a new checkpoint is told where the
     query stands, by a batch that reads nothing if need be; later ones have it from their batches."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    reader = StreamReader(source_options(broker.bootstrap, startingOffsets="latest"))
+    given = source_options(broker.bootstrap, startingOffsets="latest", kafka__holdfast__stateful="none")
+    reader = StreamReader(given)
     start = BatchOffset.from_json(reader.initialOffset())
     kept = ask(reader, start)
     assert (kept.number, kept.ranges) == (1, {})
@@ -209,7 +210,7 @@ def test_a_querys_place_is_in_its_checkpoint_before_there_is_anything_to_read(
     client: Any = AdminClient({"bootstrap.servers": broker.bootstrap})
     client.delete_consumer_groups(["g"])["g"].result(30)
     produce(broker, 2)
-    again = StreamReader(source_options(broker.bootstrap, startingOffsets="latest"))
+    again = StreamReader(given)
     planned = ask(again, kept)
     assert planned.ranges == {TopicPartition("orders", n): (5, 7) for n in range(4)}
     again.stop()

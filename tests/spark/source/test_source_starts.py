@@ -145,7 +145,7 @@ def test_a_partition_that_was_added_while_nobody_ran_is_read_from_its_beginning(
 def test_a_topic_that_comes_to_match_the_pattern_is_read_from_its_beginning(broker: Broker) -> None:
     query = Engine(
         broker.bootstrap,
-        subscribePattern="orders|late-.*",
+        subscribePattern="^orders$|late-.*",
         startingOffsets="latest",
         kafka__metadata__max__age__ms="100",
     )
