@@ -8,6 +8,7 @@ import pytest
 from observe_groups import member, places, snapshot
 
 from holdfast.model import TopicPartition
+from holdfast.observe.history import name
 from holdfast.observe.rows import member_rows, offset_rows, state_row, table
 from holdfast.observe.snapshot import PartitionOffsets, can_process, is_cooperative
 
@@ -90,3 +91,11 @@ def test_the_generation_is_the_one_after_the_newest_claim_and_the_epoch_in_the_n
     assert snapshot(member("a", held_in=6), member("b", held_in=4)).described.generation == 7
     assert snapshot(member("a")).described.generation == -1
     assert snapshot(member("a"), kind="consumer", epoch=3).described.generation == 3
+
+
+def test_a_name_that_a_stranger_chose_does_not_steer_the_terminal() -> None:
+    """A client id with an escape sequence would clear an operator's screen; one with a line feed, add a row."""
+    hostile = member("\x1b[2Jc0\nbilling  orders  1", 0, client="\x9b31m\r", host="/10.0.0.1\u2028")
+    lines = table(offset_rows(snapshot(hostile, offsets={0: (5, 9)})))
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in (*lines, name(hostile)))

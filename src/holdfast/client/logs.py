@@ -11,8 +11,9 @@ import logging
 from collections.abc import Mapping
 
 from holdfast.model import TraceRecord
+from holdfast.model.text import one_line
 from holdfast.trace import render
-from holdfast.trace.render import one_line, what
+from holdfast.trace.render import what
 
 log = logging.getLogger("holdfast")
 

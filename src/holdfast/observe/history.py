@@ -19,6 +19,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 
 from holdfast.model import TopicPartition
+from holdfast.model.text import one_line
 from holdfast.observe.snapshot import IN_A_ROUND, NOBODY_IN_IT, DescribedMember, GroupSnapshot
 
 KEPT = 1_000
@@ -250,7 +251,7 @@ class History:
 
 def name(member: DescribedMember) -> str:
     """A member as a person knows it: its instance id or client id, and where it runs."""
-    return f"{member.instance_id or member.client_id or member.member_id}@{member.host.lstrip('/')}"
+    return one_line(f"{member.instance_id or member.client_id or member.member_id}@{member.host.lstrip('/')}")
 
 
 def _holder(member: DescribedMember) -> str:

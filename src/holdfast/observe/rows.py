@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.model import TopicPartition, by_topic
+from holdfast.model.text import one_line
 from holdfast.observe.snapshot import DescribedGroup, GroupSnapshot, ListedGroup, can_process, is_cooperative
 
 UNKNOWN = "-"
@@ -115,7 +116,8 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    return UNKNOWN if value is None or value == "" else str(value)
+    """Groups and clients choose their own names: nothing of them may steer a terminal, or pretend to be a row."""
+    return UNKNOWN if value is None or value == "" else one_line(str(value))
 
 
 def as_json(row: Row) -> dict[str, Any]:

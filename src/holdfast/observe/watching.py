@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.model.text import one_line
 from holdfast.observe.history import History, Rebalance
 from holdfast.observe.snapshot import can_process, is_cooperative
 
@@ -40,4 +41,4 @@ def change_line(group: str, ended: Rebalance) -> str:
         named.append(f"{more} more")
     why = ", ".join(named) or "nobody came or went"
     moved = f"{ended.moved} partition{'' if ended.moved == 1 else 's'} moved"
-    return f"{group}: rebalanced {took}, {moved}; {why}"
+    return one_line(f"{group}: rebalanced {took}, {moved}; {why}")

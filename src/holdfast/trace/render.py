@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from holdfast.model import TraceRecord, Value
+from holdfast.model.text import one_line
 
 MAX_VALUE_CHARS = 120
 """Of one value. A list of partitions longer than this helps nobody on one line."""
@@ -94,11 +95,6 @@ def _as_partitions(value: Mapping[str, Value]) -> dict[str, list[int]] | None:
 
 def _map_text(value: Mapping[str, Value]) -> str:
     return ",".join(f"{key}:{value_text(each)}" for key, each in sorted(value.items())) or "-"
-
-
-def one_line(text: str) -> str:
-    """No line feeds and no control characters: a member id is a stranger's word, and logs are read in terminals."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def cut(text: str, width: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.model import TraceRecord
-from holdfast.trace.render import one_line
+from holdfast.model.text import one_line
 from holdfast.ui.names import Names
 
 MAX_NAMED = 6
