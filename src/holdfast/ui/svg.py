@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
+from holdfast.model.text import one_line
 from holdfast.sim.played import time_text
 from holdfast.ui.story import at as span_at
 
@@ -85,8 +86,8 @@ def _heading(story: Mapping[str, Any], moment: float, title: str) -> list[str]:
         _text(290, 102, f"{story['protocol']}, generation {generation}", "dim"),
         _text(622, 92, "→", "dim"),
         _box(648, 54, WIDTH - RIGHT - 648, 66),
-        _text(662, 80, "Can the group process now?"),
-        _text(662, 102, f"{lit} of {of} partitions · {story['legend']['states'][state]}", "dim"),
+        _text(662, 80, f"Can the group process now? {lit} of {of}"),
+        _text(662, 102, story["legend"]["states"][state], "dim"),
     ]
 
 
@@ -192,12 +193,12 @@ def _box(x: float, y: float, width: float, height: float) -> str:
 
 
 def _text(x: float, y: float, words: str, style: str = "", anchor: str = "start") -> str:
-    clean = escape("".join(c if c.isprintable() else " " for c in words))
+    clean = escape(one_line(words))
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{style}" text-anchor="{anchor}">{clean}</text>'
 
 
 def _attr(words: str) -> str:
-    return escape("".join(c if c.isprintable() else " " for c in words), {'"': "&quot;"})
+    return escape(one_line(words), {'"': "&quot;"})
 
 
 def _cut(words: str, width: int) -> str:
