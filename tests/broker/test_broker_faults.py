@@ -9,6 +9,7 @@ import pytest
 from raw_client import Closed, RawClient
 
 from holdfast.broker.exchange import Exchange
+from holdfast.broker.faults import Fault
 from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
@@ -33,6 +34,21 @@ def test_a_fault_strikes_its_own_api_only(holdfast_broker: Broker) -> None:
     holdfast_broker.faults.error(Api.HEARTBEAT, ErrorCode.NOT_COORDINATOR)
     with RawClient(holdfast_broker) as client:
         assert client.ask(Api.LIST_GROUPS).error_code == 0
+
+
+def test_a_fault_that_is_cleared_while_it_strikes_is_over(holdfast_broker: Broker) -> None:
+    """Symptom: a consumer's test waited two minutes for records behind a fault that it had cleared, once in many runs.
+    Cause: the strike under way counted one down from nothing, and a fault with less than nothing left went on."""
+    faults: list[Fault] = []
+
+    def clears(_: Exchange) -> bool:
+        faults[0].clear()
+        return True
+
+    faults.append(holdfast_broker.faults.error(Api.HEARTBEAT, ErrorCode.NOT_COORDINATOR, when=clears))
+    with RawClient(holdfast_broker) as client:
+        answers = [heartbeat(client) for _ in range(3)]
+    assert answers == [ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_a_condition_picks_the_victim(holdfast_broker: Broker) -> None:

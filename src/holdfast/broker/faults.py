@@ -67,8 +67,14 @@ class Fault:
     def clear(self) -> None:
         self.left = 0
 
+    @property
+    def over(self) -> bool:
+        """Also below nothing: it may be cleared at the very moment in which it strikes, which counts down."""
+        left = self.left
+        return left is not None and left <= 0
+
     def matches(self, exchange: Exchange) -> bool:
-        if self.left == 0 or (self.api is not None and self.api is not exchange.api):
+        if self.over or (self.api is not None and self.api is not exchange.api):
             return False
         return self.when is None or self.when(exchange)
 
@@ -169,7 +175,7 @@ class Faults:
             fault.hits += 1
             if fault.left is not None:
                 fault.left -= 1
-            self._faults = [each for each in self._faults if each.left != 0]
+            self._faults = [each for each in self._faults if not each.over]
         return fault
 
 
