@@ -73,13 +73,13 @@ class Alone:
             return False
         return not one.topics or overlap(self._topics, one.topics)
 
-    def joined(self, held: Collection[TopicPartition], there: Iterable[TopicPartition]) -> None:
-        """The first assignment."""
+    async def joined(self, held: Collection[TopicPartition], there: Iterable[TopicPartition]) -> None:
+        """The first assignment. What is missing from it may be new: then nobody else is here, and it comes next."""
         if not self._on or self._known is not None:
             return
-        self._known = frozenset(there)
-        missing = sorted(self._known - set(held))
-        if missing:
+        self._known = frozenset(held)
+        missing = sorted(set(there) - self._known)
+        if missing and await self._others():
             raise not_alone(self._group, f"others were given {_some(missing)}")
 
     def taken(self, partitions: Collection[TopicPartition], what: str) -> HoldfastError | None:

@@ -29,9 +29,20 @@ def check_at_load(given: Mapping[str, str]) -> None:
         try:
             read = parse(given, streaming=False)
         except HoldfastError as as_batch:
-            names_group = any(key.lower() == "kafka.group.id" for key in given)
-            raise (as_stream if names_group else as_batch) from None
+            if any(key.lower() == "kafka.group.id" for key in given):
+                raise as_stream from None
+            if not _is_stream_but_for_its_group(given):
+                raise as_batch from None
+            return  # a stream's start says that it needs a group; a batch's, what is wrong with it
     check_member(read)
+
+
+def _is_stream_but_for_its_group(given: Mapping[str, str]) -> bool:
+    try:
+        check_member(parse({**given, "kafka.group.id": "some"}, streaming=True))
+    except HoldfastError:
+        return False
+    return True
 
 
 def check_member(read: SourceOptions) -> None:

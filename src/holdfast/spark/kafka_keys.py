@@ -79,6 +79,8 @@ LIBRDKAFKAS = frozenset(
 NOT_HERE = {
     "key.deserializer": "Keys come as bytes: cast(key as string), or what they are, in the query.",
     "value.deserializer": "Values come as bytes: cast(value as string), or what they are, in the query.",
+    "holdfast.metrics.port": "A query serves no metrics of its own; `holdfast groups serve` has its lag.",
+    "holdfast.metrics.host": "A query serves no metrics of its own; `holdfast groups serve` has its lag.",
     "interceptor.classes": "It names classes of Java, and no Java consumer is at work here.",
 }
 """Keys whose effect a job would miss, with a way out. Spark's own source refuses them too."""

@@ -300,7 +300,7 @@ class QueryMember:
         self._asked_at = now_ms()
         await self._join()
         await self._recall(planned.before())
-        self._work.finish(self._starting.trusted(previous))
+        self._work.finish(self._starting.counted(previous))
         self._spawn(self._settling.settle())
         kept = self._work.replay(self._starting.trusted(planned))
         self._alone.check_replay(planned, kept)
@@ -310,7 +310,7 @@ class QueryMember:
         """What the group remembers, and what it has forgotten and the checkpoint knows: that is told for all."""
         await self._starting.prepare(former)
         if self._alone:
-            self._alone.joined(self._work.held, await self._starting.partitions())
+            await self._alone.joined(self._work.held, await self._starting.partitions())
         self._first = False
         forgotten = self._starting.forgotten()
         if not self._manual:
@@ -334,8 +334,8 @@ class QueryMember:
         if self._first:
             await self._join(quiet=ends)
             await self._recall(done.after())
+            self._work.finish(self._starting.counted(done))
             done = self._starting.trusted(done)
-            self._work.finish(done)
             self._spawn(self._settling.settle())
         elif running is not None:
             await self._settling.settle()

@@ -73,6 +73,14 @@ def read_notes(entries: Iterable[OffsetEntry]) -> Memory:
     return Memory(known=dict(sorted(known.items())), begun=begun)
 
 
+def is_note(metadata: str) -> bool:
+    """Whether a commit comes from a query of ours, or was made for one."""
+    try:
+        return bool(json.loads(metadata)[NOTE])
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
 def _read(metadata: str) -> Memory:
     try:
         note = json.loads(metadata)

@@ -169,11 +169,13 @@ def _wanted(found: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicParti
                 "subscribe", f"is {value!r}", "Name topics, separated by commas; for a pattern, subscribePattern."
             )
         return names, ()
+    flags = re.match(r"\(\?([aimsux]+)\)", value)  # Python wants them at the very front
+    pattern = f"^.*(?:{value})" if flags is None else f"^.*(?{flags[1]}:{value[flags.end() :]})"
     try:
-        re.compile(value)
+        re.compile(pattern)
     except re.error as error:
         raise _bad("subscribePattern", f"is not a regular expression ({error})", "Mend it.") from None
-    return (f"^.*(?:{value})",), ()  # found anywhere in a name, as Spark's own source has it
+    return (pattern,), ()  # found anywhere in a name, as Spark's own source has it
 
 
 def _assigned(value: str) -> tuple[TopicPartition, ...]:

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 RELATION = "StreamingRelationV2"
-KEEPS_STATE = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "GlobalLimit"})
-"""Operators that keep state when what they read is a stream. `limit` does: it counts what it has let through."""
+KEEPS_STATE = frozenset(
+    {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Except", "GlobalLimit", "Intersect"}
+)
+"""Operators that keep state when what they read is a stream. `limit` does: it counts what it has let through. Of
+`subtract` and `intersect` Spark makes an aggregation later."""
 JOIN = "Join"
 WITH_STATE = "WithState"
 """In the names of all operators with a state of the user's making: mapGroups, transformWithState, and what comes."""

@@ -51,8 +51,8 @@ NO_LIMIT = 2**62
 come from a trigger that ends by itself."""
 
 FIRST_BATCH = 100_000
-"""Most records of a lone query's first batch, unless an option asks for more. Reading them takes less time than what
-else happens in a first batch."""
+"""Most records of a lone query's first batch, unless minOffsetsPerTrigger asks for more. Reading them takes less time
+than what else happens in a first batch."""
 
 REHEARSED_TASKS = 2
 """Tasks of a rehearsal: workers start, and load what reading and writing need."""
@@ -102,6 +102,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rehearsed = False
         self._claimed: Claimed | None = None
         self._replayed: BatchOffset | None = None
+        self._asked = False
+        """Whether this life has been asked for a batch. What comes before that was planned in the last one."""
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -185,6 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first and least is None:
             most = min(most or FIRST_BATCH, FIRST_BATCH)
         member = self._joined()
+        self._asked = True
         planned = member.next_batch(before.done(), most, at_least=least, last=ends)
         if planned is None and not before.topics:
             planned = member.keep_place(before.done())
@@ -199,7 +202,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not planned.ranges:
             self._rehearsed = True
             return [Slice([]) for _ in range(REHEARSED_TASKS)]
-        if self._member is None:  # after a restart: a batch that was planned and perhaps not finished comes again
+        if not self._asked:  # after a restart: a batch that was planned and perhaps not finished comes again
+            self._asked = True
             self._replayed = self._joined().replay(BatchOffset.from_json(start).done(), planned)
         if self._replayed is not None and self._replayed.number == planned.number:
             planned = self._replayed  # for each of its scans: a frame that is used twice has two

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -17,12 +19,16 @@ from holdfast.client.config import ConsumerConfig
 from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
+from holdfast.net.errors import BrokerError
 from holdfast.net.metadata import TopicInfo
 from holdfast.spark import loss
-from holdfast.spark.notes import Memory, digest, digest_of_counts, read_notes, write_note
-from holdfast.spark.offsets import BatchOffset, Ranges, Seen
+from holdfast.spark.notes import Memory, digest, digest_of_counts, is_note, read_notes, write_note
+from holdfast.spark.offsets import BatchOffset, Seen
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Places, no_committed_offset, resolve
+
+LOOK_LIMIT_S = 10.0
+"""How long a topic is asked for again whose metadata is an error that passes: a new leader is there within seconds."""
 
 
 class Starting:
@@ -41,6 +47,8 @@ class Starting:
         self._known: dict[str, int] | None = None
         """Partitions of each topic that the options decide about; those that are not here came later."""
         self._committed: Collection[TopicPartition] = ()
+        self._strange: frozenset[TopicPartition] = frozenset()
+        """Where the group's offset was set by somebody else than a query of ours: an operator, for one."""
         self._former = BatchOffset()
         """Where the checkpoint says that the query stood: a batch that reads nothing."""
         self.topics: Mapping[str, Seen] = {}
@@ -59,6 +67,7 @@ class Starting:
             raise loss.no_such_topics(missing)
         entries = await self._admin.committed(self._options.group)
         self._committed = entries.keys()
+        self._strange = frozenset(p for p, entry in entries.items() if not is_note(entry.metadata))
         self._former = former
         self._tell_recreated()
         if self._options.assigned:
@@ -99,11 +108,21 @@ class Starting:
         return {p: at for p, at in self.recall().items() if p not in self._committed}
 
     def trusted(self, done: BatchOffset) -> BatchOffset:
-        """Without the ranges of topics that were made anew since: the new topic's records are other ones."""
-        return replace(done, ranges=self._without_recreated(done.ranges))
+        """Without what it says of topics that were made anew since: the new topic's records are other ones."""
+        ranges = {p: each for p, each in done.ranges.items() if self._known_as_it_is(p.topic)}
+        stands = {p: at for p, at in done.stands.items() if self._known_as_it_is(p.topic)}
+        return replace(done, ranges=ranges, stands=stands)
 
-    def _without_recreated(self, ranges: Ranges) -> Ranges:
-        return {p: r for p, r in ranges.items() if p.topic not in self._former.topics or self._same(p.topic)}
+    def counted(self, done: BatchOffset) -> BatchOffset:
+        """What the last life has done, and may not have told the group. Not where somebody has set the group's offset
+        since: if that is just where the last batch began, it is to be read again."""
+        done = self.trusted(done)
+        if self._options.assigned:  # commits of partitions by hand carry no note
+            return done
+        return replace(done, ranges={p: each for p, each in done.ranges.items() if p not in self._strange})
+
+    def _known_as_it_is(self, topic: str) -> bool:
+        return topic not in self._former.topics or self._same(topic)
 
     # -- from where
 
@@ -177,13 +196,33 @@ async def topics_seen(cluster: Cluster, topics: tuple[str, ...]) -> dict[str, Se
     A pattern means no internal topics, as in Spark's own source: whoever wants `__consumer_offsets` names it.
     """
     patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
-    info = await cluster.refresh(None if patterns else topics)
-    return {
-        name: Seen(max(topic.partitions, default=-1) + 1, _id(topic))
-        for name, topic in sorted(info.topics.items())
-        if topic.error is ErrorCode.NONE
-        and (name in topics or (not topic.internal and any(p.search(name) for p in patterns)))
-    }
+    deadline = time.monotonic() + LOOK_LIMIT_S
+    while True:
+        info = await cluster.refresh(None if patterns else topics)
+        meant = {
+            name: topic
+            for name, topic in sorted(info.topics.items())
+            if name in topics or (not topic.internal and any(p.search(name) for p in patterns))
+        }
+        trouble = next((_trouble(name, topic.error) for name, topic in meant.items() if _is_trouble(topic.error)), None)
+        if trouble is None:
+            return {
+                name: Seen(max(topic.partitions, default=-1) + 1, _id(topic))
+                for name, topic in meant.items()
+                if topic.error is ErrorCode.NONE
+            }
+        if not trouble.retriable or time.monotonic() > deadline:
+            raise trouble
+        await asyncio.sleep(cluster.config.backoff_s)
+
+
+def _is_trouble(error: ErrorCode) -> bool:
+    """Anything but an answer: a topic that can't be told of now is not one that does not exist."""
+    return error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _trouble(topic: str, error: ErrorCode) -> BrokerError:
+    return BrokerError(error, f"The topic {topic} can't be looked at.")
 
 
 def _id(topic: TopicInfo) -> str:

@@ -96,7 +96,12 @@ class Supply:
     async def _made_anew(self, now: float) -> set[str]:
         if now - self._renewed_at >= self._renew_every_s:
             self._renewed_at = now
-            await self._starting.look()
+            try:
+                await self._starting.look()
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+                # It is looked at again with the next turn; what is known of it holds until then.
         anew = self._starting.take_recreated()
         if anew:
             self._tell(loss.topics_recreated(anew))

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from holdfast.model import HoldfastError
 
@@ -27,6 +27,12 @@ TYPES = frozenset({"string", "byte", "short", "integer", "long", "boolean", "dat
 
 MAX_FOLDERS = 1_000
 """Folders that one task may write into: each becomes a file and a line of the ledger, every batch."""
+
+ESCAPED = frozenset("\"#%'*/:=?\\{}[]^\x7f")
+"""What a folder's name can't have, as in Hive and Spark; control characters too. Other alphabets stay as they are."""
+
+LONGEST_NAME_BYTES = 255
+"""What file systems take for one folder's name."""
 
 ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "GreaterThan": operator.gt,
@@ -74,7 +80,15 @@ def check_partition_by(names: Sequence[str], types: Mapping[str, str]) -> None:
 
 def folder_name(values: Mapping[str, Value]) -> str:
     """`country=de/day=2026-01-02`; empty for no values."""
-    return "/".join(f"{quote(name, safe='')}={_text(value)}" for name, value in values.items())
+    names = [f"{_escaped(name)}={_text(value)}" for name, value in values.items()]
+    for name in names:
+        if len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME_BYTES:
+            raise HoldfastError(
+                "SINK_FOLDER_TOO_LONG",
+                f"A row belongs into a folder whose name has more than {LONGEST_NAME_BYTES} bytes: {name[:60]}…",
+                "Choose columns with short values for partitionBy, a day or a country.",
+            )
+    return "/".join(names)
 
 
 def values_of(file_name: str) -> dict[str, str | None]:
@@ -159,4 +173,8 @@ def _text(value: Value) -> str:
         return NULL
     if isinstance(value, bool):
         return "true" if value else "false"
-    return quote(value.isoformat() if isinstance(value, date) else str(value), safe=" ")
+    return _escaped(value.isoformat() if isinstance(value, date) else str(value))
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{ord(c):02X}" if c in ESCAPED or c < " " else c for c in text)

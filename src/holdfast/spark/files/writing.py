@@ -128,7 +128,7 @@ class _Task:
     def _output(self, partition: TopicPartition, folder: str) -> _Output:
         where = (partition, folder)
         if where not in self._outputs:
-            if len(self._outputs) >= MAX_FOLDERS and folder:
+            if len({known for _, known in self._outputs}) >= MAX_FOLDERS and folder:
                 raise HoldfastError(
                     "SINK_TOO_MANY_FOLDERS",
                     f"One task's rows belong into more than {MAX_FOLDERS} folders: partitionBy names columns with many "
