@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +134,11 @@ def test_a_swarm_that_finds_nothing_ends_with_zero(capsys: pytest.CaptureFixture
         (["-o", "xml"], "BAD_OUTPUT"),
         (["--without", "magic"], "UNKNOWN_SWITCH"),
         (["--swarm", "--seeds", "0"], "BAD_SWARM"),
+        (["--heartbeat", "0ms"], "BAD_TIMEOUT"),
+        (["--heartbeat", "0.4ms"], "BAD_TIMEOUT"),
+        (["--session", "0s"], "BAD_TIMEOUT"),
+        (["--max-poll", "0"], "BAD_TIMEOUT"),
+        (["--max-poll", "999999999m"], "BAD_TIMEOUT"),
     ],
 )
 def test_wrong_use_ends_with_two_and_one_line_of_advice(
@@ -142,3 +148,34 @@ def test_wrong_use_ends_with_two_and_one_line_of_advice(
     assert code == 2
     assert word in err and len(err.strip().splitlines()) == 1
     assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["--scene", "tick8", "--members", "50"], "--scene brings its own --members."),
+        (["--scene", "tick8", "--members", "4"], "--scene brings its own --members."),  # the usual value, but given
+        (["--scene", "tick8", "--svg", "-", "--event", "join@1s", "--batch-spread", "0.5"], "--event, --batch-spread."),
+        (["--scene", "tick8", "--static", "--protocol", "eager"], "--static, --protocol."),
+        (["--world", "3", "--max-poll", "1m"], "--world brings its own --max-poll."),
+        (["--swarm", "--seed", "3"], "--swarm brings its own --seed."),
+    ],
+)
+def test_what_a_scene_fixes_is_not_dropped_in_silence(
+    capsys: pytest.CaptureFixture[str], args: list[str], named: str
+) -> None:
+    """`--scene tick8 --members 50` played four members, and whoever read the figures took them for those of fifty."""
+    code, out, err = run(capsys, *args)
+    assert code == 2 and out == ""
+    assert "OPTION_FIXED" in err and named in err and len(err.strip().splitlines()) == 1
+
+
+def test_a_picture_that_can_not_be_written_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """It was a traceback. Nothing is wrong with how it was called, so the code is 1."""
+    place = tmp_path / "nowhere" / "x.svg"
+    code, out, err = run(capsys, *SCENE, "--svg", str(place))
+    assert code == 1 and out == ""
+    assert err == (
+        f"holdfast: FILE_NOT_WRITTEN: {place} can't be written: No such file or directory. "
+        "Choose a place that can be written to.\n"
+    )

@@ -7,7 +7,9 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from holdfast.cli.main import main
 from holdfast.sim.ready import SCENES
 from holdfast.ui.app import MAX_BODY_BYTES, STATIC, TOKEN_HEADER, page
+from patience import PATIENCE_S
 
 TOKEN = "the-token-of-the-link"
 HOST = "127.0.0.1:8642"
@@ -121,6 +124,7 @@ def test_loopback_names_are_answered(host: str) -> None:
         ({"setup": {"members": "2001"}}, "BAD_SIZE"),
         ({"setup": {"members": "x"}}, "BAD_SETTING"),
         ({"setup": {"events": "eat:c0@2s"}}, "UNKNOWN_EVENT"),
+        ({"setup": {"heartbeat": "0ms"}}, "BAD_TIMEOUT"),
         ({"kind": "lazy"}, "UNKNOWN_KIND"),
         ([1], "BAD_REQUEST"),
     ],
@@ -129,6 +133,23 @@ def test_what_can_not_be_played_is_refused_with_a_code_and_a_way_out(body: Any, 
     status, _, text = call("POST", "/api/play", body=body)
     error = json.loads(text)["error"]
     assert status == 400 and error["code"] == code and error["what"] and error["do"]
+
+
+def test_a_fault_of_ours_is_an_answer_with_a_code_and_a_traceback_where_the_server_runs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was the server's own page, "Internal Server Error", which the page showed as JSON that can't be parsed."""
+
+    def fails(*_: Any) -> Any:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("holdfast.ui.library.play", fails)
+    status, headers, text = call("POST", "/api/play", body={"scene": "tick8"})
+    error = json.loads(text)["error"]
+    assert status == 500 and error["code"] == "PAGE_FAULT" and error["do"]
+    assert "ZeroDivisionError: division by zero" in error["what"]
+    assert "content-security-policy" in headers
+    assert "Traceback" in caplog.text and "in fails" in caplog.text
 
 
 def test_a_request_without_end_is_cut_off() -> None:
@@ -180,6 +201,49 @@ def test_the_command_prints_a_link_that_works_and_ends_with_its_interrupt() -> N
         assert started.wait(60) in (0, -signal.SIGINT, 130)
         assert started.stdout is not None
         started.stdout.close()
+
+
+PLAYS_FOR_EVER = """
+import sys
+from holdfast.cli.main import main
+from holdfast.ui import library
+
+def play(setup, kind):
+    print("plays", flush=True)
+    while True:
+        pass
+
+library.play = play
+main(["ui", "--port", "0", "-o", "json"])
+"""
+
+
+def test_one_interrupt_ends_the_command_while_it_plays() -> None:
+    """A large scene plays for a minute, in a thread that the process waited for: Ctrl-C seemed to do nothing.
+
+    This one plays without end, so that no patience is enough unless the play is left behind.
+    """
+    started = subprocess.Popen(
+        [sys.executable, "-c", PLAYS_FOR_EVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    try:
+        url, _, token = json.loads(started.stdout.readline())["url"].partition("#token=")
+        asked = urllib.request.Request(
+            url.partition("?")[0] + "api/play", b'{"scene": "tick8"}', {TOKEN_HEADER: token}, method="POST"
+        )
+        with ThreadPoolExecutor(1) as pool:
+            answered = pool.submit(urllib.request.urlopen, asked, timeout=PATIENCE_S)
+            assert started.stdout.readline() == "plays\n"
+            started.send_signal(signal.SIGINT)
+            _, said = started.communicate(timeout=PATIENCE_S)
+            refused = answered.exception()
+        assert started.returncode in (0, -signal.SIGINT, 130) and "Traceback" not in said, said
+        assert isinstance(refused, urllib.error.HTTPError) and refused.code == 503
+        assert json.loads(refused.read())["error"]["code"] == "PAGE_ENDS", "whoever waited is told"
+    finally:
+        started.kill()
+        started.communicate()
 
 
 def test_others_are_not_let_in(capsys: pytest.CaptureFixture[str]) -> None:

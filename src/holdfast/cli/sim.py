@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,8 +35,12 @@ EVENT_HELP = (
 COMPARED = "join@10s,leave:c0@25s,join@40s"
 """What `--compare` plays when nothing is asked for: a group that nobody touches pauses in no protocol."""
 
+NOT_WRITTEN = "FILE_NOT_WRITTEN"
+"""The one error that is not wrong use."""
+
 
 def sim(
+    context: typer.Context,
     members: Annotated[int, typer.Option(help="Members at the start: c0, c1, …")] = 4,
     partitions: Annotated[int, typer.Option(help="Partitions of the topic `orders`.")] = 6,
     protocol: Annotated[str, typer.Option(help="cooperative or eager.")] = "cooperative",
@@ -111,6 +115,9 @@ def sim(
     try:
         if output not in ("table", "json", "jsonl"):
             raise HoldfastError("BAD_OUTPUT", f"{output!r} is not an output.", "Use -o table, json or jsonl.")
+        fixed_by = "--scene" if scene else "--swarm" if swarm else "--world" if world is not None else ""
+        if fixed_by and not scenes:
+            _refuse_what_is_fixed(context, fixed_by)
         setup = Setup(
             members=members,
             partitions=partitions,
@@ -141,10 +148,29 @@ def sim(
             code = _compare(setup, output, everything=everything)
         else:
             code = _one(setup, protocol, output, everything=everything)
-    except HoldfastError as error:  # nothing but wrong use raises here: what a world does ends up in its result
+    except HoldfastError as error:  # mostly wrong use: what a world does ends up in its result
         typer.echo(f"holdfast: {error.code}: {error.what} {error.do}", err=True)
-        raise typer.Exit(2) from error
+        raise typer.Exit(1 if error.code == NOT_WRITTEN else 2) from error
     raise typer.Exit(code)
+
+
+def _refuse_what_is_fixed(context: typer.Context, by: str) -> None:
+    """Options that say what is played, beside one that brings all of that: they would change nothing, in silence."""
+    from holdfast.sim.setup import Setup, option_of
+
+    options = [*(option_of(field.name) for field in fields(Setup)), "--protocol"]
+    given = [each for each in options if _is_given(context, each)]
+    if given:
+        raise HoldfastError(
+            "OPTION_FIXED",
+            f"{by} brings its own {', '.join(given)}.",
+            f"Leave out {', '.join(given)}, or {by}.",
+        )
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option.removeprefix("--").replace("-", "_"))
+    return source is not None and source.name != "DEFAULT"
 
 
 def _one(setup: Setup, protocol: str, output: str, *, everything: bool) -> int:
@@ -280,7 +306,11 @@ def _picture(file: Path, setup: Setup, name: str, kind: str, at: str) -> int:
     if str(file) == "-":
         print(drawn, end="")
     else:
-        file.write_text(drawn, encoding="utf-8")
+        try:
+            file.write_text(drawn, encoding="utf-8")
+        except OSError as error:
+            do = "Choose a place that can be written to."
+            raise HoldfastError(NOT_WRITTEN, f"{file} can't be written: {error.strerror}.", do) from error
     return _verdict(played)
 
 

@@ -13,6 +13,8 @@ from holdfast.cli.common import Output, OutputForm
 from holdfast.model import HoldfastError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PATIENCE_S = 1
+"""How long the end waits for whoever has not read an answer or not finished a question."""
 
 
 def ui(
@@ -43,8 +45,24 @@ def ui(
     shown = f"[{host}]" if ":" in host else host
     link = f"http://{shown}:{listening.getsockname()[1]}/?scene={scene}#token={token}"
     print(json.dumps({"url": link}) if output is Output.JSON else f"The page: {link}\nCtrl-C ends it.", flush=True)
-    config = uvicorn.Config(page(token), log_level="warning", server_header=False, date_header=False, lifespan="off")
-    uvicorn.Server(config).run(sockets=[listening])
+    app = page(token)
+
+    class Server(uvicorn.Server):
+        """Tells the page first that it ends: an answer in work would hold up the end until it is there."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.ending.set()
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=PATIENCE_S,
+    )
+    Server(config).run(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:

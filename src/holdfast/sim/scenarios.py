@@ -26,6 +26,9 @@ SWITCHES: Mapping[str, str] = {
 }
 """What a scene can do without, by the consumer's names (`holdfast.watchdog` and so on), and the member's field."""
 
+MAX_TIMEOUT_MS = 24 * 86_400_000.0
+"""Timeouts are 32 bits of milliseconds on the wire: 24.8 days."""
+
 MAX_DURATION_MS = 3_600_000.0
 """An hour of 50 members is a million steps: about a minute of work, and as much as anybody can look at."""
 
@@ -59,10 +62,10 @@ def scene_config(
     duration_ms = parse_time(duration)
     if not 0 < duration_ms <= MAX_DURATION_MS:
         raise HoldfastError("BAD_DURATION", f"{duration} is not a length to play.", "Use more than 0 and up to 60m.")
-    max_poll_ms = parse_time(max_poll)
-    session_ms = min(SESSION_MS, max_poll_ms) if session is None else parse_time(session)
+    max_poll_ms = _timeout("max-poll", max_poll)
+    session_ms = min(SESSION_MS, max_poll_ms) if session is None else _timeout("session", session)
     session_ms = max(MIN_SESSION_MS, session_ms)
-    heartbeat_ms = min(HEARTBEAT_MS, session_ms / 3) if heartbeat is None else parse_time(heartbeat)
+    heartbeat_ms = min(HEARTBEAT_MS, session_ms / 3) if heartbeat is None else _timeout("heartbeat", heartbeat)
     switches: dict[str, Any] = {**dict.fromkeys(SWITCHES.values(), True), **_switched_off(without)}
     if static:  # who is expected back is not spoken for
         switches["watchdog"] = False
@@ -92,6 +95,14 @@ def scene_config(
         happenings=parse_happenings(events),
         duration_ms=duration_ms,
     )
+
+
+def _timeout(name: str, text: str) -> float:
+    """Members count in whole milliseconds, and divide by them: less than one of them is none."""
+    ms = parse_time(text)
+    if not 1 <= ms <= MAX_TIMEOUT_MS:
+        raise HoldfastError("BAD_TIMEOUT", f"{text} is not a time for {name}.", "Use 1ms to 24 days (34560m).")
+    return ms
 
 
 def _switched_off(without: Iterable[str]) -> dict[str, bool]:

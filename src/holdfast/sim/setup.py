@@ -88,12 +88,16 @@ class Setup:
 
     def as_options(self) -> str:
         """What differs from the usual, for `holdfast sim`."""
-        names = {"events": "event", "spread": "batch-spread"}
         words = []
         for name, value in self.as_words().items():
-            option = "--" + names.get(name, name).replace("_", "-")
+            option = option_of(name)
             words.append(option if value == "yes" else f"{option} {value}")
         return " ".join(words)
+
+
+def option_of(field: str) -> str:
+    """A field's option of `holdfast sim`."""
+    return "--" + {"events": "event", "spread": "batch-spread"}.get(field, field).replace("_", "-")
 
 
 def setup_of(words: Mapping[str, str], start: Setup | None = None) -> Setup:

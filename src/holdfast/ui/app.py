@@ -7,14 +7,15 @@ Requests for another host's name are refused: a name that points here is how str
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -30,6 +31,9 @@ from holdfast.ui.library import Library
 from holdfast.ui.plan import resized
 from holdfast.ui.questions import WHAT_IFS, compared, questions
 from holdfast.ui.svg import picture
+from holdfast.ui.work import done_unless
+
+log = logging.getLogger("holdfast.ui")
 
 STATIC = Path(__file__).parent / "static"
 MAX_BODY_BYTES = 65_536
@@ -45,20 +49,24 @@ HEADERS: Mapping[str, str] = {
 }
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
+STATUS: Mapping[str, int] = {"PAGE_FAULT": 500, "PAGE_ENDS": 503}
+"""Of errors that are not the asker's."""
+
 Answer = Callable[[Library, Mapping[str, Any]], Any]
 
 
 def page(token: str) -> Starlette:
-    """The application. `token` is what the printed link carries."""
+    """The application. `token` is what the printed link carries. Once `state.ending` is set, nobody waits for work."""
     library = Library()
+    ending = asyncio.Event()
 
     def post(path: str, answer: Answer) -> Route:
         async def endpoint(request: Request) -> Response:
-            return await _answered(request, token, library, answer)
+            return await _answered(request, token, ending, lambda body: _response(answer(library, body)))
 
         return Route(path, endpoint, methods=["POST"])
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/", _index, methods=["GET"]),
             Route("/api/scenes", _scenes, methods=["GET"]),
@@ -71,6 +79,8 @@ def page(token: str) -> Starlette:
         ],
         middleware=[Middleware(Guard)],
     )
+    app.state.ending = ending
+    return app
 
 
 class Guard:
@@ -118,15 +128,32 @@ async def _scenes(_: Request) -> Response:
     )
 
 
-async def _answered(request: Request, token: str, library: Library, answer: Answer) -> Response:
+async def _answered(
+    request: Request, token: str, ending: asyncio.Event, answer: Callable[[Mapping[str, Any]], Response]
+) -> Response:
     given = request.headers.get(TOKEN_HEADER, "")
     if not hmac.compare_digest(given.encode(), token.encode()):
         return _refusal(403, "BAD_TOKEN", "the link's token is missing or old.", "Open the link that was printed.")
     try:
         body = await _body(request)
-        return _response(await run_in_threadpool(answer, library, body))
+        return await done_unless(ending, lambda: _sound(answer, body))
     except HoldfastError as error:
-        return _refusal(400, error.code, error.what, error.do)
+        return _refusal(STATUS.get(error.code, 400), error.code, error.what, error.do)
+
+
+def _sound(answer: Callable[[Mapping[str, Any]], Response], body: Mapping[str, Any]) -> Response:
+    """The answer. What nobody foresaw is an error like any other to the page, and a traceback where the server runs."""
+    try:
+        return answer(body)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        log.exception("an answer failed")
+        raise HoldfastError(
+            "PAGE_FAULT",
+            f"the page's server failed at this: {type(error).__name__}: {error}.",
+            "That is a fault of holdfast. Report it with what `holdfast ui` printed; other settings may work.",
+        ) from error
 
 
 async def _body(request: Request) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { get, refusal } from "../../../src/holdfast/ui/static/api.js";
 import { read, tokenIn, write } from "../../../src/holdfast/ui/static/address.js";
 import { ask } from "../../../src/holdfast/ui/static/ask.js";
 import { code } from "../../../src/holdfast/ui/static/code.js";
@@ -25,6 +26,18 @@ const all = (/** @type {any[]} */ nodes) => nodes.map(textOf).join(" ");
 /** @param {any} node @param {(n: any) => boolean} wanted @returns {any[]} */
 const find = (node, wanted) =>
   typeof node === "string" ? [] : [...(wanted(node) ? [node] : []), ...node.children.flatMap((/** @type {any} */ c) => find(c, wanted))];
+
+test("a refusal is shown with its code, and an answer that is not ours with its status", async () => {
+  const ours = new Response('{"error": {"code": "PAGE_FAULT", "what": "it failed.", "do": "Report it."}}', { status: 500 });
+  assert.equal((await refusal(ours)).message, "PAGE_FAULT: it failed. Report it.");
+  const real = globalThis.fetch;
+  globalThis.fetch = async () => new Response("Internal Server Error", { status: 500 });
+  try {
+    await assert.rejects(get("/api/scenes"), /^Error: HTTP_500: the page's server gave no reason\./);
+  } finally {
+    globalThis.fetch = real;
+  }
+});
 
 test("a moment lies in the span that begins before it", () => {
   const spans = [[0, "a"], [5, "b"], [9, "c"]];

@@ -41,9 +41,19 @@ async function reached(asked) {
   }
 }
 
-/** @param {Response} response @returns {Promise<any>} */
+/** The answer's JSON, or its error. @param {Response} response @returns {Promise<any>} */
 async function answered(response) {
-  const body = await response.json();
-  if (!response.ok) throw new Refused(body.error.code, body.error.what, body.error.do);
-  return body;
+  if (!response.ok) throw await refusal(response);
+  return response.json();
+}
+
+/** The error of an answer. One that is not as ours are has its status at least. @param {Response} response @returns {Promise<Refused>} */
+export async function refusal(response) {
+  const text = await response.text();
+  try {
+    const { code, what, do: todo } = JSON.parse(text).error;
+    return new Refused(code, what, todo);
+  } catch {
+    return new Refused(`HTTP_${response.status}`, "the page's server gave no reason.", "See what `holdfast ui` printed.");
+  }
 }

@@ -1,7 +1,7 @@
 // Wires the parts together: one state, one `draw`, and everything that happens changes the state and draws.
 
 import { read, tokenIn, write } from "./address.js";
-import { ask as askServer, get, post, remember } from "./api.js";
+import { ask as askServer, get, post, refusal, remember } from "./api.js";
 import { ask } from "./ask.js";
 import { code } from "./code.js";
 import { show } from "./dom.js";
@@ -195,7 +195,7 @@ function plan() {
 function save(form) {
   void carefully(async () => {
     const response = await post("/api/picture", body());
-    if (!response.ok) throw new Error((await response.json()).error.what);
+    if (!response.ok) throw await refusal(response);
     const drawn = await response.blob();
     download(form === "svg" ? drawn : await asPng(drawn), `holdfast-${state.address.scene || "scene"}.${form}`);
   });

@@ -1,0 +1,45 @@
+"""Work beside the event loop, in threads that the process does not wait for when it ends.
+
+A thread pool's threads are waited for, so a large scene held up Ctrl-C until it was played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from holdfast.model import HoldfastError
+
+T = TypeVar("T")
+
+
+async def done_unless(ending: asyncio.Event, work: Callable[[], T]) -> T:
+    """What `work` gives, or PAGE_ENDS as soon as `ending` is set. The work goes on then, for nobody."""
+    result = asyncio.wrap_future(_started(work))
+    ends = asyncio.ensure_future(ending.wait())
+    try:
+        both: set[asyncio.Future[Any]] = {result, ends}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if result.done():
+            return result.result()
+        raise HoldfastError("PAGE_ENDS", "the page's server was ended.", "Start it again: holdfast ui.")
+    finally:
+        ends.cancel()
+        result.cancel()
+
+
+def _started(work: Callable[[], T]) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # from here on nobody can cancel it, so that it always takes its result
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001  # whoever waits for the result gets it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="holdfast-page-work", daemon=True).start()
+    return future
