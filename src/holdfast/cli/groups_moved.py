@@ -30,8 +30,8 @@ from holdfast.model import HoldfastError, TopicPartition
 from holdfast.observe.resetting import (
     Move,
     Rule,
+    ago_ms,
     datetime_ms,
-    duration_ms,
     move_rows,
     parse_scope,
     plan,
@@ -150,7 +150,7 @@ def _one_target(
     if to_datetime is not None:
         chosen.append(Asked(rule=Rule.TIME, time_ms=datetime_ms(to_datetime)))
     if by_duration is not None:
-        chosen.append(Asked(rule=Rule.TIME, time_ms=round(time.time() * 1000) - duration_ms(by_duration)))
+        chosen.append(Asked(rule=Rule.TIME, time_ms=ago_ms(by_duration, round(time.time() * 1000))))
     if from_file is not None:
         chosen.append(Asked(rule=Rule.FILE, file=from_file))
     if len(chosen) != 1:
@@ -221,7 +221,7 @@ def _standard_input() -> bytes:
 def _read_file(file: Path, group: str | None) -> dict[str, dict[TopicPartition, int]]:
     try:
         content = _standard_input() if str(file) == "-" else file.read_bytes()
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")  # a mark in front, as Excel writes it, is no part of the first name
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         do = "Give a file that `holdfast groups export` wrote."

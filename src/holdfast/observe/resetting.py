@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -120,6 +120,9 @@ def move_rows(group: str, moves: Mapping[TopicPartition, Move]) -> list[Row]:
 
 # -- times
 
+LONGEST_MS = 2**63
+"""Kafka's times are 64 bits wide."""
+
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
 )
@@ -133,11 +136,23 @@ def duration_ms(text: str) -> int:
             "DURATION_INVALID", f"{text!r} is not a duration.", "Write PnDTnHnMnS: PT30M for half an hour, P2D, PT1H."
         )
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    if total >= LONGEST_MS:  # also what is infinite as a float
+        raise HoldfastError(
+            "DURATION_INVALID", "The duration is longer than Kafka can count.", "Use --to-earliest for the log's start."
+        )
+    return round(total)
+
+
+def ago_ms(text: str, now_ms: int) -> int:
+    """The moment so long ago; 1970 where that is before it, see `datetime_ms`."""
+    return max(0, now_ms - duration_ms(text))
 
 
 def datetime_ms(text: str) -> int:
-    """A moment as Kafka's tool takes it, 2026-01-31T08:00:00.000; in UTC unless it names its zone."""
+    """A moment as Kafka's tool takes it, 2026-01-31T08:00:00.000; in UTC unless it names its zone.
+
+    Before 1970 it is 1970: no record is older, and to Kafka a time below zero is a word (-1 is "latest")."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -148,7 +163,7 @@ def datetime_ms(text: str) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return max(0, round(moment.timestamp() * 1000))
 
 
 # -- files, as Kafka's tool writes and reads them
@@ -171,7 +186,7 @@ def read_offsets(text: str, group: str | None) -> dict[str, dict[TopicPartition,
     """Such a file's offsets. `group` is whose they are where the file does not say; given with a file that does, only
     that group's are taken."""
     found: dict[str, dict[TopicPartition, int]] = {}
-    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+    for number, row in _rows(text):
         if not row:
             continue
         owner, at, offset = _line(row, number, group)
@@ -183,8 +198,17 @@ def read_offsets(text: str, group: str | None) -> dict[str, dict[TopicPartition,
     return found
 
 
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    number = 0
+    try:
+        for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+            yield number, row
+    except csv.Error as error:
+        raise _bad_line(number + 1, f"it can't be read as CSV ({error})") from error
+
+
 def _line(row: list[str], number: int, group: str | None) -> tuple[str, TopicPartition, int]:
-    cells = [cell.strip() for cell in row]
+    cells = [*row[:-2], *(cell.strip() for cell in row[-2:])]  # a group's name may begin or end with a blank
     if len(cells) == 3:
         if group is None:
             raise _bad_line(number, "it does not say whose offset this is; name the group")
