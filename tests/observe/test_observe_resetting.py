@@ -14,6 +14,7 @@ from holdfast.observe.resetting import (
     parse_scope,
     plan,
     read_offsets,
+    without_offset,
     write_offsets,
 )
 
@@ -154,3 +155,9 @@ def test_a_scope_names_topics_and_some_of_their_partitions() -> None:
     for text in ("", ":1", "a:", "a:x"):
         with pytest.raises(HoldfastError, match="TOPIC_SCOPE_INVALID"):
             parse_scope([text])
+
+
+def test_what_a_scope_names_and_nobody_has_is_found() -> None:
+    scope = parse_scope(["orders:0,99", "ordres", "mail"])
+
+    assert without_offset(scope, [AT, TopicPartition("mail", 3)]) == [("orders", 99), ("ordres", None)]

@@ -52,6 +52,10 @@ class Move:
     problem: str = ""
     """Set if nothing may be written for this partition."""
 
+    @property
+    def changes(self) -> bool:
+        return self.after is not None and self.after != self.before
+
 
 def plan(
     rule: Rule,
@@ -102,8 +106,11 @@ def _target(rule: Rule, standing: Standing, number: int) -> tuple[int, str]:
             return standing.at_time, ""
 
 
-def move_rows(group: str, moves: Mapping[TopicPartition, Move]) -> list[Row]:
-    """GROUP, TOPIC, PARTITION and NEW-OFFSET as Kafka's tool prints them; what it was before, and notes, behind."""
+def move_rows(
+    group: str, moves: Mapping[TopicPartition, Move], statuses: Mapping[TopicPartition, str] | None = None
+) -> list[Row]:
+    """GROUP, TOPIC, PARTITION and NEW-OFFSET as Kafka's tool prints them; what it was before, and notes, behind. With
+    statuses, what became of each: of one that has none nothing was tried."""
     return [
         {
             "GROUP": group,
@@ -112,6 +119,7 @@ def move_rows(group: str, moves: Mapping[TopicPartition, Move]) -> list[Row]:
             "NEW-OFFSET": move.after,
             "CURRENT-OFFSET": move.before,
             "LOG-END-OFFSET": move.end,
+            **({} if statuses is None else {"STATUS": statuses.get(at)}),
             "NOTE": move.problem or move.note or None,
         }
         for at, move in sorted(moves.items())
@@ -230,6 +238,28 @@ def _bad_line(number: int, why: str) -> HoldfastError:
         f"Line {number} of the file is not topic,partition,offset or group,topic,partition,offset: {why}.",
         "Mend it, or write it anew with `holdfast groups export`. Nothing was changed.",
     )
+
+
+# -- scopes
+
+Scope = Mapping[str, frozenset[int] | None]
+"""Partitions by topic; None is all of them."""
+
+
+def in_scope(at: TopicPartition, scope: Scope) -> bool:
+    return at.topic in scope and at.partition in (scope[at.topic] or {at.partition})
+
+
+def without_offset(scope: Scope, known: Iterable[TopicPartition]) -> list[tuple[str, int | None]]:
+    """What a scope names that the group has no offset of: a partition, or with None a whole topic."""
+    there = set(known)
+    topics = {at.topic for at in there}
+    return [
+        (topic, number)
+        for topic, numbers in sorted(scope.items())
+        for number in ([None] if numbers is None else sorted(numbers))
+        if (topic not in topics if number is None else TopicPartition(topic, number) not in there)
+    ]
 
 
 def parse_scope(texts: Iterable[str]) -> dict[str, frozenset[int] | None]:
