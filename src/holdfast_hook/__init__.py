@@ -51,7 +51,7 @@ def _watch(module: Any) -> None:
                 return reader.format(self, source)
         return plain(self, source)
 
-    format.__doc__ = plain.__doc__
+    format.__doc__, format.__wrapped__ = plain.__doc__, plain  # type: ignore[attr-defined]  # as functools.wraps does
     reader.format = format
 
 

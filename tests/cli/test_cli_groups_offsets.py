@@ -98,14 +98,16 @@ def test_a_group_that_somebody_is_in_is_refused(commands: Commands, broker: Brok
 def test_a_member_that_joins_after_the_look_is_not_overruled(
     commands: Commands, topic: str, group: str, broker: Broker
 ) -> None:
-    """Between the look and the commit somebody joined: the coordinator refuses, and that is told for each partition."""
+    """Between the look and the commit somebody joined: the coordinator refuses, and that is told once for the group."""
     fault = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.UNKNOWN_MEMBER_ID)
     try:
         refused = commands.run("groups", "reset-offsets", group, "--to-latest", "--topic", topic, "--execute")
     finally:
         fault.clear()
 
-    assert refused.code == 1 and refused.err.count("UNKNOWN_MEMBER_ID") == 2
+    assert refused.code == 1 and refused.err.count("UNKNOWN_MEMBER_ID") == 1
+    assert f"2 of 2 offsets of group {group} were not set" in refused.err and "Stop its members" in refused.err
+    assert refused.out.decode().count("UNKNOWN_MEMBER_ID") == 2
     assert committed(commands, group) == [4, 4]
 
 
@@ -177,6 +179,8 @@ def test_offsets_of_one_topic_are_forgotten(commands: Commands, topic: str, grou
     assert committed(commands, group) == [4]
     again = commands.run("groups", "delete-offsets", group, "--topic", f"{topic}:0")
     assert again.code == 1 and "NOTHING_TO_RESET" in again.err
+    some = commands.run("groups", "delete-offsets", group, "--topic", f"{topic}:1,99", "--topic", "ordres")
+    assert some.code == 1 and f"OFFSET_MISSING: The group {group} has no offset of {topic}:99, ordres." in some.err
 
 
 def test_a_topic_or_group_that_is_not_there_changes_nothing(commands: Commands, topic: str, group: str) -> None:

@@ -8,11 +8,13 @@ from holdfast.model import HoldfastError, TopicPartition
 from holdfast.observe.resetting import (
     Rule,
     Standing,
+    ago_ms,
     datetime_ms,
     duration_ms,
     parse_scope,
     plan,
     read_offsets,
+    without_offset,
     write_offsets,
 )
 
@@ -105,7 +107,9 @@ def test_durations_are_those_of_iso_8601(text: str, ms: int) -> None:
     assert duration_ms(text) == ms
 
 
-@pytest.mark.parametrize("text", ["", "P", "PT", "30m", "P1H", "PT-5S"])
+@pytest.mark.parametrize(
+    "text", ["", "P", "PT", "30m", "P1H", "PT-5S", "P99999999999999999D", "P" + "9" * 400 + "D", "PT" + "9" * 400 + "S"]
+)
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(HoldfastError, match="DURATION_INVALID"):
         duration_ms(text)
@@ -118,9 +122,42 @@ def test_a_moment_is_utc_unless_it_says_otherwise() -> None:
         datetime_ms("yesterday")
 
 
+def test_a_time_before_1970_is_the_beginning_and_not_kafkas_word_for_the_end() -> None:
+    """A millisecond before 1970 is -1, and -1 asks Kafka for the latest offset: everything would be skipped."""
+    assert datetime_ms("1969-12-31T23:59:59.999") == datetime_ms("1969-12-31T23:59:59.998") == 0
+    assert datetime_ms("0001-01-01T00:00:00+01:00") == 0
+    assert ago_ms("PT1M", 59_999) == ago_ms("P99999D", 1_800_000_000_000) == 0
+    assert ago_ms("PT1M", 90_000) == 30_000
+
+
+def test_a_name_that_begins_or_ends_with_a_blank_is_another_name() -> None:
+    """Kafka takes " pay" as a group. Written as it is and read without the blank, its offsets went to "pay"."""
+    two = {" pay": {AT: 5}, "pay ": {AT: 6}}
+
+    assert read_offsets(write_offsets(two), None) == two
+    assert read_offsets(write_offsets(two), "pay") == {}
+    assert read_offsets("orders, 0, 5 \n", "pay") == {"pay": {AT: 5}}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("a,0,5\ra,1,6\r", 1), ("a,0,5\n" + "b" * 140_000 + ",0,5\n", 2)], ids=["cr-only", "huge-cell"]
+)
+def test_what_is_no_csv_is_the_files_fault_and_told_so(text: str, line: int) -> None:
+    with pytest.raises(HoldfastError) as refused:
+        read_offsets(text, "billing")
+
+    assert refused.value.code == "OFFSETS_FILE_INVALID" and refused.value.what.startswith(f"Line {line} ")
+
+
 def test_a_scope_names_topics_and_some_of_their_partitions() -> None:
     assert parse_scope(["a", "b:0,1", "b:2"]) == {"a": None, "b": frozenset({0, 1, 2})}
     assert parse_scope(["a:1", "a"]) == {"a": None}
     for text in ("", ":1", "a:", "a:x"):
         with pytest.raises(HoldfastError, match="TOPIC_SCOPE_INVALID"):
             parse_scope([text])
+
+
+def test_what_a_scope_names_and_nobody_has_is_found() -> None:
+    scope = parse_scope(["orders:0,99", "ordres", "mail"])
+
+    assert without_offset(scope, [AT, TopicPartition("mail", 3)]) == [("orders", 99), ("ordres", None)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,14 +19,20 @@ from holdfast.cli.common import (
     wrong_use,
 )
 from holdfast.cli.groups_moved import Topics
+from holdfast.cli.groups_refused import refusals, status
 from holdfast.cli.groups_shown import unknown_group
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.observe.resetting import parse_scope
-from holdfast.observe.rows import as_json, table
+from holdfast.observe.resetting import in_scope, parse_scope, without_offset
+from holdfast.observe.rows import Row, as_json, table
 
 if TYPE_CHECKING:
     from holdfast.net.cluster import Cluster
     from holdfast.net.errors import BrokerError
+
+OFFSET_MISSING = "OFFSET_MISSING"
+
+Missing = list[tuple[str, int | None]]
+"""What was named and had no offset: a partition, or with None a topic."""
 
 
 def delete(
@@ -78,30 +85,44 @@ def delete_offsets(
     if not scope:
         wrong_use("RESET_SCOPE", "Which partitions?", "Give --topic TOPIC[:0,1].")
 
-    async def work(cluster: Cluster) -> dict[TopicPartition, BrokerError | None]:
+    async def work(cluster: Cluster) -> tuple[dict[TopicPartition, BrokerError | None], Missing]:
         from holdfast.net.admin_groups import GroupAdmin
         from holdfast.net.group_snapshots import committed_offsets
 
         await GroupAdmin(cluster).describe_group(group)
-        known, _ = await committed_offsets(cluster, group)
-        wanted = [at for at in known if at.topic in scope and at.partition in (scope[at.topic] or {at.partition})]
+        known, problems = await committed_offsets(cluster, group)
+        if problems:
+            code, _, what = problems[0].partition(": ")
+            raise HoldfastError(code, what, "Nothing was deleted; ask for the right to read them.")
+        wanted = [at for at in known if in_scope(at, scope)]
         if not wanted:
             do = "`holdfast groups describe` shows the offsets there are."
             raise HoldfastError("NOTHING_TO_RESET", f"The group {group} has no offset of these partitions.", do)
-        return await GroupAdmin(cluster).delete_offsets(group, wanted)
+        return await GroupAdmin(cluster).delete_offsets(group, wanted), without_offset(scope, known)
 
-    verdicts = ask(client_settings(bootstrap_server, command_config), work)
-    rows = [
-        {"TOPIC": at.topic, "PARTITION": at.partition, "STATUS": "Successful" if error is None else error.code}
+    verdicts, missing = ask(client_settings(bootstrap_server, command_config), work)
+    _show_deleted(group, verdicts, missing, output=output)
+
+
+def _show_deleted(
+    group: str, verdicts: Mapping[TopicPartition, BrokerError | None], missing: Missing, *, output: Output
+) -> None:
+    rows: list[Row] = [
+        {"TOPIC": at.topic, "PARTITION": at.partition, "STATUS": status(error)}
         for at, error in sorted(verdicts.items())
     ]
+    rows += [{"TOPIC": topic, "PARTITION": number, "STATUS": OFFSET_MISSING} for topic, number in missing]
     if output is Output.JSON:
         print(json.dumps([as_json(row) for row in rows]))
     else:
         for line in table(rows):
             print(line)
-    refused = [error for error in verdicts.values() if error is not None]
-    for refusal in refused:
+    refused = {at: error for at, error in verdicts.items() if error is not None}
+    for refusal in refusals(group, refused, of=len(verdicts), done="deleted"):
         show_error(refusal)
-    if refused:
+    if missing:
+        named = ", ".join(topic if number is None else f"{topic}:{number}" for topic, number in missing)
+        do = "Check the names; `holdfast groups describe` shows the offsets there are."
+        show_error(HoldfastError(OFFSET_MISSING, f"The group {group} has no offset of {named}.", do))
+    if refused or missing:
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,12 +26,13 @@ from holdfast.cli.common import (
     show_error,
     wrong_use,
 )
+from holdfast.cli.groups_refused import refusals, status
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.observe.resetting import (
     Move,
     Rule,
+    ago_ms,
     datetime_ms,
-    duration_ms,
     move_rows,
     parse_scope,
     plan,
@@ -42,7 +43,7 @@ from holdfast.observe.rows import as_json, table
 
 if TYPE_CHECKING:
     from holdfast.net.cluster import Cluster
-    from holdfast.net.errors import BrokerError
+    from holdfast.net.errors import NetError
 
 Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without, what would be done is shown.")]
 Topics = Annotated[
@@ -67,15 +68,23 @@ class Outcome:
     group: str
     moves: Mapping[TopicPartition, Move]
     existed: bool
-    answers: Mapping[TopicPartition, BrokerError | None] | None = None
+    answers: Mapping[TopicPartition, NetError | None] | None = None
+    """Of those that change. None if nothing was tried."""
 
     @property
     def stuck(self) -> list[TopicPartition]:
         return [at for at, move in self.moves.items() if move.problem]
 
     @property
-    def refused(self) -> dict[TopicPartition, BrokerError]:
+    def refused(self) -> dict[TopicPartition, NetError]:
         return {at: error for at, error in (self.answers or {}).items() if error is not None}
+
+    @property
+    def statuses(self) -> dict[TopicPartition, str]:
+        """What became of each partition; nothing if nothing was tried."""
+        if self.answers is None:
+            return {}
+        return {at: status(self.answers[at]) if move.changes else "Unchanged" for at, move in self.moves.items()}
 
 
 def reset_offsets(
@@ -150,7 +159,7 @@ def _one_target(
     if to_datetime is not None:
         chosen.append(Asked(rule=Rule.TIME, time_ms=datetime_ms(to_datetime)))
     if by_duration is not None:
-        chosen.append(Asked(rule=Rule.TIME, time_ms=round(time.time() * 1000) - duration_ms(by_duration)))
+        chosen.append(Asked(rule=Rule.TIME, time_ms=ago_ms(by_duration, round(time.time() * 1000))))
     if from_file is not None:
         chosen.append(Asked(rule=Rule.FILE, file=from_file))
     if len(chosen) != 1:
@@ -221,7 +230,7 @@ def _standard_input() -> bytes:
 def _read_file(file: Path, group: str | None) -> dict[str, dict[TopicPartition, int]]:
     try:
         content = _standard_input() if str(file) == "-" else file.read_bytes()
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")  # a mark in front, as Excel writes it, is no part of the first name
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         do = "Give a file that `holdfast groups export` wrote."
@@ -255,24 +264,31 @@ def _move_to(
 
 
 async def _written(cluster: Cluster, outcomes: list[Outcome], *, execute: bool) -> list[Outcome]:
-    """The outcomes with the coordinator's answers. Nothing is written if one partition can't be moved."""
+    """The outcomes with the coordinator's answers. Nothing is written if one partition can't be moved.
+
+    An error of Kafka's is one group's own. If nobody answers, the other groups are not tried and get that error too."""
+    from holdfast.net.errors import BrokerError
     from holdfast.net.group_offsets import write
 
     if not execute or any(one.stuck for one in outcomes):
         return outcomes
-    return [
-        Outcome(
-            group=one.group, moves=one.moves, existed=one.existed, answers=await write(cluster, one.group, one.moves)
-        )
-        for one in outcomes
-    ]
+    done: list[Outcome] = []
+    silence: NetError | None = None
+    for one in outcomes:
+        if silence is None:
+            answers = await write(cluster, one.group, one.moves)
+            silence = next((error for error in answers.values() if error and not isinstance(error, BrokerError)), None)
+        else:
+            answers = dict.fromkeys((at for at, move in one.moves.items() if move.changes), silence)
+        done.append(replace(one, answers=answers))
+    return done
 
 
 def _show(outcomes: list[Outcome], *, execute: bool, output: Output) -> None:
-    rows = [row for one in outcomes for row in move_rows(one.group, one.moves)]
+    rows = [row for one in outcomes for row in move_rows(one.group, one.moves, one.statuses if execute else None)]
     if output is Output.JSON:
-        written = execute and not any(one.stuck for one in outcomes)
-        print(json.dumps({"executed": written, "offsets": [as_json(row) for row in rows]}))
+        done = execute and not any(one.stuck or one.refused for one in outcomes)
+        print(json.dumps({"executed": done, "offsets": [as_json(row) for row in rows]}))
     else:
         for line in table(rows):
             print(line)
@@ -283,17 +299,18 @@ def _show(outcomes: list[Outcome], *, execute: bool, output: Output) -> None:
             what = f"{len(one.stuck)} of {len(one.moves)} partitions of group {one.group} can't be moved: see NOTE."
             do = "Nothing was changed. Choose others with --topic TOPIC:0,1, or try again later."
             show_error(HoldfastError("RESET_INCOMPLETE", what, do))
-        for error in one.refused.values():
+        for error in refusals(one.group, one.refused, of=len(one.moves), done="set"):
             failed = True
             show_error(error)
-        if not one.existed and not one.stuck:
+        if not one.existed and not one.stuck and not one.refused:
             print(f"The group {one.group} does not exist: its first offsets make it.", file=sys.stderr)
+    if execute and not any(one.stuck for one in outcomes):
+        changed = sum(answer is None for one in outcomes for answer in (one.answers or {}).values())
+        print(f"{changed} of {len(rows)} offsets were changed.", file=sys.stderr)
     if failed:
         raise typer.Exit(1)
-    moving = sum(move.after != move.before for one in outcomes for move in one.moves.values())
-    if execute:
-        print(f"{moving} of {len(rows)} offsets were changed.", file=sys.stderr)
-    else:
+    if not execute:
+        moving = sum(move.changes for one in outcomes for move in one.moves.values())
         print(
             f"Nothing was changed; {moving} of {len(rows)} offsets would be. Add --execute to do it.", file=sys.stderr
         )

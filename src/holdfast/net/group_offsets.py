@@ -13,16 +13,13 @@ from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.net.admin import EARLIEST, LATEST, Admin
 from holdfast.net.admin_groups import GroupAdmin
 from holdfast.net.cluster import Cluster
-from holdfast.net.errors import BrokerError
+from holdfast.net.errors import BrokerError, NetError
 from holdfast.net.group_snapshots import Place, committed_offsets, places
-from holdfast.observe.resetting import Move, Standing
+from holdfast.observe.resetting import Move, Scope, Standing
 from holdfast.observe.snapshot import NOBODY_IN_IT, PartitionOffsets
 
 COMMIT_AT_ONCE = 1_000
 """Offsets in one request. Kafka appends a request's offsets as one batch, which its message.max.bytes bounds."""
-
-Scope = Mapping[str, frozenset[int] | None]
-"""Partitions by topic; None is all of them."""
 
 
 async def require_inactive(cluster: Cluster, group: str) -> bool:
@@ -87,13 +84,22 @@ async def _in_scope(cluster: Cluster, scope: Scope) -> list[TopicPartition]:
 
 async def write(
     cluster: Cluster, group: str, moves: Mapping[TopicPartition, Move]
-) -> dict[TopicPartition, BrokerError | None]:
-    """Commit what changes. Each partition's own answer; those that did not change are left out."""
-    changed = [
-        (at, move.after) for at, move in sorted(moves.items()) if move.after is not None and move.after != move.before
-    ]
-    answers: dict[TopicPartition, BrokerError | None] = {}
+) -> dict[TopicPartition, NetError | None]:
+    """Commit what changes. Each partition's own answer; those that did not change are left out.
+
+    A request that fails is the last one, and its error stands for all that were not answered: what was written before
+    it has to be told."""
+    changed = [(at, move.after) for at, move in sorted(moves.items()) if move.changes and move.after is not None]
+    answers: dict[TopicPartition, NetError | None] = {}
     for first in range(0, len(changed), COMMIT_AT_ONCE):
         some = {at: m.OffsetEntry(offset) for at, offset in changed[first : first + COMMIT_AT_ONCE]}
-        answers |= await Admin(cluster).commit(group, some)
+        try:
+            answered = await Admin(cluster).commit(group, some)
+        except NetError as error:
+            return answers | dict.fromkeys((at for at, _ in changed[first:]), error)
+        answers |= {at: answered[at] if at in answered else _unanswered(at) for at in some}
     return answers
+
+
+def _unanswered(at: TopicPartition) -> BrokerError:
+    return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The coordinator's answer leaves out {at}.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -51,6 +51,10 @@ class Move:
     note: str = ""
     problem: str = ""
     """Set if nothing may be written for this partition."""
+
+    @property
+    def changes(self) -> bool:
+        return self.after is not None and self.after != self.before
 
 
 def plan(
@@ -102,8 +106,11 @@ def _target(rule: Rule, standing: Standing, number: int) -> tuple[int, str]:
             return standing.at_time, ""
 
 
-def move_rows(group: str, moves: Mapping[TopicPartition, Move]) -> list[Row]:
-    """GROUP, TOPIC, PARTITION and NEW-OFFSET as Kafka's tool prints them; what it was before, and notes, behind."""
+def move_rows(
+    group: str, moves: Mapping[TopicPartition, Move], statuses: Mapping[TopicPartition, str] | None = None
+) -> list[Row]:
+    """GROUP, TOPIC, PARTITION and NEW-OFFSET as Kafka's tool prints them; what it was before, and notes, behind. With
+    statuses, what became of each: of one that has none nothing was tried."""
     return [
         {
             "GROUP": group,
@@ -112,6 +119,7 @@ def move_rows(group: str, moves: Mapping[TopicPartition, Move]) -> list[Row]:
             "NEW-OFFSET": move.after,
             "CURRENT-OFFSET": move.before,
             "LOG-END-OFFSET": move.end,
+            **({} if statuses is None else {"STATUS": statuses.get(at)}),
             "NOTE": move.problem or move.note or None,
         }
         for at, move in sorted(moves.items())
@@ -119,6 +127,9 @@ def move_rows(group: str, moves: Mapping[TopicPartition, Move]) -> list[Row]:
 
 
 # -- times
+
+LONGEST_MS = 2**63
+"""Kafka's times are 64 bits wide."""
 
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
@@ -133,11 +144,23 @@ def duration_ms(text: str) -> int:
             "DURATION_INVALID", f"{text!r} is not a duration.", "Write PnDTnHnMnS: PT30M for half an hour, P2D, PT1H."
         )
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    if total >= LONGEST_MS:  # also what is infinite as a float
+        raise HoldfastError(
+            "DURATION_INVALID", "The duration is longer than Kafka can count.", "Use --to-earliest for the log's start."
+        )
+    return round(total)
+
+
+def ago_ms(text: str, now_ms: int) -> int:
+    """The moment so long ago; 1970 where that is before it, see `datetime_ms`."""
+    return max(0, now_ms - duration_ms(text))
 
 
 def datetime_ms(text: str) -> int:
-    """A moment as Kafka's tool takes it, 2026-01-31T08:00:00.000; in UTC unless it names its zone."""
+    """A moment as Kafka's tool takes it, 2026-01-31T08:00:00.000; in UTC unless it names its zone.
+
+    Before 1970 it is 1970: no record is older, and to Kafka a time below zero is a word (-1 is "latest")."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -148,7 +171,7 @@ def datetime_ms(text: str) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return max(0, round(moment.timestamp() * 1000))
 
 
 # -- files, as Kafka's tool writes and reads them
@@ -171,7 +194,7 @@ def read_offsets(text: str, group: str | None) -> dict[str, dict[TopicPartition,
     """Such a file's offsets. `group` is whose they are where the file does not say; given with a file that does, only
     that group's are taken."""
     found: dict[str, dict[TopicPartition, int]] = {}
-    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+    for number, row in _rows(text):
         if not row:
             continue
         owner, at, offset = _line(row, number, group)
@@ -183,8 +206,17 @@ def read_offsets(text: str, group: str | None) -> dict[str, dict[TopicPartition,
     return found
 
 
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    number = 0
+    try:
+        for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+            yield number, row
+    except csv.Error as error:
+        raise _bad_line(number + 1, f"it can't be read as CSV ({error})") from error
+
+
 def _line(row: list[str], number: int, group: str | None) -> tuple[str, TopicPartition, int]:
-    cells = [cell.strip() for cell in row]
+    cells = [*row[:-2], *(cell.strip() for cell in row[-2:])]  # a group's name may begin or end with a blank
     if len(cells) == 3:
         if group is None:
             raise _bad_line(number, "it does not say whose offset this is; name the group")
@@ -206,6 +238,28 @@ def _bad_line(number: int, why: str) -> HoldfastError:
         f"Line {number} of the file is not topic,partition,offset or group,topic,partition,offset: {why}.",
         "Mend it, or write it anew with `holdfast groups export`. Nothing was changed.",
     )
+
+
+# -- scopes
+
+Scope = Mapping[str, frozenset[int] | None]
+"""Partitions by topic; None is all of them."""
+
+
+def in_scope(at: TopicPartition, scope: Scope) -> bool:
+    return at.topic in scope and at.partition in (scope[at.topic] or {at.partition})
+
+
+def without_offset(scope: Scope, known: Iterable[TopicPartition]) -> list[tuple[str, int | None]]:
+    """What a scope names that the group has no offset of: a partition, or with None a whole topic."""
+    there = set(known)
+    topics = {at.topic for at in there}
+    return [
+        (topic, number)
+        for topic, numbers in sorted(scope.items())
+        for number in ([None] if numbers is None else sorted(numbers))
+        if (topic not in topics if number is None else TopicPartition(topic, number) not in there)
+    ]
 
 
 def parse_scope(texts: Iterable[str]) -> dict[str, frozenset[int] | None]:

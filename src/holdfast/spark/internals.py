@@ -10,6 +10,7 @@ result. What a version lacks has a stand-in, and whoever needs it is told by `ne
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -202,6 +203,5 @@ def pass_on_partition_by() -> None:
         ("partitionBy", noted_partition_by, plain_partition_by),
         ("start", noted_start, plain_start),
     ):
-        method.__doc__ = plain.__doc__
-        setattr(writer, name, method)
+        setattr(writer, name, functools.wraps(plain)(method))
     writer._holdfast_notes = True

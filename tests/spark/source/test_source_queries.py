@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -154,11 +155,11 @@ def test_a_program_that_never_looks_at_its_plan_is_asked_to(spark: Any, broker: 
     """Only the driver's Python sees plans. Where it does not know of us, the reader sees that nobody has looked."""
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-    unwrapped: Any = DataStreamReader.format
-    reader = unwrapped.__wrapped__(spark.readStream, "holdfast").options(**options(broker.bootstrap))
+    plain_format: Any = inspect.unwrap(DataStreamReader.format)
+    reader = plain_format(spark.readStream, "holdfast").options(**options(broker.bootstrap))
     writer = reader.load().groupBy("topic").count().writeStream.format("noop").outputMode("update")
-    start_anyway: Any = DataStreamWriter.start
-    query = start_anyway.__wrapped__(writer.option("checkpointLocation", str(tmp_path)))
+    plain_start: Any = inspect.unwrap(DataStreamWriter.start)
+    query = plain_start(writer.option("checkpointLocation", str(tmp_path)))
     text = failure(query)
     assert "PLAN_NOT_SEEN" in text
     assert "import holdfast.spark" in text
