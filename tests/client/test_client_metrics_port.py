@@ -16,6 +16,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
+from holdfast.client.config import parse
+from holdfast.client.config_errors import ConfigError
+from holdfast.client.metrics_port import MetricsPort, merged
 from holdfast.testing import Broker
 from holdfast.testing.kafka_node import free_port
 from patience import PATIENCE_S
@@ -143,3 +146,37 @@ def test_an_asyncio_consumer_can_be_scraped_too(broker: Broker) -> None:
 def test_what_is_no_port_is_refused(value: object) -> None:
     with pytest.raises(holdfast.HoldfastError, match=r"holdfast\.metrics\.port"):
         holdfast.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "holdfast.metrics.port": value})
+
+
+def test_a_label_with_a_line_separator_of_unicode_stays_one_line() -> None:
+    """str.splitlines() cuts at U+2028 too: half a sample, and Prometheus refuses the whole scrape."""
+    text = '# TYPE lag gauge\nlag{client_id="a\u2028b\x85c"} 1\n'
+
+    assert merged([text]) == text
+
+
+def test_an_empty_host_is_refused_and_not_every_address() -> None:
+    with pytest.raises(ConfigError, match=r"holdfast\.metrics\.host.* is empty"):
+        parse({"group.id": "g", "holdfast.metrics.host": ""})
+
+
+def test_an_address_of_ipv6_can_be_listened_on() -> None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no ::1")
+        port = probe.getsockname()[1]
+
+    class Consumer:
+        def metrics_text(self) -> str:
+            return "# TYPE lag gauge\nlag 1\n"
+
+    consumer = Consumer()
+    opened = MetricsPort(consumer, ("::1", port))
+    try:
+        opened.tell()
+        with urllib.request.urlopen(f"http://[::1]:{port}/metrics", timeout=60) as answer:
+            assert answer.read() == b"# TYPE lag gauge\nlag 1\n"
+    finally:
+        opened.close()

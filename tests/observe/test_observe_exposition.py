@@ -44,6 +44,17 @@ def value(text: str, name: str, **labels: str) -> float | None:
     return found[0] if found else None
 
 
+def test_of_a_group_that_could_not_be_read_nothing_is_told_that_may_be_otherwise_by_now() -> None:
+    """With the brokers gone, lag and state stood still as if they were of now, and no alert fired."""
+    text = exposed({"billing": history_of(BEFORE)}, failures={"billing": 3}, unread={"billing"})
+
+    told = {name for name, _ in samples(text)}
+    assert not [name for name in told if name.startswith("kafka_")]
+    assert not told & {"holdfast_group_state", "holdfast_group_rebalancing", "holdfast_group_partitions"}
+    assert value(text, "holdfast_group_failed_looks_total", group="billing") == 3
+    assert value(text, "holdfast_group_rebalances_total", group="billing") == 0
+
+
 BEFORE = snapshot(member("a", 0), member("b", 1), offsets={0: (5, 9), 1: (2, 2)})
 AFTER = snapshot(member("a", 0, 1, client='odd "name"\\'), offsets={0: (6, 9), 1: (2, None)})
 TEXT = exposed({"billing": history_of(BEFORE, AFTER)}, failures={"billing": 2}, cluster="prod")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
+import pytest
 from observe_groups import member, snapshot
 
 from holdfast.observe.health import Health, Verdict, judge
@@ -105,16 +107,31 @@ def found_by(health: Health) -> list[str]:
     return [one.about[:2] for one in health.investigation if one.verdict is Verdict.FINDING]
 
 
+@pytest.mark.parametrize(
+    ("before", "verdict"), [([], Verdict.UNKNOWN), ([snapshot(member("a", 0))], Verdict.FINE)], ids=["unseen", "seen"]
+)
+def test_a_cooperative_group_in_mid_rebalance_is_not_called_eager(
+    before: list[GroupSnapshot], verdict: Verdict
+) -> None:
+    """In a round a coordinator names no assignor, and Kafka's no metadata: it was told to become what it is."""
+    silent = replace(member("a"), subscription=None)
+
+    health = judged(*before, snapshot(silent, state="PreparingRebalance", protocol=""))
+
+    assert {one.verdict for one in health.checklist if one.about == "cooperative assignor in use"} == {verdict}
+    assert "4." not in found_by(health)
+
+
 def test_a_crash_loop_is_the_answer_to_the_first_question() -> None:
     ids = [member(f"c-{number}", 0, client="c") for number in range(4)]
     looks = [snapshot(ids[0])]
     for old, new in itertools.pairwise(ids):
-        looks += [snapshot(old, new), snapshot(new)]
+        looks += [snapshot(old, new, state="PreparingRebalance", protocol=""), snapshot(new)]
 
     health = judged(*looks)
 
     assert found_by(health) == ["1."]
-    assert "c@10.0.0.1 was restarted 3 times" in health.investigation[0].said
+    assert "c@10.0.0.1 was restarted or redeployed 3 times" in health.investigation[0].said
 
 
 def test_a_member_beyond_its_poll_interval_is_the_answer_to_the_second() -> None:

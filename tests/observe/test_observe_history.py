@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from observe_groups import member, snapshot
 
 from holdfast.observe.history import History
-from holdfast.observe.snapshot import GroupSnapshot
+from holdfast.observe.snapshot import DescribedMember, GroupSnapshot
 from holdfast.observe.watching import change_line, watch_row
 
 JOINING = snapshot(member("a"), member("b"), state="PreparingRebalance", protocol="")
@@ -72,13 +74,52 @@ def test_rejoins_without_a_reason_are_not_all_taken_for_second_rounds() -> None:
 
 
 def test_a_process_killed_and_restarted_is_told_by_its_ghost() -> None:
-    """A new id of the same process beside the old one, which then expires: that is a crash, and not two processes."""
+    """A new id of the same process beside the old one, which is put out before the round ends: that is a crash."""
     old, new = member("c-1", 0, client="c"), member("c-2", 0, client="c")
 
-    history = watched(snapshot(old), snapshot(old, new), snapshot(new))
+    history = watched(snapshot(old), in_a_round(old, new), snapshot(new))
 
-    assert [one.cause for one in history.rebalances] == ["join", "expired"]
+    assert [one.cause for one in history.rebalances] == ["expired"]
     assert history.culprits["expired", "c@10.0.0.1"] == 1
+
+
+def in_a_round(*members: DescribedMember) -> GroupSnapshot:
+    """As Kafka tells it: who is there, and nothing else of them."""
+    return snapshot(
+        *(replace(one, subscription=None, assigned=frozenset(), topics=()) for one in members),
+        state="PreparingRebalance",
+        protocol="",
+    )
+
+
+def test_two_processes_of_one_name_are_no_crash_when_one_of_them_stops() -> None:
+    """Both answered the round, so both were alive: one that is stopped with Ctrl-C later was told as a crash."""
+    first, second = member("c-1", 0, client="c"), member("c-2", 1, client="c")
+
+    history = watched(snapshot(first), in_a_round(first, second), snapshot(first, second), snapshot(second))
+
+    assert [one.cause for one in history.rebalances] == ["join", "leave"]
+    assert str(history.rebalances[-1].changes[0]) == "c@10.0.0.1 left"
+
+
+def test_where_two_processes_share_a_name_a_new_id_is_a_restart_that_may_be_a_deploy() -> None:
+    first, second, third = (member(f"c-{number}", number, client="c") for number in range(3))
+
+    history = watched(snapshot(first, second), in_a_round(first, second, third), snapshot(second, third))
+
+    assert [str(change) for change in history.rebalances[0].changes] == ["c@10.0.0.1 restarted or was redeployed"]
+
+
+def test_in_a_round_the_last_settled_look_says_whether_the_group_is_cooperative() -> None:
+    """A coordinator tells neither the assignor nor the members' metadata then: a cooperative group was called eager."""
+    one = member("a", 0)
+    for protocol, cooperative, shown in (("cooperative-sticky", True, "what-does-not-move"), ("range", False, "no")):
+        history = watched(snapshot(one, protocol=protocol), in_a_round(one))
+
+        assert (history.cooperative, history.protocol) == (cooperative, protocol)
+        assert watch_row(history)["CAN-PROCESS"] == shown
+    assert watch_row(watched(in_a_round(one)))["CAN-PROCESS"] is None
+    assert watched(snapshot(one), snapshot(state="Empty", protocol=""), in_a_round(one)).cooperative is None
 
 
 def test_a_member_that_is_away_and_back_is_told_with_the_time_it_was_away() -> None:

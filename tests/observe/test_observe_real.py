@@ -115,7 +115,7 @@ def test_a_process_that_crashes_and_is_restarted_is_named(broker: Broker, tmp_pa
             watched.until(lambda look: names(look) == ["crasher"])
 
     assert watched.found() == ["1.", "4."], "it crashes; and librdkafka's default assignor is an eager one"
-    assert "crasher@127.0.0.1 was restarted 2 times" in judge(watched.history).investigation[0].said
+    assert "crasher@127.0.0.1 was restarted or redeployed 2 times" in judge(watched.history).investigation[0].said
 
 
 def _until_joined(broker: Broker, count: int) -> None:

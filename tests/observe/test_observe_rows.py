@@ -57,14 +57,15 @@ def test_a_partition_that_could_not_be_read_costs_its_own_row_only() -> None:
         ("Stable", False, "yes"),
         ("PreparingRebalance", False, "no"),
         ("CompletingRebalance", False, "no"),
-        ("PreparingRebalance", True, "what does not move"),
-        ("Reconciling", True, "what does not move"),
+        ("PreparingRebalance", True, "what-does-not-move"),
+        ("Reconciling", True, "what-does-not-move"),
+        ("PreparingRebalance", None, None),
         ("Empty", True, "no"),
         ("Dead", False, "no"),
     ],
 )
 def test_whether_a_group_can_process_depends_on_its_state_and_its_protocol(
-    state: str, cooperative: bool, expected: str
+    state: str, cooperative: bool | None, expected: str | None
 ) -> None:
     assert can_process(state, cooperative=cooperative) == expected
 
@@ -76,7 +77,8 @@ def test_in_the_middle_of_a_round_a_claim_gives_a_cooperative_group_away() -> No
     claiming = replace(unclaimed, subscription=replace(unclaimed.subscription, owned=places(0)))
 
     assert is_cooperative(snapshot(claiming, state="PreparingRebalance", protocol="").described) is True
-    assert is_cooperative(snapshot(unclaimed, state="PreparingRebalance", protocol="").described) is False
+    assert is_cooperative(snapshot(unclaimed, state="PreparingRebalance", protocol="").described) is None
+    assert state_row(snapshot(unclaimed, state="PreparingRebalance", protocol=""))["CAN-PROCESS"] is None
     assert is_cooperative(snapshot(state="Empty", protocol="").described) is None
     assert is_cooperative(snapshot(unclaimed, protocol="range").described) is False
 

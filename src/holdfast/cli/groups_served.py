@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.common import BootstrapServer, CommandConfig, Interrupt, ask, client_settings
-from holdfast.cli.groups_watched import looks
-from holdfast.model import HoldfastError
+from holdfast.cli.common import BootstrapServer, CommandConfig, Interrupt, ask, client_settings, wrong_use
+from holdfast.cli.groups_watched import Looks, looks
+from holdfast.model import ErrorCode, HoldfastError
 from holdfast.observe.exposition import CONTENT_TYPE, exposed
 from holdfast.observe.history import History
 
@@ -29,31 +30,52 @@ def serve(
     command_config: CommandConfig = None,
 ) -> None:
     """Serve lag, rebalances, their causes and culprits to Prometheus, until Ctrl-C."""
-    histories: dict[str, History] = {}
-    failures: Counter[str] = Counter()
+    if not host.strip():
+        wrong_use("METRICS_HOST", "--host is empty.", "Leave it out for 127.0.0.1, or give 0.0.0.0 for every address.")
+    watched = Watched()
     with Interrupt() as interrupt:
 
         async def work(cluster: Cluster) -> None:
             from holdfast.net.scraped import Scraped
 
             def text() -> str:
-                return exposed(histories, failures=failures, cluster=cluster_name)
+                return watched.text(cluster_name)
 
             async with Scraped(text, content_type=CONTENT_TYPE, port=port, host=host) as scraped:
                 print(f"Serving {scraped.address}", flush=True)
                 async for look in looks(cluster, groups or [], every_s=every_s, for_s=None, stopped=interrupt.asked):
-                    now_ms = time.monotonic() * 1000
-                    for name, found in look.items():
-                        if isinstance(found, HoldfastError):
-                            _told(name, found, failures)
-                            failures[name] += 1
-                        else:
-                            histories.setdefault(name, History()).see(found, now_ms)
-                    for name in set(histories) - set(look):  # deleted, or expired: its figures end here
-                        del histories[name]
-                        failures.pop(name, None)
+                    watched.take(look, time.monotonic() * 1000)
 
         ask(client_settings(bootstrap_server, command_config), work)
+
+
+@dataclass(slots=True)
+class Watched:
+    """What the looks so far say. Figures of a group end when nobody can tell any more whether they still hold."""
+
+    histories: dict[str, History] = field(default_factory=dict)
+    failures: Counter[str] = field(default_factory=Counter)
+    unread: set[str] = field(default_factory=set)
+    """Groups whose last look failed."""
+
+    def take(self, look: Looks, now_ms: float) -> None:
+        for name, found in look.items():
+            if isinstance(found, HoldfastError):
+                _told(name, found, self.failures)
+                self.failures[name] += 1
+                self.unread.add(name)
+                if found.code == ErrorCode.GROUP_ID_NOT_FOUND.name:  # a later one of this name is another group
+                    self.histories.pop(name, None)
+            else:
+                self.unread.discard(name)
+                self.histories.setdefault(name, History()).see(found, now_ms)
+        for name in {*self.histories, *self.failures} - set(look):  # deleted, or expired: its figures end here
+            self.histories.pop(name, None)
+            self.failures.pop(name, None)
+            self.unread.discard(name)
+
+    def text(self, cluster: str) -> str:
+        return exposed(self.histories, failures=self.failures, cluster=cluster, unread=self.unread)
 
 
 def _told(name: str, error: HoldfastError, failures: Counter[str]) -> None:

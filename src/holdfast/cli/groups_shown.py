@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.common import BootstrapServer, CommandConfig, Output, OutputForm, ask, client_settings, show_error
+from holdfast.cli.common import (
+    BootstrapServer,
+    CommandConfig,
+    Output,
+    OutputForm,
+    ask,
+    client_settings,
+    show_error,
+    wrong_use,
+)
 from holdfast.model import ErrorCode, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.net.cluster import Cluster
     from holdfast.net.errors import NetError
     from holdfast.observe.snapshot import GroupSnapshot, ListedGroup
+
+
+NO_GROUPS = "There are no groups."
+
+EVERY_S = 1.0
+"""Between two looks of --watch."""
 
 
 def list_groups(
@@ -27,19 +43,33 @@ def list_groups(
     """List the groups with their type and state."""
     from holdfast.observe.rows import as_json, listed_rows, table
 
+    wanted = _states(state or [])
+
     async def work(cluster: Cluster) -> tuple[ListedGroup, ...]:
         from holdfast.net.admin_groups import GroupAdmin
 
         return await GroupAdmin(cluster).list_groups()
 
     found = ask(client_settings(bootstrap_server, command_config), work)
-    wanted = {one.lower() for one in state or []}
     rows = listed_rows(one for one in found if not wanted or one.state.lower() in wanted)
+    if not rows:
+        print("There are no groups in this state." if found else NO_GROUPS, file=sys.stderr)
     if output is Output.JSON:
         print(json.dumps([as_json(row) for row in rows]))
         return
     for line in table(rows):
         print(line)
+
+
+def _states(named: list[str]) -> set[str]:
+    """In lower case. A wrong one would find nothing, and look like an answer."""
+    from holdfast.observe.snapshot import STATES
+
+    known = {one.lower() for one in STATES}
+    for one in named:
+        if one.lower() not in known:
+            wrong_use("GROUP_STATE_UNKNOWN", f"No group is ever {one!r}.", f"Name some of {', '.join(STATES)}.")
+    return {one.lower() for one in named}
 
 
 def describe(
@@ -50,8 +80,9 @@ def describe(
     verbose: Annotated[bool, typer.Option("--verbose", help="Epochs, assignments and racks too.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="A live table: state, lag, rebalances, who moved.")] = False,
     every_s: Annotated[
-        float, typer.Option("--every", metavar="S", min=0.05, help="With --watch: how often to look.")
-    ] = 1.0,
+        float | None,
+        typer.Option("--every", metavar="S", min=0.05, help="With --watch: how often to look.  [default: 1]"),
+    ] = None,
     for_s: Annotated[
         float | None, typer.Option("--for", metavar="S", min=0.0, help="With --watch: for how long; else until Ctrl-C.")
     ] = None,
@@ -60,11 +91,17 @@ def describe(
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Show groups: state, members, and offsets with their lag. All three, unless you choose."""
+    parts = {"--offsets": offsets, "--members": members, "--state": state, "--verbose": verbose}
+    unfit = [name for name, given in parts.items() if given and watch]
+    if unfit:
+        wrong_use("WATCH_OPTIONS", f"--watch has a table of its own, without {unfit[0]}.", "Leave one of the two out.")
+    if not watch and (every_s is not None or for_s is not None):
+        wrong_use("WATCH_OPTIONS", "--every and --for say how to watch.", "Give --watch too, or leave them out.")
     settings = client_settings(bootstrap_server, command_config)
     if watch:
         from holdfast.cli.groups_live import watch as watch_groups
 
-        watch_groups(groups or [], settings, every_s=every_s, for_s=for_s, output=output)
+        watch_groups(groups or [], settings, every_s=every_s or EVERY_S, for_s=for_s, output=output)
         return
 
     async def work(cluster: Cluster) -> dict[str, GroupSnapshot | NetError]:
@@ -75,6 +112,8 @@ def describe(
         return await read_groups(cluster, names)
 
     found = ask(settings, work)
+    if not found:
+        print(NO_GROUPS, file=sys.stderr)
     shown = _Shown(offsets=offsets, members=members, state=state, verbose=verbose)
     read = [one for one in found.values() if not isinstance(one, HoldfastError)]
     if output is Output.JSON:

@@ -6,9 +6,9 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -36,37 +36,75 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 """Between two looks of `check`. Most rebalances of an unwell group take longer."""
 
+ASKED_EVERY_S = 0.05
+"""Between two questions whether to stop."""
+
+GIVE_UP_S = 0.5
+"""For a look that was cancelled to end."""
+
+T = TypeVar("T")
+
 Looks = dict[str, "GroupSnapshot | NetError"]
 
 
 async def looks(
     cluster: Cluster, groups: Sequence[str], *, every_s: float, for_s: float | None, stopped: Callable[[], bool]
 ) -> AsyncIterator[Looks]:
-    """One after the other, `every_s` from the beginning of one to the next; at least one. Without groups, all there are
-    at the time; while nobody tells which these are, those of before."""
-    from holdfast.net.admin_groups import GroupAdmin
-    from holdfast.net.errors import NetError
+    """One after the other, `every_s` from the beginning of one to the next; at least one, unless stopped before. A stop
+    gives up the look that is under way: where the brokers are gone it could take long. Without groups, all there are at
+    the time; while nobody tells which these are, those of before."""
     from holdfast.net.group_snapshots import read_groups
 
     loop = asyncio.get_running_loop()
     began = due = loop.time()
     names: Sequence[str] | None = groups or None
-    while True:
+
+    async def look() -> Looks:
+        nonlocal names
         if not groups:
-            try:
-                names = [one.group for one in await GroupAdmin(cluster).list_groups()]
-            except NetError as error:
-                if names is None or not error.retriable:
-                    raise
+            names = await _listed(cluster, names)
         assert names is not None
-        yield await read_groups(cluster, names)
+        return await read_groups(cluster, names)
+
+    while True:
+        found = await _unless(stopped, look())
+        if found is None:
+            return
+        yield found
         due = max(due + every_s, loop.time())
         if for_s is not None and due > began + for_s:
             return
         while loop.time() < due:
             if stopped():
                 return
-            await asyncio.sleep(min(0.05, max(0.0, due - loop.time())))
+            await asyncio.sleep(min(ASKED_EVERY_S, max(0.0, due - loop.time())))
+
+
+async def _listed(cluster: Cluster, before: Sequence[str] | None) -> Sequence[str]:
+    from holdfast.net.admin_groups import GroupAdmin
+    from holdfast.net.errors import NetError
+
+    try:
+        return [one.group for one in await GroupAdmin(cluster).list_groups()]
+    except NetError as error:
+        if before is None or not error.retriable:
+            raise
+        return before
+
+
+async def _unless(stopped: Callable[[], bool], work: Coroutine[Any, Any, T]) -> T | None:
+    """What it returns; None where a stop came first, and then it is cancelled."""
+    task = asyncio.create_task(work)
+    try:
+        while not stopped():
+            await asyncio.wait([task], timeout=ASKED_EVERY_S)
+            if task.done():
+                return task.result()
+        return None
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=GIVE_UP_S)
 
 
 def check(
@@ -95,9 +133,12 @@ def check(
                         raise unknown_group(group, found)
                 else:
                     history.see(found, time.monotonic() * 1000)
-            return await _broker_settings(cluster, history)
+            return await _broker_settings(cluster, history) if history.looks else {}
 
         told = ask(client_settings(bootstrap_server, command_config), work)
+    if not history.looks:
+        print(f"holdfast: Stopped before {group} was seen.", file=sys.stderr)
+        raise typer.Exit(130)
     health = judge(history)
     rows = latency_rows({**group_settings(told), **known})
     if output is Output.JSON:

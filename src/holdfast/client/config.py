@@ -233,12 +233,20 @@ def _parse(raw: dict[str, Any], env: Mapping[str, str]) -> ConsumerConfig:
         inventions=inventions,
         trace_file=raw.get("holdfast.trace.file") or env.get("HOLDFAST_TRACE_FILE"),
         metrics_port=number(raw, METRICS_PORT, 0, low=0, high=65_535),
-        metrics_host=text(raw, METRICS_HOST, "127.0.0.1"),
+        metrics_host=_metrics_host(raw),
         on_commit=raw.get("on_commit"),
         tokens=tokens,
         login=login,
         raw=raw,
     )
+
+
+def _metrics_host(raw: Mapping[str, Any]) -> str:
+    """An empty text would listen on every address, which nobody has asked for who leaves a variable unset."""
+    host = text(raw, METRICS_HOST, "127.0.0.1").strip()
+    if not host:
+        raise bad(METRICS_HOST, "is empty", "Leave it out for 127.0.0.1, or write 0.0.0.0 for every address.")
+    return host
 
 
 def _logins(raw: dict[str, Any]) -> tuple[Tokens | None, Login | None]:

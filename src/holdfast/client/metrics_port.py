@@ -7,6 +7,7 @@ weakly: being watched must not keep one alive that the application has dropped.
 
 from __future__ import annotations
 
+import socket
 import threading
 import weakref
 from collections.abc import Iterable
@@ -36,6 +37,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: Address) -> None:
         self.told: weakref.WeakSet[Told] = weakref.WeakSet()
         self.users = 0
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
 
@@ -73,7 +75,7 @@ def merged(texts: Iterable[str]) -> str:
     samples: dict[str, dict[str, None]] = {}
     for text in texts:
         metric = ""
-        for line in text.splitlines():
+        for line in filter(None, text.split("\n")):  # not splitlines(): a label may hold U+2028
             if line.startswith("# TYPE "):
                 metric = line.split()[2]
                 kinds.setdefault(metric, line)

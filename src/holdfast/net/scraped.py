@@ -27,7 +27,8 @@ class Scraped:
         self._host = host
         self.port = port
         self._server: asyncio.Server | None = None
-        self._open = 0
+        self._closing = False
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def __aenter__(self) -> Scraped:
         try:
@@ -44,25 +45,36 @@ class Scraped:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
+        self._closing = True
         self._server.close()
+        for writer in self._serving.values():  # idle ones, and such that don't read: nobody waits for them
+            writer.transport.abort()
+        if self._serving:
+            await asyncio.wait(self._serving)
         await self._server.wait_closed()
 
     @property
     def address(self) -> str:
-        return f"http://{self._host}:{self.port}/metrics"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}/metrics"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving[task] = writer
         try:
-            if self._open <= MOST_AT_ONCE:
+            if self._closing:
+                writer.transport.abort()
+            elif len(self._serving) <= MOST_AT_ONCE:
                 async with asyncio.timeout(REQUEST_S):
                     head = await reader.readuntil(b"\r\n\r\n")
                     writer.write(self._answer(head))
-                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # a scraper that went away, or something that speaks no HTTP: nothing is owed to it
+            writer.transport.abort()  # one that went away, does not read, or speaks no HTTP: nothing is owed to it
         finally:
-            self._open -= 1
+            del self._serving[task]
             writer.close()
 
     def _answer(self, head: bytes) -> bytes:

@@ -7,7 +7,7 @@ kafka-lag-exporter's with `group`), so that dashboards go on working; what is le
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from holdfast.observe.history import CAUSES, History
@@ -42,17 +42,27 @@ class Exposition:
         return "\n".join(lines) + "\n"
 
 
-def exposed(histories: Mapping[str, History], *, failures: Mapping[str, int], cluster: str = "") -> str:
-    """All groups. `failures` counts the looks at each that failed."""
+def exposed(
+    histories: Mapping[str, History],
+    *,
+    failures: Mapping[str, int],
+    cluster: str = "",
+    unread: Collection[str] = (),
+) -> str:
+    """All groups. `failures` counts the looks at each that failed; `unread` are those whose last one did, and of which
+    nothing is told that could be otherwise by now."""
     out = Exposition()
     for name, (kind, help_text) in _METRICS.items():
         out.declare(name, kind, help_text)
     ends: dict[tuple[str, int], int] = {}
     for group, history in sorted(histories.items()):
         if history.last is not None:
+            _add_watched(out, group, history)
+            if group in unread:
+                continue
             _add_offsets(out, history.last, cluster)
             _add_state(out, history.last)
-            _add_watched(out, group, history)
+            out.add("holdfast_group_rebalancing", int(history.rebalancing), group=group)
             for at, one in history.last.offsets.items():
                 if one.end is not None:
                     ends[at.topic, at.partition] = one.end
@@ -138,7 +148,6 @@ def _add_state(out: Exposition, look: GroupSnapshot) -> None:
 
 
 def _add_watched(out: Exposition, group: str, history: History) -> None:
-    out.add("holdfast_group_rebalancing", int(history.rebalancing), group=group)
     out.add("holdfast_group_rebalances_total", history.total, group=group)
     for cause in CAUSES:
         out.add("holdfast_group_rebalances_by_cause_total", history.causes[cause], group=group, cause=cause)

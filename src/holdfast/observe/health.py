@@ -15,7 +15,7 @@ from enum import StrEnum
 from holdfast.group.user_data import read_member_note
 from holdfast.model import TopicPartition
 from holdfast.observe.history import History, name
-from holdfast.observe.snapshot import NOBODY_IN_IT, STABLE, DescribedMember, GroupSnapshot, is_cooperative
+from holdfast.observe.snapshot import NOBODY_IN_IT, STABLE, DescribedMember, GroupSnapshot
 
 MOST_PER_HOUR = 5.0
 """Rebalances an hour beyond which one should look for the reason."""
@@ -65,7 +65,7 @@ def judge(history: History) -> Health:
         _rate(history),
         _instance_ids(look),
         _limbo(look),
-        _cooperative(look),
+        _cooperative(history),
         _lag(history),
     )
     investigation = investigate(history)
@@ -142,14 +142,18 @@ def _limbo(look: GroupSnapshot) -> Answer:
     return Answer(about=about, verdict=Verdict.FINE, said="every partition has its owner")
 
 
-def _cooperative(look: GroupSnapshot) -> Answer:
+def _cooperative(history: History) -> Answer:
     about = "cooperative assignor in use"
-    used = is_cooperative(look.described)
-    protocol = look.described.protocol or "none named in mid-rebalance"
-    if look.described.kind == "consumer":
+    assert history.last is not None
+    used, described = history.cooperative, history.last.described
+    protocol = history.protocol or "none named in mid-rebalance"
+    if described.kind == "consumer":
         return Answer(about=about, verdict=Verdict.FINE, said=f"the new protocol (KIP-848), {protocol}")
-    if used is None:
+    if used is None and described.state in NOBODY_IN_IT:
         return Answer(about=about, verdict=Verdict.UNKNOWN, said="nobody is in the group")
+    if used is None:
+        do = "A coordinator tells its assignor when a rebalance is over: watch for longer with --for."
+        return Answer(about=about, verdict=Verdict.UNKNOWN, said=protocol, do=do)
     if used:
         return Answer(about=about, verdict=Verdict.FINE, said=protocol)
     return Answer(
@@ -215,7 +219,7 @@ def investigate(history: History) -> tuple[Answer, ...]:
         _crashing(history),
         _too_slow(history),
         _collision(history),
-        _really_cooperative(history.last),
+        _really_cooperative(history),
     )
 
 
@@ -239,10 +243,10 @@ def _crashing(history: History) -> Answer:
     if times < AGAIN:
         return _not_seen(history, about, "nobody was restarted twice" if times else "nobody was restarted")
     do = (
-        "Look for why it dies (its log, OOMKilled, failing probes). A group.instance.id makes a restart within the "
-        "session cost nothing; `holdfast run` hands over before a stop."
+        "If that was no deploy, look for why it dies (its log, OOMKilled, failing probes). A group.instance.id makes a "
+        "restart within the session cost nothing; `holdfast run` hands over before a stop."
     )
-    return Answer(about=about, verdict=Verdict.FINDING, said=f"{who} was restarted {times} times", do=do)
+    return Answer(about=about, verdict=Verdict.FINDING, said=f"{who} was restarted or redeployed {times} times", do=do)
 
 
 def _too_slow(history: History) -> Answer:
@@ -275,9 +279,10 @@ def _collision(history: History) -> Answer:
     return Answer(about=about, verdict=Verdict.FINDING, said=f"{who} changed hands {times} times", do=do)
 
 
-def _really_cooperative(look: GroupSnapshot) -> Answer:
-    found = _cooperative(look)
-    lists = sorted({_lists(member) for member in look.described.members} - {""})
+def _really_cooperative(history: History) -> Answer:
+    assert history.last is not None
+    found = _cooperative(history)
+    lists = sorted({_lists(member) for member in history.last.described.members} - {""})
     said = found.said + (f"; members list {' / '.join(lists)}" if lists else "")
     about = "4. is the cooperative assignor really in use?"
     return Answer(about=about, verdict=found.verdict, said=said, do=found.do)

@@ -5,7 +5,10 @@ Stable and came back is a rebalance with a duration; a change between two Stable
 seen; whoever came or went in between is its cause.
 
 How the causes are told apart. A process that is killed and restarted comes back under a new member id while its old one
-still waits for the session to end: both are there at once, and later the old one vanishes (`expired`). A member that
+still waits for the session to end. The round that this starts ends when everybody has answered or was put out, so both
+are there at once within a round and never after one: who is there after it is alive, and leaves when it vanishes. Seen
+beside each other in the round, the old one has `expired`; else the process was started anew (`restart`), and nobody can
+tell a crash from a deploy. Where two live processes share client id and host, no ghost can be told. A member that
 exceeds max.poll.interval.ms leaves by itself, is away, and comes back under another id (`return`). Two processes with
 one instance id take it from each other: its member id changes again and again (`replaced`). Client id and host together
 stand for a process.
@@ -20,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.model import TopicPartition
 from holdfast.model.text import one_line
-from holdfast.observe.snapshot import IN_A_ROUND, NOBODY_IN_IT, DescribedMember, GroupSnapshot
+from holdfast.observe.snapshot import IN_A_ROUND, NOBODY_IN_IT, DescribedMember, GroupSnapshot, is_cooperative
 
 KEPT = 1_000
 """Rebalances that are remembered one by one; the sums go on."""
@@ -55,7 +58,7 @@ class Change:
 
 _PAST = {
     "replaced": "took over its own instance id",
-    "restart": "restarted",
+    "restart": "restarted or was redeployed",
     "expired": "was restarted, and its old membership has expired",
     "return": "came back",
     "leave": "left",
@@ -111,11 +114,25 @@ class History:
     _settled: GroupSnapshot | None = None
     """The last look outside of a rebalance: what the next one is compared with."""
     _began_ms: float | None = None
-    _joined_beside: dict[str, Process] = field(default_factory=dict)
-    """Members that another of the same process has joined beside, by their id."""
+    _ghosts: set[str] = field(default_factory=set)
+    """Members that were there before the round under way, and in it beside a new id of the same process."""
+    _shared: set[Process] = field(default_factory=set)
+    """Client ids and hosts that two live members had at once: more than one process."""
     _left: dict[Process, float] = field(default_factory=dict)
     _owner: dict[TopicPartition, str] = field(default_factory=dict)
     """Who held each partition last: in the middle of a handover nobody does."""
+
+    @property
+    def cooperative(self) -> bool | None:
+        """As the last look tells, or the last settled one: in the middle of a round a coordinator tells nothing."""
+        told = None if self.last is None else is_cooperative(self.last.described)
+        return told if told is not None or self._settled is None else is_cooperative(self._settled.described)
+
+    @property
+    def protocol(self) -> str:
+        """The assignor in force, or the one before the round; empty where neither was seen."""
+        looks = [one.described.protocol for one in (self.last, self._settled) if one is not None]
+        return next(filter(None, looks), "")
 
     @property
     def watched_ms(self) -> float:
@@ -150,9 +167,12 @@ class History:
         if look.described.state in IN_A_ROUND:
             if self._began_ms is None:
                 self._began_ms = now_ms
+            self._ghosts |= _ghosts(self._settled, look)
             return None
+        self._share(look)
         ended = self._ended(look, before_ms, now_ms)
         self._settled, self._began_ms = look, None
+        self._ghosts.clear()
         self._owner.update({at: _holder(owner) for at, owner in look.owners.items()})
         return ended
 
@@ -185,6 +205,11 @@ class History:
         self._count(changes)
         return ended
 
+    def _share(self, look: GroupSnapshot) -> None:
+        held = Counter(map(_process, look.described.members))
+        now = {who for who, count in held.items() if count > 1}
+        self._shared = self._shared | now if len(self._shared) < KEPT else now  # hosts come and go
+
     def _count(self, changes: tuple[Change, ...]) -> None:
         self.culprits.update({(change.cause, change.who): 1 for change in changes})
         if len(self.culprits) > KEPT:  # pods have new names after each deploy
@@ -200,7 +225,6 @@ class History:
         found += self._restarted(came, went)
         found += [self._gone(member, now_ms) for member in went]
         found += [self._new(member, now_ms) for member in came]
-        self._joined_beside = {name: who for name, who in self._joined_beside.items() if name in now}
         if not found:
             found = self._otherwise(before, after)
         return tuple(sorted(found, key=lambda change: (CAUSES.index(change.cause), change.who)))
@@ -210,26 +234,21 @@ class History:
         found = []
         for gone in list(went):
             new = next((one for one in came if _process(one) == _process(gone)), None)
-            if new is not None and gone.member_id not in self._joined_beside:
-                found.append(Change(cause="restart", who=name(new)))
+            if new is not None:
+                ghost = gone.member_id in self._ghosts and _process(new) not in self._shared
+                found.append(Change(cause="expired" if ghost else "restart", who=name(new)))
                 came.remove(new)
                 went.remove(gone)
         return found
 
     def _gone(self, member: DescribedMember, now_ms: float) -> Change:
-        if member.member_id in self._joined_beside:
-            return Change(cause="expired", who=name(member))
         self._left[_process(member)] = now_ms
         return Change(cause="leave", who=name(member))
 
     def _new(self, member: DescribedMember, now_ms: float) -> Change:
-        process = _process(member)
-        left_ms = self._left.pop(process, None)
+        left_ms = self._left.pop(_process(member), None)
         if left_ms is not None:
             return Change(cause="return", who=name(member), away_ms=now_ms - left_ms)
-        for other in () if self._settled is None else self._settled.described.members:
-            if _process(other) == process:
-                self._joined_beside[other.member_id] = process
         return Change(cause="join", who=name(member))
 
     def _otherwise(self, before: GroupSnapshot, after: GroupSnapshot) -> list[Change]:
@@ -274,6 +293,15 @@ def _rebalanced(before: GroupSnapshot, after: GroupSnapshot, changes: tuple[Chan
 
 def _process(member: DescribedMember) -> Process:
     return member.client_id, member.host
+
+
+def _ghosts(settled: GroupSnapshot | None, look: GroupSnapshot) -> set[str]:
+    """Members of before that are still there, beside a new one of the same process."""
+    if settled is None:
+        return set()
+    known = {member.member_id for member in settled.described.members}
+    anew = {_process(member) for member in look.described.members if member.member_id not in known}
+    return {one.member_id for one in look.described.members if one.member_id in known and _process(one) in anew}
 
 
 def _replaced(came: list[DescribedMember], went: list[DescribedMember]) -> list[Change]:

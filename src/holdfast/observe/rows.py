@@ -101,7 +101,7 @@ def state_row(snapshot: GroupSnapshot, *, verbose: bool = False) -> Row:
         row["GROUP-EPOCH"] = described.epoch if described.epoch >= 0 else None
         row["TARGET-ASSIGNMENT-EPOCH"] = described.assignment_epoch if described.assignment_epoch >= 0 else None
     row["#MEMBERS"] = len(described.members)
-    row["CAN-PROCESS"] = can_process(described.state, cooperative=bool(is_cooperative(described))).replace(" ", "-")
+    row["CAN-PROCESS"] = can_process(described.state, cooperative=is_cooperative(described))
     return row
 
 

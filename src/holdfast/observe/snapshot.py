@@ -24,6 +24,9 @@ NOBODY_IN_IT = (EMPTY, DEAD)
 IN_A_ROUND = (PREPARING, COMPLETING, ASSIGNING, RECONCILING)
 """States of a rebalance: the first two of the classic protocol, the last two of the new one."""
 
+STATES = (STABLE, *IN_A_ROUND, *NOBODY_IN_IT, "NotReady", "Unknown")
+"""All that a broker lists groups with; NotReady is of streams groups."""
+
 Address = tuple[str, int]
 
 
@@ -126,22 +129,23 @@ class GroupSnapshot:
         return sum(known) if known else None
 
 
-def can_process(state: str, *, cooperative: bool) -> str:
-    """Whether a group in this state processes records: "yes", "no", or what of them.
+def can_process(state: str, *, cooperative: bool | None) -> str | None:
+    """Whether a group in this state processes records: "yes", "no", or what of them; None where that is not known.
 
     While a cooperative group rebalances, its members go on with what they hold; an eager one's hold nothing.
     """
     if state == STABLE:
         return "yes"
     if state in IN_A_ROUND:
-        return "what does not move" if cooperative else "no"
+        return None if cooperative is None else "what-does-not-move" if cooperative else "no"
     return "no"
 
 
 def is_cooperative(described: DescribedGroup) -> bool | None:
-    """Whether members keep what they hold while they join; None where nobody is in the group to tell.
+    """Whether members keep what they hold while they join; None where nothing tells.
 
-    In the middle of a round the coordinator names no assignor; a claim in a subscription then gives it away.
+    In the middle of a round the coordinator names no assignor, and Kafka's no metadata of members either. A claim in a
+    subscription gives a cooperative group away; that there is none says nothing.
     """
     if described.kind == "consumer":
         return True
@@ -149,4 +153,4 @@ def is_cooperative(described: DescribedGroup) -> bool | None:
         return "cooperative" in described.protocol
     if any(member.subscription is not None and member.subscription.owned for member in described.members):
         return True
-    return None if not described.members else False
+    return None

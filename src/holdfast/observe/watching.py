@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.model.text import one_line
 from holdfast.observe.history import History, Rebalance
-from holdfast.observe.snapshot import can_process, is_cooperative
+from holdfast.observe.snapshot import can_process
 
 SHOWN = 3
 """Changes of one rebalance that are named; the others are counted."""
@@ -22,7 +22,7 @@ def watch_row(history: History) -> dict[str, Any]:
     return {
         "GROUP": described.group,
         "STATE": described.state,
-        "CAN-PROCESS": can_process(described.state, cooperative=bool(is_cooperative(described))).replace(" ", "-"),
+        "CAN-PROCESS": can_process(described.state, cooperative=history.cooperative),
         "GENERATION": f"{at_least}{generation}" if generation >= 0 else None,
         "#MEMBERS": len(described.members),
         "LAG": look.lag,
