@@ -73,8 +73,7 @@ def read_plan(tree: Callable[[], Any], source: str) -> Plan:
         raise HoldfastError(
             "PLAN_UNREADABLE",
             f"the query's plan can't be looked at: Spark answered {type(error).__name__}: {error}.",
-            "Report it with the version of Spark. Starting it without `import holdfast.spark`, and with "
-            "kafka.holdfast.stateful=none or =alone, goes round the check.",
+            "Report it with the version of Spark, and use PySpark 4.2 until then: this was made for it.",
         ) from error
 
 
