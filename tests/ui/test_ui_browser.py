@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("playwright", reason="make setup installs it")
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from ui_browser import LAPTOP, PHONE, browser, keep, server
 
 from holdfast.sim.ready import SCENES
@@ -222,6 +222,34 @@ def test_an_event_is_added_where_one_looks_and_plays(shown: Shown) -> None:
     page.locator("#resize").blur()
     page.click("#plan")
     expect(page.locator("#planned")).to_contain_text("members")
+
+
+def test_what_is_typed_and_a_refusal_outlive_the_answers_that_come_late(shown: Shown) -> None:
+    """Seen once: the moment's questions came while somebody typed, the drawing wiped the text out, and the old scene
+    played. Had they come behind the refusal, they would have hidden it."""
+    page = shown.page
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    def answer_with(text: str) -> None:
+        held.pop().fulfill(json={"questions": [{"id": "late", "text": text, "answer": "Yes."}]})
+        expect(page.locator("[data-question=late]")).to_contain_text(text)
+
+    page.route("**/api/questions", hold)
+    with page.expect_request("**/api/questions"):
+        shown.open("third-quick")
+    page.fill("#events", "eat:c0@5s")
+    answer_with("First?")
+    assert page.input_value("#events") == "eat:c0@5s"
+    with page.expect_request("**/api/questions"):
+        page.click("#step")
+    page.click("#replay")
+    expect(page.locator("#notice")).to_contain_text("UNKNOWN_EVENT")
+    answer_with("Second?")
+    expect(page.locator("#notice")).to_contain_text("UNKNOWN_EVENT")
+    shown.troubles.clear()  # the browser logs the answer 400
 
 
 def test_a_refusal_is_shown_with_its_way_out(shown: Shown) -> None:

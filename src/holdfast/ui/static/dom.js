@@ -9,6 +9,12 @@ const SVG_TAGS = new Set(["svg", "rect", "line", "path", "g", "title"]);
 /** @type {WeakMap<Element, Record<string, (event: Event) => void>>} */
 const listeners = new WeakMap();
 
+/** Fields with text that nobody has taken over yet. A drawing that comes meanwhile must not wipe it out.
+ * @type {WeakSet<EventTarget>} */
+const typedInto = new WeakSet();
+addEventListener("input", ({ target }) => { if (target) typedInto.add(target); }, true);
+addEventListener("change", ({ target }) => { if (target) typedInto.delete(target); }, true);
+
 /** @param {Element} root @param {Node_[]} nodes */
 export function show(root, nodes) {
   nodes.forEach((node, index) => {
@@ -46,6 +52,7 @@ function created(tag) {
 function setAttributes(element, attrs) {
   for (const [name, value] of Object.entries(attrs)) {
     if (name === "value" || name === "checked" || name === "selected") {
+      if (name === "value" && element === document.activeElement && typedInto.has(element)) continue;
       if (/** @type {any} */ (element)[name] !== value) /** @type {any} */ (element)[name] = value;
       continue;
     }

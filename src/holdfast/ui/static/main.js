@@ -40,6 +40,7 @@ const state = {
   resize: 6,
   busy: false,
   asked: 0,
+  noticeBy: "person",
 };
 
 // Asking the server
@@ -48,18 +49,20 @@ const body = (/** @type {object} */ more = {}) => ({
   scene: state.address.scene, setup: state.address.setup, kind: state.address.kind, at: state.player.at, ...more,
 });
 
-/** @param {() => Promise<void>} work */
-async function carefully(work) {
+/** What a person did ends any notice. What the page asks by itself ends only its own: a refusal stays to be read.
+ * @param {() => Promise<void>} work @param {"person"|"page"} [by] */
+async function carefully(work, by = "person") {
   try {
     await work();
-    notice("");
+    if (by === "person" || state.noticeBy === by) notice("", by);
   } catch (error) {
-    notice(error instanceof Error ? error.message : String(error));
+    notice(error instanceof Error ? error.message : String(error), by);
   }
 }
 
-/** @param {string} text */
-function notice(text) {
+/** @param {string} text @param {"person"|"page"} by */
+function notice(text, by) {
+  state.noticeBy = by;
   part("notice").hidden = text === "";
   if (part("notice").textContent !== text) part("notice").textContent = text;
 }
@@ -113,7 +116,7 @@ function atRest() {
     if (state.questionsAt !== at) return;
     state.questions = questions;
     draw();
-  });
+  }, "page");
 }
 
 // What people do
