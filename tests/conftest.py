@@ -14,6 +14,24 @@ hypothesis.settings.register_profile("holdfast", deadline=None)
 hypothesis.settings.load_profile("holdfast")
 
 
+class NamesFailures:
+    """Names a failing test when it fails. A run takes minutes, and one that is cut short would tell only how many."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._plugins = config.pluginmanager
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._plugins.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.ensure_newline()
+            terminal.write_line(f"failed in {report.when}: {report.nodeid}", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(NamesFailures(config))
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[RealKafka]:
     """One real Apache Kafka for the whole run. Tests use topics and groups of their own and leave it running."""

@@ -34,7 +34,7 @@ from holdfast.group import member as mb
 from holdfast.group.leader import LeaderPlan
 from holdfast.group.member.trouble import TELL_AGAIN_MS
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
-from holdfast.group.offsets import commit_request, passes
+from holdfast.group.offsets import OVERTAKEN, commit_request, committed_late, passes, round_is_over
 from holdfast.group.user_data import can_be_poked
 from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import (
@@ -42,6 +42,7 @@ from holdfast.model import (
     ErrorCode,
     HoldfastError,
     JoinedMember,
+    Membership,
     Subscription,
     TopicPartition,
     TopicView,
@@ -506,6 +507,24 @@ class ControlPlane:
         request = self._commit_request(offsets, member=True, given_up=frozenset())
         return self._commit_unknown(request, self._committing.number(request))
 
+    async def commit_late(self, offsets: Mapping[TopicPartition, OffsetEntry], sent_as: Membership) -> None:
+        """Our own join overtook the commit of these revoked partitions, so it was refused: see `committed_late`."""
+        until = self._loop.time() + RETRY_FOR_S
+        with contextlib.suppress(HoldfastError):  # no longer a member: then it is not ours to commit
+            while self._loop.time() < until and not self.state.lost:
+                if not round_is_over(self.state, sent_as):
+                    await asyncio.sleep(LATE_LOOK_S)
+                    continue
+                known = (await self.committed(tuple(sorted(offsets)))).offsets
+                missing = committed_late(self.state, offsets, known)
+                if not missing:
+                    return
+                request = self._commit_request(missing, member=True, given_up=frozenset())
+                answer = await self._committing.settle(request, self._committing.number(request))
+                if answer.first_error not in OVERTAKEN:
+                    return
+                sent_as = request.membership
+
     async def _commit_unknown(self, request: CommitRequest, number: int) -> None:
         with contextlib.suppress(HoldfastError):  # not essential: our next commit goes beyond it anyway
             known = (await self.committed(tuple(sorted(request.offsets)))).offsets
@@ -605,6 +624,9 @@ PLANS_BY_S = 3.0
 """How old the metadata of a plan may be. Longer than `FRESH_S` by the time a large group needs to join: otherwise what
 was fresh when the leader joined would be too old when it plans, and everybody would wait while it is fetched again. A
 later change is seen by the next refresh (`topics`), and another round follows."""
+
+LATE_LOOK_S = 0.002
+"""How often a commit that came too late for its round looks whether the next generation has begun."""
 
 SPREAD = (0.8, 1.2)
 """Range of the random factor on a member's back-offs, so that members refused together don't come back together."""

@@ -23,19 +23,17 @@ from holdfast.client.control import ControlPlane
 from holdfast.client.data import NOWHERE, DataPlane, as_listed, epoch_of
 from holdfast.client.errors import Refused, as_kafka_exception, no_offset, not_answered, refused, refused_here
 from holdfast.group.messages import CommitAnswer, OffsetEntry
-from holdfast.group.offsets import BETWEEN_GENERATIONS, RebalanceInProgress, overtaken
+from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
 from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
 
 COMMIT_TIMEOUT_S = 60.0
-OVERTAKEN = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID})
-"""Answers to a commit that arrived after the group had moved on to the next round."""
-
 REVOKE_COMMIT_TIMEOUT_S = 5.0
 """Time limit for the commit at a revoke: the group waits for it (KAFKA-13310)."""
 
 HANDED_COMMIT_TIMEOUT_S = 1.0
-"""The same where the next join also carries the positions. A commit takes milliseconds. If it takes longer than this,
-the coordinator is in trouble and the positions in the join have to suffice. They do, unless their receiver fails too.
+"""The same for the application's own commits, where the next join also carries the positions. A commit takes
+milliseconds. If it takes longer than this, the coordinator is in trouble and the positions in the join have to suffice.
+They do, unless their receiver fails too.
 """
 
 Entries = dict[TopicPartition, OffsetEntry]
@@ -227,6 +225,7 @@ class Offsets:
         else:
             first = answer.first_error
             if handed_over and first in OVERTAKEN:
+                await plane.commit_late(_sendable(entries), sent_as)
                 return
             if by_itself and first is ErrorCode.ILLEGAL_GENERATION and overtaken(plane.state, sent_as):
                 return
@@ -284,16 +283,16 @@ class Offsets:
         Returns where the next owner goes on. An application that commits by itself hands over what it committed inside
         on_revoke, and nothing else.
 
-        The commit is waited for even if the join carries the positions. If the join overtook it, the coordinator would
-        refuse the commit, and the positions would exist only in the round's notes. They would be lost with a next owner
-        that hangs, freezes or is killed before it takes them, and our work would be done again.
+        Auto-commits are not waited for if the join carries the positions: the partition would stand still for as long.
+        A commit that the join overtakes is refused, and then made again (`ControlPlane.commit_late`).
         """
         self._going = frozenset()
         self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
         final = self.committable(partitions) if self._config.auto_commit else self.spoken_for
         final = {p: entry for p, entry in final.items() if p in partitions}
         rides = handed_over and not any(entry.metadata for entry in final.values())  # joins carry no metadata
-        self.wait(HANDED_COMMIT_TIMEOUT_S if rides else REVOKE_COMMIT_TIMEOUT_S)
+        if not rides or not self._config.auto_commit:
+            self.wait(HANDED_COMMIT_TIMEOUT_S if rides else REVOKE_COMMIT_TIMEOUT_S)
         return final
 
     def part(self, plane: ControlPlane | None, partitions: Iterable[TopicPartition], *, member: bool) -> None:

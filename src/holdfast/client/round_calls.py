@@ -21,11 +21,11 @@ from holdfast.client.control import ControlPlane, PendingCall, now_ms
 from holdfast.client.data import AS_COMMITTED, DataPlane
 from holdfast.client.listener import Listener
 from holdfast.client.noting import Noting
-from holdfast.client.offsets import Offsets
+from holdfast.client.offsets import REVOKE_COMMIT_TIMEOUT_S, Offsets
 from holdfast.client.tracing import ConsumerTrace
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
-from holdfast.group.user_data import fit_in
+from holdfast.group.offsets import positions_ride
 from holdfast.model import HoldfastError, TopicPartition
 
 
@@ -86,6 +86,8 @@ class RoundCalls:
 
     def end(self, plane: ControlPlane, last: PendingCall) -> None:
         """All calls of this round are made: the group may go on."""
+        if plane.state.draining is not None and not self._positions:  # it leaves now: the last moment for its commits
+            self._offsets.wait(REVOKE_COMMIT_TIMEOUT_S)
         if not last.answered:
             plane.feed(mb.Notified(last.serial, self._positions))
         self._positions = {}
@@ -108,11 +110,9 @@ class RoundCalls:
     def _revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
         started = now_ms()
         state = plane.state
-        # A join follows the revoke and carries the positions. A member that leaves sends no join, so it must commit.
-        # One that drains joins once more only where its positions reach the next owners.
-        joins = self._config.inventions.offset_handover and state.phase is not mb.Phase.LEAVING
-        # An eager member revokes before it knows who else will be in the round and which assignor will plan it.
-        reaches = joins and state.cooperative and state.positions_reach and fit_in(partitions, state.room)
+        # A member that drains joins once more only where its positions reach the next owners.
+        reaches = positions_ride(state, partitions)
+        joins = state.config.hand_over_offsets and state.phase is not mb.Phase.LEAVING
         hands_over = reaches or (joins and state.draining is None)
         try:
             self._offsets.begin_revoke(plane, partitions, handed_over=reaches)

@@ -10,8 +10,12 @@ from collections.abc import Mapping
 
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.messages import CommitAnswer, CommitRequest, OffsetEntry
+from holdfast.group.user_data import fit_in
 from holdfast.group.verdicts import Ask, Verdict, verdict
 from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
+
+OVERTAKEN = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID})
+"""Answers to a commit that arrived after the group had moved on to the next round."""
 
 BETWEEN_GENERATIONS = frozenset({Phase.PLANNING, Phase.SYNCING})
 """Between the join's answer and the sync's the coordinator answers REBALANCE_IN_PROGRESS to every commit."""
@@ -92,6 +96,37 @@ def overtaken(state: MemberState, sent_as: Membership) -> bool:
     arrived. Then it is still due, under the new generation."""
     in_a_round = state.phase not in (Phase.STABLE, Phase.UNSUBSCRIBED)
     return not state.lost and (in_a_round or state.membership.generation > sent_as.generation)
+
+
+def round_is_over(state: MemberState, sent_as: Membership) -> bool:
+    """Whether a later generation than this one has begun, in which a commit can be accepted."""
+    return state.membership.generation > sent_as.generation and state.phase not in BETWEEN_GENERATIONS
+
+
+def positions_ride(state: MemberState, partitions: frozenset[TopicPartition]) -> bool:
+    """Whether our next join brings the positions of these revoked partitions to their next owners.
+
+    Not when we leave: then no join follows. Not if a foreign leader or member can't read them, or they don't fit. Not
+    under the eager protocol: who else will be in the round, and which assignor plans it, is not known yet.
+    """
+    joins = state.config.hand_over_offsets and state.phase is not Phase.LEAVING
+    return joins and state.cooperative and state.positions_reach and fit_in(partitions, state.room)
+
+
+def committed_late(
+    state: MemberState, offsets: Mapping[TopicPartition, OffsetEntry], known: Mapping[TopicPartition, OffsetEntry]
+) -> dict[TopicPartition, OffsetEntry]:
+    """Which positions of revoked partitions to commit after the round, if our own join overtook their commit.
+
+    They went with the join, and their next owner commits them. Until it does they exist nowhere else, and would be lost
+    with an owner that hangs or dies. So the revoker commits them under the new generation, where the group stands
+    before them. What we own again is committed like everything that we own.
+    """
+    return {
+        partition: entry
+        for partition, entry in offsets.items()
+        if partition not in state.owned and (partition not in known or known[partition].offset < entry.offset)
+    }
 
 
 def worth_another_try(answer: CommitAnswer, *, tries: int) -> frozenset[TopicPartition]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.group.member import Assigned, Call, Lost, Notified, Notify, OnAssignment, Phase, Revoked
 from holdfast.group.messages import OffsetEntry
+from holdfast.group.offsets import positions_ride
 from holdfast.model import TopicPartition, Value, by_topic
 
 if TYPE_CHECKING:
@@ -64,7 +66,10 @@ class Listener:
         """Make one call of a notice; the next one comes when the listener has returned."""
         member = self._member
         if index == len(notice.calls):
-            self._returned(notice, positions)
+            if member.state.draining is not None and not positions:  # it leaves now
+                member.offsets.when_settled(partial(self._returned, notice, positions))
+            else:
+                self._returned(notice, positions)
             return
         call = notice.calls[index]
         then = (self._call, notice, index + 1, positions)
@@ -74,7 +79,11 @@ class Listener:
                 offsets = member.app.uncommitted(partitions) if member.plan.commit_on_revoke else {}
                 why = "left" if member.state.phase is Phase.LEAVING else "revoked"
                 positions.update(member.app.close(partitions, why))
-                member.offsets.commit(offsets, lambda: self._tell(call, *then))
+                if positions_ride(member.state, partitions):
+                    member.offsets.commit_riding(offsets)
+                    self._tell(call, *then)
+                else:
+                    member.offsets.commit(offsets, lambda: self._tell(call, *then))
             case Lost(partitions):
                 self._forget(partitions)
                 member.app.close(partitions, "lost")

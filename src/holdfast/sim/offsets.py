@@ -2,7 +2,8 @@
 
 Offsets live outside the member's machine, as in production; whether a commit may be sent is `group.offsets`' to say.
 A question that fails is asked again; an answer for a partition that was given up meanwhile is dropped. The commit of a
-revoke is one, and bounded by the request's timeout.
+revoke is one, and bounded by the request's timeout. Where the positions also go with the join it is not waited for, and
+made again if the join overtook it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from holdfast.group.messages import (
     FetchOffsetsRequest,
     OffsetEntry,
 )
-from holdfast.group.offsets import commit_request
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.group.offsets import OVERTAKEN, commit_request, committed_late, round_is_over
+from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
 from holdfast.sim.config import GROUP
 from holdfast.sim.network import Connection
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from holdfast.sim.member import SimMember
 
 RETRY_MS = 100.0
+
+LATE_LOOK_MS = 2.0
+"""How often a commit that came too late for its round looks whether the next generation has begun."""
 
 
 class Offsets:
@@ -39,6 +43,9 @@ class Offsets:
         self._fetching: dict[TopicPartition, int] = {}
         """Partitions whose committed offset is asked for -> by which question."""
         self._questions = 0
+        self._riding = 0
+        """Commits of revoked partitions under way that nobody waits for."""
+        self._leaving: list[Callable[[], None]] = []
         self.request: Callable[[Mapping[TopicPartition, OffsetEntry]], CommitRequest | None] = self._request
 
     def is_fetching(self, partition: TopicPartition) -> bool:
@@ -104,8 +111,64 @@ class Offsets:
 
         self._connection.ask(request, member.world.config.request_timeout_ms, answered, failed)
 
-    def _request(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> CommitRequest | None:
+    def commit_riding(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> None:
+        """Commit positions that the next join carries too, and wait for nothing."""
+        request = self.request(offsets) if offsets else None
+        if request is not None:
+            self._riding += 1
+            self._send_riding(request)
+
+    def when_settled(self, then: Callable[[], None]) -> None:
+        """Call this once no commit of `commit_riding` is under way: whoever leaves can't commit afterwards."""
+        if self._riding:
+            self._leaving.append(then)
+        else:
+            then()
+
+    def _send_riding(self, request: CommitRequest) -> None:
+        member = self._member
+
+        def answered(answer: Answer) -> None:
+            assert isinstance(answer, CommitAnswer)
+            member.feed(CommitAnswered(request.membership, answer.first_error))
+            if answer.first_error in OVERTAKEN:
+                self._commit_late(request.offsets, request.membership)
+            else:
+                self._rode()
+
+        self._connection.ask(request, member.world.config.request_timeout_ms, answered, self._rode)
+
+    def _commit_late(self, offsets: Mapping[TopicPartition, OffsetEntry], sent_as: Membership) -> None:
+        """The join was faster: see `committed_late`."""
+        member = self._member
+        if member.state.lost:
+            self._rode()
+            return
+        if not round_is_over(member.state, sent_as):
+            member.later(LATE_LOOK_MS, self._commit_late, offsets, sent_as)
+            return
+
+        def answered(answer: Answer) -> None:
+            assert isinstance(answer, FetchOffsetsAnswer)
+            missing = committed_late(member.state, offsets, answer.offsets)
+            request = self._request(missing, frozenset()) if missing and answer.error is ErrorCode.NONE else None
+            if request is None:
+                self._rode()
+            else:
+                self._send_riding(request)
+
+        asked = FetchOffsetsRequest(group=GROUP, partitions=tuple(sorted(offsets)))
+        self._connection.ask(asked, member.world.config.request_timeout_ms, answered, self._rode)
+
+    def _rode(self, _failed: str = "") -> None:
+        self._riding -= 1
+        while self._leaving and not self._riding:
+            self._leaving.pop()()
+
+    def _request(
+        self, offsets: Mapping[TopicPartition, OffsetEntry], given_up: frozenset[TopicPartition] | None = None
+    ) -> CommitRequest | None:
         try:
-            return commit_request(self._member.state, offsets)
+            return commit_request(self._member.state, offsets, given_up=given_up)
         except HoldfastError:
             return None
