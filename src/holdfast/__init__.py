@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from confluent_kafka import Message as Message
     from confluent_kafka import TopicPartition as TopicPartition
 
-    from holdfast.client.aio import AsyncConsumer as AsyncConsumer
+    from holdfast.client.aio.consumer import AsyncConsumer as AsyncConsumer
+    from holdfast.client.config.warning import PitfallWarning as PitfallWarning
     from holdfast.client.consumer import Consumer as Consumer
-    from holdfast.client.warned import PitfallWarning as PitfallWarning
     from holdfast.model import Assignor as Assignor
     from holdfast.model import HoldfastError as HoldfastError
 
 _LAZY = {
     "Assignor": "holdfast.model",
-    "AsyncConsumer": "holdfast.client.aio",
+    "AsyncConsumer": "holdfast.client.aio.consumer",
     "Consumer": "holdfast.client.consumer",
     "HoldfastError": "holdfast.model",
-    "PitfallWarning": "holdfast.client.warned",
+    "PitfallWarning": "holdfast.client.config.warning",
     # What a consumer program imports in the same line as the Consumer: confluent-kafka's own.
     "KafkaError": "confluent_kafka",
     "KafkaException": "confluent_kafka",

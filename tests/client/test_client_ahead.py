@@ -16,7 +16,7 @@ import pytest
 from polling import COUNTER
 
 import holdfast
-from holdfast.client.ahead import FIRST_ROWS, MOST_BYTES, MOST_ROWS, Ahead
+from holdfast.client.reading.taken_ahead import FIRST_ROWS, MOST_BYTES, MOST_ROWS, Ahead
 from holdfast.testing import Broker
 from patience import PATIENCE_S
 

@@ -14,7 +14,7 @@ import pytest
 from polling import COUNTER
 
 from holdfast import AsyncConsumer
-from holdfast.client import engine
+from holdfast.client.member import engine
 from holdfast.testing import Broker
 from patience import PATIENCE_S
 

@@ -17,8 +17,8 @@ from polling import COUNTER
 
 from holdfast import AsyncConsumer
 from holdfast.broker.exchange import Exchange
-from holdfast.client.epochs import Epochs
-from holdfast.client.health import AGAIN_S, Health
+from holdfast.client.reading.epochs import Epochs
+from holdfast.client.telemetry.connections import AGAIN_S, Health
 from holdfast.model import TopicPartition
 from holdfast.net.connection import Connection
 from holdfast.net.errors import NetError

@@ -18,11 +18,11 @@ from confluent_kafka import cimpl
 from polling import COUNTER, take, until
 
 import holdfast
-from holdfast.client.arrow import fetch_settings
-from holdfast.client.config import parse, session_refused
-from holdfast.client.config_errors import ConfigError
-from holdfast.client.config_keys import read_committed
+from holdfast.client.config.errors import ConfigError
+from holdfast.client.config.keys import read_committed
+from holdfast.client.config.settings import parse, session_refused
 from holdfast.client.errors import as_kafka_error
+from holdfast.client.reading.arrow import fetch_settings
 from holdfast.group.verdicts import Ask, refusal
 from holdfast.model import ErrorCode
 from holdfast.net.config import client_config

@@ -15,7 +15,7 @@ import pytest
 from polling import COUNTER, take, until
 
 import holdfast
-from holdfast.client.events import fatal_message
+from holdfast.client.member.events import fatal_message
 from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing import Broker
 from holdfast.wire.api import Api

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.client.stuck import Stuck
-from holdfast.client.warned import PitfallWarning
+from holdfast.client.config.warning import PitfallWarning
+from holdfast.client.telemetry.stack import Stuck
 from holdfast.model import TraceRecord
 from holdfast.testing import Broker
 from patience import PATIENCE_S

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.preflight import STAGES
-from holdfast.client.config import HOLDFAST_KEYS, OURS, parse
-from holdfast.client.metrics import GroupMetrics
-from holdfast.client.rack import Places, places
+from holdfast.client.config.rack import Places, places
+from holdfast.client.config.settings import HOLDFAST_KEYS, OURS, parse
+from holdfast.client.telemetry.metrics import GroupMetrics
 from holdfast.model import HoldfastError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "consumer.md").read_text()

@@ -16,7 +16,7 @@ from patience import PATIENCE_S
 PROGRAM = """
 import asyncio, sys
 from holdfast import AsyncConsumer
-from holdfast.client import control
+from holdfast.client.member import control
 
 control.START_TIMEOUT_S = 4.0
 opened = control.ControlPlane._open

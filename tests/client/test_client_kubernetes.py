@@ -16,7 +16,7 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 
-from holdfast.client.config import parse
+from holdfast.client.config.settings import parse
 from holdfast.model import RebalanceProtocol
 from holdfast.testing import Broker
 

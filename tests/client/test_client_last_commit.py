@@ -99,8 +99,8 @@ def test_what_was_handed_over_is_committed_though_its_receiver_never_takes_it(br
     """Symptom: in the chaos of members that commit by themselves, 726 records were done twice by two members to which
     nothing had happened. Cause: the positions of revoked partitions go with the join, and the join overtook the commit
     of the same, which was refused for it. The next owner commits what it is handed when it polls; it hung, the group
-    went on without it, and the only copy was gone. Rule: a revoker whose commit came too late makes it again under the new
-    generation, unless the group is further by then."""
+    went on without it, and the only copy was gone. Rule: a revoker whose commit came too late makes it again under the
+    new generation, unless the group is further by then."""
     settings = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": f"untaken-{topic}",

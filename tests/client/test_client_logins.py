@@ -12,8 +12,8 @@ import pytest
 from polling import COUNTER
 
 import holdfast
-from holdfast.client.config import parse
-from holdfast.client.watchdog import Watchdog, watched
+from holdfast.client.config.settings import parse
+from holdfast.client.watchdog.guard import Watchdog, watched
 from holdfast.testing import Broker
 
 OLD, NEW = "hush-old-4Kd", "hush-new-9Qw"

@@ -11,9 +11,9 @@ import pytest
 from polling import take, until
 
 import holdfast
-from holdfast.client import health
-from holdfast.client.health import Outage, Sparingly
-from holdfast.client.logs import FAULTS, TOLD, TraceLog
+from holdfast.client.telemetry import connections as health
+from holdfast.client.telemetry.connections import Outage, Sparingly
+from holdfast.client.telemetry.logs import FAULTS, TOLD, TraceLog
 from holdfast.model import TraceRecord
 from holdfast.net.errors import NetError
 from holdfast.testing import Broker

@@ -9,7 +9,7 @@ import pytest
 from polling import take, until
 
 import holdfast
-from holdfast.client.metrics import GroupMetrics, prometheus_text
+from holdfast.client.telemetry.metrics import GroupMetrics, prometheus_text
 from holdfast.model import TraceRecord
 from holdfast.testing import Broker
 

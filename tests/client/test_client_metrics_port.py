@@ -16,9 +16,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
-from holdfast.client.config import parse
-from holdfast.client.config_errors import ConfigError
-from holdfast.client.metrics_port import MetricsPort, merged
+from holdfast.client.config.errors import ConfigError
+from holdfast.client.config.settings import parse
+from holdfast.client.telemetry.metrics_port import MetricsPort, merged
 from holdfast.testing import Broker
 from holdfast.testing.kafka_node import free_port
 from patience import PATIENCE_S

@@ -13,9 +13,9 @@ import confluent_kafka as ck
 import pytest
 
 import holdfast
-from holdfast.client import migration
-from holdfast.client.config import parse
-from holdfast.client.migration import Assessment, assess, missed_step
+from holdfast.client.config.settings import parse
+from holdfast.client.operate import migration
+from holdfast.client.operate.migration import Assessment, assess, missed_step
 from holdfast.group.messages import JoinAnswer, JoinRequest, LeaveAnswer, LeaveRequest
 from holdfast.group.user_data import MemberNote, append_note
 from holdfast.model import ErrorCode, HoldfastError, Membership, RebalanceProtocol, Subscription, TopicPartition

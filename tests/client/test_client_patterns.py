@@ -12,8 +12,8 @@ import confluent_kafka as ck
 import pytest
 from polling import COUNTER, take, until
 
-from holdfast.client.patterns import compiled
-from holdfast.client.topics import Topics
+from holdfast.client.member.patterns import compiled
+from holdfast.client.member.topics import Topics
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 

@@ -14,9 +14,9 @@ import pytest
 
 import holdfast
 from holdfast.assign import by_name
-from holdfast.client import config
-from holdfast.client.pitfalls import SINGLE_COMMITS, Pitfalls, lopsided
-from holdfast.client.warned import PitfallWarning
+from holdfast.client.config import settings as config
+from holdfast.client.config.pitfalls import SINGLE_COMMITS, Pitfalls, lopsided
+from holdfast.client.config.warning import PitfallWarning
 from holdfast.group import leader
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import ClusterView, JoinedMember, Subscription, TopicPartition, TopicView, TraceRecord

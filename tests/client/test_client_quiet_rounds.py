@@ -17,8 +17,8 @@ import pytest
 from polling import COUNTER
 
 from holdfast import AsyncConsumer, Consumer
-from holdfast.client.control import PendingCall, quiet_calls
-from holdfast.client.waking import Waker
+from holdfast.client.aio.waking import Waker
+from holdfast.client.member.control import PendingCall, quiet_calls
 from holdfast.group import member as mb
 from holdfast.model import NOBODY, Assignment, TopicPartition
 from holdfast.testing import Broker

@@ -18,9 +18,10 @@ import pytest
 from confluent_kafka import cimpl
 
 import holdfast
-from holdfast.client import config, rack
-from holdfast.client.rack import Places, ask, places, resolve
-from holdfast.client.warned import PitfallWarning
+from holdfast.client.config import rack
+from holdfast.client.config import settings as config
+from holdfast.client.config.rack import Places, ask, places, resolve
+from holdfast.client.config.warning import PitfallWarning
 from holdfast.model import HoldfastError
 from holdfast.model.consumer_protocol import decode_subscription
 from holdfast.testing import Broker

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import config as cfg
-from holdfast.client.aio import AsyncConsumer
-from holdfast.client.arrow import fetch_settings, wants_crcs
+from holdfast.client.aio.consumer import AsyncConsumer
+from holdfast.client.config import settings as cfg
 from holdfast.client.consumer import Consumer
+from holdfast.client.reading.arrow import fetch_settings, wants_crcs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reading.md").read_text("utf-8")
 (EXAMPLE,) = re.findall(r"<!-- tested -->\n```python\n(.*?)```", PAGE, re.DOTALL)
-SOURCES = (Path(cfg.__file__).with_name("arrow.py")).read_text("utf-8")
+SOURCES = (Path(cfg.__file__).parents[1] / "reading" / "arrow.py").read_text("utf-8")
 
 CHANGED = {
     "fetch.wait.max.ms": 7,

@@ -14,8 +14,8 @@ import pytest
 from polling import COUNTER
 
 import holdfast
-from holdfast.client.watchdog import Watchdog
-from holdfast.client.watchdog_child import read_positions
+from holdfast.client.watchdog.child import read_positions
+from holdfast.client.watchdog.guard import Watchdog
 from holdfast.model import TopicPartition
 from holdfast.net.security import Security
 from holdfast.testing import Broker

@@ -21,9 +21,9 @@ import pytest
 
 import holdfast
 from holdfast.broker.settings import Security as BrokerSecurity
-from holdfast.client.config import parse
-from holdfast.client.tokens import Tokens
-from holdfast.client.watchdog import Watchdog
+from holdfast.client.config.settings import parse
+from holdfast.client.watchdog.guard import Watchdog
+from holdfast.client.watchdog.tokens import Tokens
 from holdfast.group.member import MemberConfig, MemberState
 from holdfast.model import Membership, RebalanceProtocol
 from holdfast.net.security import security_from
@@ -203,7 +203,7 @@ class Coordinator:
 
 HOLDER = """
 import json, sys, time
-from holdfast.client.watchdog import Watchdog
+from holdfast.client.watchdog.guard import Watchdog
 from holdfast.group.member import MemberConfig, MemberState
 from holdfast.model import Membership, RebalanceProtocol
 from holdfast.net.security import security_from

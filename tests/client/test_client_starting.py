@@ -10,7 +10,7 @@ import pytest
 from polling import until
 
 from holdfast import Consumer
-from holdfast.client import control
+from holdfast.client.member import control
 from holdfast.model import ClusterView
 from holdfast.net.cluster import Cluster
 from holdfast.net.metadata import ClusterInfo

@@ -20,8 +20,8 @@ from polling import COUNTER, take, until
 import holdfast
 from holdfast.assign import by_name
 from holdfast.broker.exchange import Exchange
-from holdfast.client.events import error_message
-from holdfast.client.one_voice import OneVoice
+from holdfast.client.member.duplicate_errors import OneVoice
+from holdfast.client.member.events import error_message
 from holdfast.model import Assignment, Assignor, ClusterView, ErrorCode, Subscription, TopicPartition
 from holdfast.testing import Broker
 from holdfast.wire.api import Api

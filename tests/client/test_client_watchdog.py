@@ -18,8 +18,8 @@ from test_client_commits import LONG_MS, reached
 
 import holdfast
 from holdfast.assign import by_name
-from holdfast.client.watchdog import CHILD, Watchdog
-from holdfast.client.watchdog_child import SLOT, poke, read_note, read_positions
+from holdfast.client.watchdog.child import SLOT, poke, read_note, read_positions
+from holdfast.client.watchdog.guard import CHILD, Watchdog
 from holdfast.group import member as mb
 from holdfast.model import Membership, RebalanceProtocol, TopicPartition
 from holdfast.net.security import Security
@@ -116,7 +116,7 @@ def test_an_offset_never_has_another_ones_epoch(monkeypatch: pytest.MonkeyPatch)
         watchdog.position(where, 8, 1)
         assert would_commit() == (8, 1)
         with monkeypatch.context() as killing, pytest.raises(KeyboardInterrupt):
-            killing.setattr("holdfast.client.watchdog.SLOT", Killed)
+            killing.setattr("holdfast.client.watchdog.guard.SLOT", Killed)
             watchdog.position(where, 9, 2)
         assert would_commit() == (9, -1)
         watchdog.position(where, 10, 2)
@@ -197,7 +197,7 @@ def test_a_close_that_is_interrupted_is_finished_by_the_watchdog(
             os.kill(process.pid, signal.SIGSTOP)
             return process
 
-        monkeypatch.setattr("holdfast.client.watchdog.subprocess.Popen", stopped)
+        monkeypatch.setattr("holdfast.client.watchdog.guard.subprocess.Popen", stopped)
     consumer = holdfast.Consumer(settings(broker, group))
     consumer.subscribe([topic])
     take(consumer, 15)

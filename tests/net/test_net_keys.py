@@ -156,7 +156,7 @@ def test_what_only_half_of_our_connections_would_heed_is_refused(key: str) -> No
 
 def test_the_watchdog_gets_every_setting_of_tls_through_its_pipe() -> None:
     """It builds the context from these fields; one that is no plain value would end it when it is needed."""
-    from holdfast.client.watchdog import _tls
+    from holdfast.client.watchdog.guard import _tls
 
     tls = Tls(key_password=Secret("x"), crl_location="crl", ciphers="c", curve="d")
     told = _tls(security_from({"security.protocol": "SSL"})) or {}

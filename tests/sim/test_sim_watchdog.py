@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.client.config import SWITCHES as CONSUMER_SWITCHES
-from holdfast.client.config import ConsumerConfig
+from holdfast.client.config.settings import SWITCHES as CONSUMER_SWITCHES
+from holdfast.client.config.settings import ConsumerConfig
 from holdfast.model import HoldfastError, TraceRecord
 from holdfast.sim.config import MemberPlan, WorldConfig
 from holdfast.sim.happenings import parse_happenings

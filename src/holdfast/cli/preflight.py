@@ -15,7 +15,7 @@ import typer
 from holdfast.cli.common import BootstrapServer, CommandConfig, Output, OutputForm, ask, client_settings, wrong_use
 
 if TYPE_CHECKING:
-    from holdfast.client.migration import Assessment, Standing
+    from holdfast.client.operate.migration import Assessment, Standing
     from holdfast.net.cluster import Cluster
 
 STAGES = {
@@ -45,7 +45,7 @@ def preflight(
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Say whether a live group may take its next step to another assignor."""
-    from holdfast.client.migration import BUILT_IN, look
+    from holdfast.client.operate.migration import BUILT_IN, look
 
     if to not in BUILT_IN:
         wrong_use("UNKNOWN_STRATEGY", f"There is no assignor named {to!r}.", f"Use one of {', '.join(BUILT_IN)}.")

@@ -43,7 +43,7 @@ def run(
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Run a process that uses holdfast: drained before it is stopped, restarted when it fails."""
-    from holdfast.client.supervisor import Orders, Supervisor, ask_to_drain
+    from holdfast.client.operate.supervisor import Orders, Supervisor, ask_to_drain
 
     if drain:
         if command or control is None:

@@ -8,7 +8,7 @@ from typing import Any
 import confluent_kafka as ck
 
 from holdfast.client.errors import refused_subscription
-from holdfast.client.patterns import check, is_pattern
+from holdfast.client.member.patterns import check, is_pattern
 
 
 def topics_of(topics: Iterable[Any]) -> list[str]:

@@ -19,10 +19,10 @@ import confluent_kafka as ck
 from confluent_kafka import cimpl
 
 from holdfast.client.arguments import message_of, partitions_of, topics_of, unawaited
-from holdfast.client.config_keys import CALLBACKS, as_given
+from holdfast.client.config.keys import CALLBACKS, as_given
 from holdfast.client.core import CLOSED, HANDLE_CLOSED, MAX_RECORDS, ConsumerCore
-from holdfast.client.listener import Listener
-from holdfast.client.loose import Holder
+from holdfast.client.member.listener import Listener
+from holdfast.client.weak_callbacks import Holder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The consumer itself, behind its two public classes: `consumer.Consumer` and, for asyncio, `aio.AsyncConsumer`.
+"""The consumer itself, behind its two public classes: `Consumer` and, for asyncio, `AsyncConsumer`.
 
 It is a separate class, so that an application's subclass of those two can't override anything in here by accident.
 
@@ -20,28 +20,28 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
-from holdfast.client import config as cfg
-from holdfast.client import metrics_port
-from holdfast.client.ahead import Raised
-from holdfast.client.config_keys import read_committed
-from holdfast.client.control import DEFECT, ControlPlane, now_ms
-from holdfast.client.data import AS_COMMITTED, RESET, DataPlane, librdkafka
-from holdfast.client.engine import Engine
+from holdfast.client.config import settings as cfg
+from holdfast.client.config.keys import read_committed
+from holdfast.client.config.pitfalls import Pitfalls
 from holdfast.client.errors import FATAL, as_kafka_exception, no_group, refused_here
-from holdfast.client.events import fatal_error, fatal_message
-from holdfast.client.health import BrokersSeen, Outage
-from holdfast.client.listener import Listener, callbacks
-from holdfast.client.metrics import prometheus_text
-from holdfast.client.noting import Noting
-from holdfast.client.offsets import Entries, Offsets, after, entries_of
-from holdfast.client.one_voice import OneVoice
-from holdfast.client.pitfalls import Pitfalls
-from holdfast.client.round_calls import RoundCalls
-from holdfast.client.starts import check_starts
-from holdfast.client.statistics import GroupPart, Standing, Statistics
-from holdfast.client.stuck import Stuck
-from holdfast.client.tracing import open_trace
-from holdfast.client.watchdog import watched
+from holdfast.client.member.commits import Entries, Offsets, after, entries_of
+from holdfast.client.member.control import DEFECT, ControlPlane, now_ms
+from holdfast.client.member.duplicate_errors import OneVoice
+from holdfast.client.member.engine import Engine
+from holdfast.client.member.events import fatal_error, fatal_message
+from holdfast.client.member.listener import Listener, callbacks
+from holdfast.client.member.round_calls import RoundCalls
+from holdfast.client.reading.data_plane import AS_COMMITTED, RESET, DataPlane, librdkafka
+from holdfast.client.reading.start_offsets import check_starts
+from holdfast.client.reading.taken_ahead import Raised
+from holdfast.client.telemetry import metrics_port
+from holdfast.client.telemetry.connections import BrokersSeen, Outage
+from holdfast.client.telemetry.metrics import prometheus_text
+from holdfast.client.telemetry.stack import Stuck
+from holdfast.client.telemetry.statistics import GroupPart, Standing, Statistics
+from holdfast.client.telemetry.tracing import open_trace
+from holdfast.client.watchdog.guard import watched
+from holdfast.client.watchdog.positions import Noting
 from holdfast.group import member as mb
 from holdfast.model import NOBODY, HoldfastError, TopicPartition
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import cimpl
 
-    from holdfast.client.arrow import ArrowPlane
+    from holdfast.client.reading.arrow import ArrowPlane
 
 MAX_RECORDS = 65_536
 """Default limit of rows in one Arrow batch: 8 MB of 100-byte records, enough to hide the fixed cost of a batch."""
@@ -908,7 +908,7 @@ class ConsumerCore:
         return DataPlane(handle, reset=self._config.auto_offset_reset, open_arrow=self._open_arrow, raised=raised)
 
     def _open_arrow(self) -> ArrowPlane:
-        from holdfast.client.arrow import open_arrow  # imported late: it loads what only consume_arrow() needs
+        from holdfast.client.reading.arrow import open_arrow  # imported late: it loads what only consume_arrow() needs
 
         return open_arrow(self._config)
 

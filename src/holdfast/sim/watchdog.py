@@ -1,7 +1,7 @@
 """A simulated member's watchdog: a process beside the member's, which commits and leaves for it after a crash.
 
 It knows what the member noted: who it is, and its application's positions. It commits these and leaves in the member's
-name, over a connection of its own, and then pokes the others. Like `client.watchdog_child` it tries once; what fails is
+name, over a connection of its own, and then pokes the others. Like `client.watchdog.child` it tries once; what fails is
 left to the session timeout. It dies with its machine. A member that ends properly has dismissed it.
 """
 

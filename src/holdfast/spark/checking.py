@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from holdfast.client import config as member_config
+from holdfast.client.config import settings as member_config
 from holdfast.model import HoldfastError
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config

@@ -18,10 +18,10 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from holdfast.client import config as cfg
-from holdfast.client.control import ControlPlane, now_ms
-from holdfast.client.tracing import open_trace
-from holdfast.client.watchdog import watched
+from holdfast.client.config import settings as cfg
+from holdfast.client.member.control import ControlPlane, now_ms
+from holdfast.client.telemetry.tracing import open_trace
+from holdfast.client.watchdog.guard import watched
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import HoldfastError, TopicPartition

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.client.config import ConsumerConfig
+from holdfast.client.config.settings import ConsumerConfig
 from holdfast.group import member as mb
 
 log = logging.getLogger("holdfast")

@@ -124,7 +124,7 @@ def _rack(options: SourceOptions) -> str:
     """This executor's own: with `auto`, or from its environment, it is another one on another host."""
     if not ("client.rack" in options.kafka or "KAFKA_CLIENT_RACK" in os.environ):
         return ""
-    from holdfast.client.rack import resolve
+    from holdfast.client.config.rack import resolve
 
     return resolve(options.kafka, os.environ) or ""
 

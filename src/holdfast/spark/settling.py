@@ -9,8 +9,8 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from holdfast.client.config import ConsumerConfig
-from holdfast.client.control import ControlPlane
+from holdfast.client.config.settings import ConsumerConfig
+from holdfast.client.member.control import ControlPlane
 from holdfast.group.messages import CommitAnswer, OffsetEntry
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.spark.work import Work

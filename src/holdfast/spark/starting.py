@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from holdfast.client.config import ConsumerConfig
+from holdfast.client.config.settings import ConsumerConfig
 from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mixed_groups import GROUNDS, ground
 
-from holdfast.client.migration import Assessment, look
+from holdfast.client.operate.migration import Assessment, look
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.testing.scene import AUTO_COMMIT, GroupScene

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.client.config import parse
+from holdfast.client.config.settings import parse
 from holdfast.group import member as mb
 from holdfast.model import Membership
 from holdfast.spark.ownership import Ownership

@@ -1,0 +1,339 @@
+"""The consumer under an `AsyncConsumer`: `core.ConsumerCore` without threads or processes of its own.
+
+Its control plane and its fetcher run on the shared engine. There is no librdkafka, and no watchdog unless configured.
+The listener's calls are made on a thread of a small pool, which waits while the application's loop runs the callback.
+So a callback may be a coroutine, and the code around a callback is written once, in `core`.
+
+The callbacks of the configuration (error_cb, stats_cb, …) are queued in `to_call`; the next poll makes them, on the
+loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import confluent_kafka as ck
+from confluent_kafka import cimpl
+
+from holdfast.client.aio.cluster_answers import ClusterAnswers
+from holdfast.client.aio.oauth import KeptToken, wants_token
+from holdfast.client.aio.statistics import Statistics
+from holdfast.client.config.keys import boolean
+from holdfast.client.core import ConsumerCore
+from holdfast.client.errors import no_offset
+from holdfast.client.member import engine as engines
+from holdfast.client.member.control import ControlPlane, PendingCall, quiet_calls
+from holdfast.client.member.listener import Listener
+from holdfast.client.reading.arrow import fetch_settings, wants_crcs
+from holdfast.client.reading.data_plane import AS_COMMITTED, DataPlane
+from holdfast.client.reading.rows import RowPlane
+from holdfast.client.telemetry.connections import Health, Sparingly
+from holdfast.client.telemetry.statistics import GroupPart
+from holdfast.group import member as mb
+from holdfast.model import TopicPartition
+from holdfast.net.config import client_config, unpack_limits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.client.reading.arrow import ArrowPlane
+
+T = TypeVar("T")
+
+POOL = ThreadPoolExecutor(32, "holdfast-aio")
+"""For the listener's calls and whatever else blocks. A callback takes a thread for as long as it runs. Only more than
+this many callbacks that wait for each other could block it."""
+
+LOOK_S = 1.0
+"""How often a thread that waits for a callback checks that the application's loop still exists."""
+
+MOST_NEWS = 1_000
+"""How many callbacks are kept for an application that does not poll. The oldest are dropped: the newest matter most."""
+
+CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "rack_cb", "logger")
+_checked: set[frozenset[tuple[str, str]]] = set()
+
+
+class Core(ConsumerCore):
+    """A consumer without librdkafka, on the engine. `wake` is called from other threads when there is work."""
+
+    def __init__(self, config: Mapping[str, Any], *, wake: Callable[[], None]) -> None:
+        self._on_wake = wake
+        self.loop_thread: int | None = None
+        """The thread of the application's loop, which must not block for callbacks that run on it."""
+        self.warm = False
+        """Whether records can be decoded without loading anything first."""
+        self.to_call: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque(maxlen=MOST_NEWS)
+        """Callbacks for the next poll to make, with their arguments."""
+        given = {"holdfast.watchdog": False, **config}
+        self._logger = given.pop("logger", None)
+        self._log = Sparingly()
+        self._error_cb: Callable[..., Any] | None = given.get("error_cb")
+        self._throttle_cb: Callable[..., Any] | None = given.get("throttle_cb")
+        on_commit = given.get("on_commit")
+        if callable(on_commit):
+            given["on_commit"] = lambda error, partitions: self.to_call.append((on_commit, (error, partitions)))
+        stats_cb = given.pop("stats_cb") if callable(given.get("stats_cb")) else None
+        kept = KeptToken(given["oauth_cb"], given) if wants_token(given) else None
+        if kept is not None:
+            given["oauth_cb"] = kept
+        super().__init__(given)
+        self._health = Health(self.tell, self.rows.addresses)
+        self.rows.watch(self._health.heard)
+        self.statistics = Statistics(self, self._config, self._health, stats_cb)
+        if kept is not None and self._engine is not None:
+            kept.keep(self._engine)
+        self._kept_token = kept
+
+    def _open_data(self, logger: Any) -> DataPlane:
+        check_keys(self._config.librdkafka())
+        self._engine = engines.acquire()
+        self._answers = ClusterAnswers(self._engine, self._config.raw)
+        # In place of librdkafka's handle: only its questions about the cluster are used here.
+        handle: Any = self._answers
+        plane = DataPlane(handle, reset=self._config.auto_offset_reset, open_arrow=self._open_arrow)
+        self.rows: RowPlane = plane.to_arrow()  # type: ignore[assignment]  # it is what _open_arrow made
+        return plane
+
+    def _open_arrow(self) -> ArrowPlane:
+        tell_ends = boolean(self._config.raw, "enable.partition.eof", default=False)
+        return RowPlane(
+            client_config(self._config.raw),
+            replace(fetch_settings(self._config), tell_ends=tell_ends),
+            check_crcs=wants_crcs(self._config),
+            limits=unpack_limits(self._config.raw),
+            wake=self._wake,
+            throttled=self._throttled,
+            tell=self.tell,
+        )
+
+    def _wake(self) -> None:
+        self._on_wake()
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[cimpl.Consumer]:
+        yield self._data.handle  # which is no librdkafka: many may ask at once
+
+    # -- what the application is told beside records
+
+    def tell(self, error: ck.KafkaError) -> bool:
+        """Report an error of the whole client to error_cb, or else to the log. From any thread. False if there is no
+        error_cb."""
+        if self._logger is not None:
+            self.to_call.append((self._logger.log, (logging.ERROR, "%s", error.str())))
+        if self._error_cb is not None:
+            self.to_call.append((self._error_cb, (error,)))
+        elif self._logger is None:
+            self._log.warn(f"{self._config.client_id}: {error.str()}")
+        self._wake()
+        return self._error_cb is not None
+
+    def _throttled(self, node: int, milliseconds: int) -> None:
+        if self._throttle_cb is not None:
+            event = ck.ThrottleEvent(self.rows.broker_name(node), node, milliseconds / 1_000.0)
+            self.to_call.append((self._throttle_cb, (event,)))
+            self._wake()
+
+    # -- what AsyncConsumer asks
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def calls_wait(self) -> bool:
+        plane = self._control
+        return plane is not None and bool(plane.calls) and plane.calls[0].ready and not self._serving
+
+    def start(self, topics: list[str], listener: Listener) -> None:
+        """Subscribe, and load what decoding the first record needs. On a thread of the pool."""
+        self.subscribe(topics, listener=listener)
+        self.warm_up()
+
+    def warm_up(self) -> None:
+        """Load the decoder. On a thread of the pool: once per machine it is compiled, which takes some seconds."""
+        from holdfast.records.arrow import warm_up
+
+        warm_up()
+        self.warm = True
+
+    def take_quiet_calls(self) -> PendingCall | None:
+        """If the next calls belong to a round that changed nothing for us, make them. Returns the last one, for
+        `end_quiet_calls`; None if there are none.
+
+        Called on the application's loop. Nothing in these calls blocks except the listener, which `Waiting` awaits. In
+        a large group most members' calls are of this kind, and a thread for each would take most of a round.
+        """
+        plane = self._control
+        if plane is None or self._serving or not (round_calls := quiet_calls(plane.calls)):
+            return None
+        self._serving = True
+        for _ in range(round_calls):
+            pending = plane.calls.popleft()
+            self._round.make(plane, pending)
+        self._round.adding = {}  # the listener is called after this, and counts as inside on_assign until it returns
+        return pending
+
+    def end_quiet_calls(self, last: PendingCall, raised: BaseException | None) -> None:
+        """The listener has returned."""
+        self._round.adding, self._round.replaced = None, False
+        try:
+            if raised is not None:
+                self._round.remember(raised)
+            if self._control is not None:
+                self._round.end(self._control, last)
+        finally:
+            self._serving = False
+
+    def make_calls(self) -> None:
+        """Make the listener's calls that are due. On a thread of the pool."""
+        if self._control is not None:
+            self._make_calls(self._control)
+
+    def serve(self) -> None:
+        """Everything else that a poll does. Does not wait."""
+        self._serve()
+        self.statistics.tell_if_due(self.to_call)
+
+    def _make_calls(self, plane: ControlPlane) -> bool:
+        if threading.get_ident() == self.loop_thread:
+            return False
+        changed = super()._make_calls(plane)
+        self._stuck.thread = self.loop_thread  # it is the application's loop that may hang
+        return changed
+
+    def news(self) -> ck.Message | None:
+        """The next error that was not reported yet; a fatal one is returned once a second.
+
+        A failed login was reported to error_cb already, so it is returned only if there is none.
+        """
+        found = self._news(None)
+        while found is not None and self._error_cb is not None and _code(found) == ck.KafkaError._AUTHENTICATION:
+            found = self._news(None)
+        return found
+
+    def must_ask(self, partitions: list[ck.TopicPartition]) -> bool:
+        """Whether the committed offset must be asked for to know where some of these start."""
+        adding = self._round.adding or {}
+        return any(p.offset in AS_COMMITTED and TopicPartition(p.topic, p.partition) not in adding for p in partitions)
+
+    def started_at(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
+        """The same with the group's committed offsets filled in. On a thread of the pool, because it blocks."""
+        return self._started_at(partitions)
+
+    def _asked(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
+        if threading.get_ident() == self.loop_thread:
+            return {}  # `started_at` has asked already, on a thread of the pool
+        return super()._asked(partitions)
+
+    def _given_up_elsewhere(self) -> bool:
+        return False  # it is, and `Waiting` sees to it: whoever polls waits for the calls, except inside a callback
+
+    def may_process(self) -> bool:
+        return self._may_process()
+
+    def kept(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
+        """Whether these records may be handed out. If so they count as returned, otherwise they are read again."""
+        if not self._kept(taken):
+            return False
+        if isinstance(taken, list):
+            self._returned(taken)
+        else:
+            self._offsets.touched = True
+            self._noting.returned_batch(taken.num_rows)
+        return True
+
+    def to_commit(self, message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Any:
+        self._open()
+        entries = self._to_commit(message, offsets)
+        self._raise_fenced()
+        if not any(entry.offset >= 0 for entry in entries.values()):
+            raise no_offset()
+        return entries
+
+    def submit_commit(self, entries: Any) -> Future[Any]:
+        plane = self._plane()
+        return self._offsets.begin(plane, entries, member=self._subscribed)
+
+    def settled(self, entries: Any, answer: Any) -> list[ck.TopicPartition]:
+        return self._offsets.settled(entries, answer)
+
+    def group_part(self) -> GroupPart:
+        """The group's part of the statistics, without watermarks: `aio_statistics` takes them from the fetcher, with
+        the last stable offset."""
+        part = self._group_part()
+        seen = {p: replace(standing, low=None, high=None) for p, standing in part.partitions.items()}
+        return replace(part, partitions=seen)
+
+    def joined(self) -> bool:
+        phase = mb.Phase.UNSUBSCRIBED if self._control is None else self._control.state.phase
+        return phase not in (mb.Phase.UNSUBSCRIBED, mb.Phase.CLOSED)
+
+    def start_draining(self, reason: str) -> None:
+        self.drain(0.0, reason)
+
+    def out(self) -> bool:
+        return self._control is not None and self._control.closed()
+
+    def _close(self) -> None:
+        try:
+            super()._close()
+        finally:
+            if self._engine is not None:
+                if self._kept_token is not None:
+                    self._kept_token.end()
+                self._answers.shut()
+                engines.release(self._engine)
+                self._engine = None
+
+
+def _code(message: ck.Message) -> int:
+    error = message.error()
+    return 0 if error is None else error.code()
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], *, gone: Callable[[], bool]) -> T:
+    """Run this on the application's loop, and wait for it on a thread of the pool. Raises RuntimeError when the loop
+    has ended, or when `gone` says that the consumer has moved to another loop."""
+    try:
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError:  # the loop is closed
+        work.close()
+        raise
+    while True:
+        try:
+            return future.result(LOOK_S)
+        except TimeoutError:
+            if future.done():
+                raise
+            if loop.is_closed() or gone():
+                future.cancel()
+                raise RuntimeError("the event loop of this consumer ended during its callback") from None
+
+
+def check_keys(config: Mapping[str, Any]) -> None:
+    """Let librdkafka check its keys, once for each set of them, although it is not used to read here.
+
+    It gets no broker and none of the callbacks that can be called: the check must have no effect.
+    """
+    skipped = ("client.id", "bootstrap.servers", "metadata.broker.list")
+    plain = {key: str(value) for key, value in config.items() if key not in CALLBACKS and key not in skipped}
+    plain["group.id"] = "checked"
+    seen = frozenset(plain.items())
+    uncalled = {key: config[key] for key in CALLBACKS if key in config and not callable(config[key])}
+    if seen in _checked and not uncalled:
+        return
+    asked = {key: value for key, value in config.items() if key in plain} | uncalled
+    if wants_token(config):
+        asked["oauth_cb"] = lambda _argument: ("checked", time.time() + 3_600)
+    cimpl.Consumer({**asked, "log_level": 0}).close()
+    _checked.add(seen)

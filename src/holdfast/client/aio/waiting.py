@@ -1,0 +1,442 @@
+"""The asyncio side of an `AsyncConsumer`: how its calls wait on the application's loop for `core.Core`.
+
+Rules
+- No record is handed out across an await. So a cancelled poll, whatever cancelled it, loses no record.
+- A poll starts callbacks. They run to their end even if the poll is cancelled, and the next poll waits for them. For a
+  listener's callback a thread of the pool waits while the loop runs it; callbacks of the configuration (error_cb, …)
+  are made by the loop alone.
+- If a callback of the configuration raises, the poll that made it raises.
+
+How the group is served is up to `core`.
+"""
+
+# ruff: noqa: ASYNC109  # a drop-in for confluent-kafka's AIOConsumer, whose methods take a timeout
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import confluent_kafka as ck
+
+from holdfast.client.aio.core import POOL, Core, on_loop
+from holdfast.client.aio.ready_results import Begun
+from holdfast.client.aio.waking import Waker, waker_of
+from holdfast.client.core import CLOSED
+from holdfast.client.errors import as_kafka_exception
+from holdfast.client.member.control import PendingCall
+from holdfast.client.member.listener import Listener
+from holdfast.model import HoldfastError
+
+T = TypeVar("T")
+Owed = list[tuple[Callable[..., Any], tuple[Any, ...]]]
+
+LOOK_S = 0.25
+"""How long a poll waits at a time. Whatever it waits for wakes it. It wakes by itself as well, to show that the
+application is alive and to make commits that are due."""
+
+STAND_S = 0.005
+"""The same while nothing may be handed out."""
+
+YIELD_S = 0.01
+"""How long polls may return records without waiting before one of them lets the loop run other tasks."""
+
+
+class _Callback:
+    """A callback under way, and its consumer. Tasks that it creates inherit this object, and may outlive the callback.
+
+    `running` says whether the callback has not returned yet.
+    """
+
+    __slots__ = ("of", "running")
+
+    def __init__(self, of: Waiting) -> None:
+        self.of = of
+        self.running = True
+
+
+_callback: ContextVar[_Callback | None] = ContextVar("holdfast_callback", default=None)
+"""The callback that is running, or that created the running task. Code inside it must not wait for it to return."""
+
+
+class Waiting:
+    """One consumer on one loop. `owner` returns the object that callbacks get as their consumer."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        owner: Callable[[], Any],
+        max_workers: int | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        if executor is None and max_workers is not None and max_workers < 1:
+            raise ValueError("max_workers must be at least 1")
+        own = executor is None and max_workers is not None
+        self._own_pool = ThreadPoolExecutor(max_workers, "holdfast-aio-own") if own else None
+        self.executor: Executor = executor or self._own_pool or POOL
+        """Runs blocking questions to the cluster. Callbacks use `POOL` instead: a full executor must not block them."""
+        self._owner = owner
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waker = Waker()
+        self._owed: Owed = []
+        """The listener's callbacks of a round that changed nothing, to be made on the loop (`_begin_quietly`)."""
+        self._quiet: PendingCall | None = None
+        """The last call of such a round, while its callbacks are under way."""
+        self._came = asyncio.Event()
+        self._signalled = False
+        self._serving: asyncio.Future[None] | None = None
+        self._parting: asyncio.Future[None] | None = None
+        """The last unsubscribe, which goes on when whoever waits for it gives up."""
+        self._starting: Begun | None = None
+        self._telling: asyncio.Future[None] | None = None
+        self._closing: Begun | None = None
+        self._yielded_at = 0.0
+        self.core = Core(config, wake=self._wake)
+
+    # -- subscription
+
+    def subscribe(self, topics: list[str], told: Listener, *, then: Callable[[], None]) -> Begun:
+        """Subscribe; `then` is called when that has succeeded. A refused subscription leaves the old one in place."""
+        self.open()
+        bridged = Listener(
+            on_assign=self._bridged(told.on_assign),
+            on_revoke=self._bridged(told.on_revoke),
+            on_lost=self._bridged(told.on_lost),
+        )
+        before = self._starting
+
+        async def start() -> None:
+            if before is not None:
+                await asyncio.wait([before.work])
+            if self._parting is not None and not self._inside:  # on_revoke may subscribe, and must not wait for itself
+                await asyncio.wait([self._parting])
+            await self._on_pool(begin)
+
+        def begin() -> None:
+            self.core.start(topics, bridged)
+            then()
+
+        self._starting = Begun(asyncio.ensure_future(start()))
+        return self._starting
+
+    async def unsubscribe(self) -> None:
+        loop = self.open()
+        await self._started()
+        if self._inside:
+            await self._on_pool(self.core.unsubscribe)  # the revoke comes after the callback
+            return
+        while self._serving is not None:  # unsubscribing makes listener's calls too, and only one may do so at a time
+            await self._served()
+        self._serving = self._parting = loop.run_in_executor(POOL, self.core.unsubscribe)
+        await self._served()
+
+    # -- records
+
+    async def until(
+        self, take: Callable[[], T | None], timeout: float | None, tell: Callable[[ck.Message], T] | None = None
+    ) -> T | None:
+        """Serve the group and call `take`, repeatedly, until it returns something or the time is up.
+
+        `tell` turns an error event into a result; without it the error is raised.
+        """
+        loop = self.open()
+        deadline = None if timeout is None or timeout < 0 else loop.time() + timeout
+        if loop.time() - self._yielded_at > YIELD_S:
+            await asyncio.sleep(0)
+            self._yielded_at = loop.time()
+        while True:
+            self._came.clear()
+            await self._serve()
+            if self._closing is not None and not self._inside:
+                # A record handed out now would be after what the last revoke commits: the next owner reads it.
+                await self._shut_down(self._closing)
+            if self.core.closed:
+                return None
+            if (news := self.core.news()) is not None:
+                if tell is None:
+                    raise ck.KafkaException(news.error())
+                return tell(news)
+            stands = not self.core.may_process()
+            try:
+                found = None if stands else take()
+            except HoldfastError as error:
+                raise as_kafka_exception(error) from error
+            if found is not None:
+                return found
+            left = LOOK_S if deadline is None else deadline - loop.time()
+            if left <= 0:
+                return None
+            await self._wait(min(left, STAND_S if stands else LOOK_S, max(0.0, self.core.statistics.due_in_s())))
+            self._yielded_at = loop.time()
+
+    # -- waiting, and being waited for
+
+    def open(self) -> asyncio.AbstractEventLoop:
+        """The running loop. Raises if the consumer is closed, or belongs to another loop that still runs."""
+        if self.core.closed:
+            raise RuntimeError(CLOSED)
+        running = asyncio.get_running_loop()
+        if self._loop is not running:
+            if self._loop is not None and self._loop.is_running():
+                raise RuntimeError("this consumer belongs to another event loop")
+            self._move_to(running)
+        return running
+
+    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use this loop: the first one, or another after the old one has ended. What waited on the old one is
+        forgotten; a thread of the pool may still be at work for it, which `core` keeps track of."""
+        self._loop = loop
+        self._waker = waker_of(loop)
+        self.core.loop_thread = threading.get_ident()
+        self._came = asyncio.Event()
+        self._signalled = False
+        self._starting = self._serving = self._parting = self._telling = self._closing = None
+        if self._quiet is not None:
+            self._end_quietly(self._quiet, None)
+
+    @property
+    def _inside(self) -> bool:
+        """Whether we run inside one of our callbacks, or in a task that it created and may be waiting for."""
+        callback = _callback.get()
+        return callback is not None and callback.of is self and callback.running
+
+    def _wake(self) -> None:
+        """From any thread: wake whoever waits. Calls before the loop gets to it count as one."""
+        if self._loop is None or self._signalled:
+            return
+        self._signalled = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._waker.wake(self._loop, self._look)
+
+    def _look(self) -> None:
+        self._signalled = False
+        self._came.set()
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._came.wait()
+
+    async def run(self, work: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Run it on a thread of the executor. It is not stopped when the caller is cancelled."""
+        return await asyncio.shield(self.open().run_in_executor(self.executor, lambda: work(*args, **options)))
+
+    async def _on_pool(self, work: Callable[[], T]) -> T:
+        """The same on the pool, for work that may wait for callbacks."""
+        return await asyncio.shield(self.open().run_in_executor(POOL, work))
+
+    async def _started(self) -> None:
+        """Wait for a subscription under way. If it is refused and nobody awaits it, this raises the reason."""
+        starting = self._starting
+        if starting is None:
+            return
+        await asyncio.wait([starting.work])
+        if self._starting is starting:
+            self._starting = None
+            if not starting.awaited:
+                _raise_from(starting.work)
+
+    async def _serve(self) -> None:
+        """Make the callbacks that are due, and do what else a poll does for the group."""
+        if self._inside:
+            return
+        if self._closing is not None:  # the close makes the last calls
+            await self._shut_down(self._closing)
+            return
+        if self._starting is not None:
+            await self._started()
+        while True:
+            await self._make_calls()
+            if not self.core.closed:
+                self.core.serve()
+            if not self.core.to_call and self._telling is None:
+                return
+            await self._tell()
+            if self._serving is None:  # otherwise another task started calls, which may revoke what we would hand out
+                return
+
+    async def _make_calls(self) -> None:
+        while self._serving is not None or self.core.calls_wait:
+            if self._serving is None:
+                last = self.core.take_quiet_calls()
+                if last is not None:
+                    self._serving = self._begin_quietly(last)
+                else:
+                    self._serving = self.open().run_in_executor(POOL, self.core.make_calls)
+            await self._served()
+
+    async def _served(self) -> None:
+        """Wait for the calls under way. They are not stopped when the caller is cancelled."""
+        serving = self._serving
+        if serving is not None:
+            await asyncio.wait([serving])
+            if self._serving is serving:
+                self._serving = None
+                _raise_from(serving)
+
+    async def _tell(self) -> None:
+        """Make the callbacks of the configuration that are due, one after the other."""
+        if self._telling is None:
+            self._telling = asyncio.ensure_future(self._tell_all())
+        telling = self._telling
+        await asyncio.wait([telling])
+        if self._telling is telling:
+            self._telling = None
+            _raise_from(telling)
+
+    async def _tell_all(self) -> None:
+        while self.core.to_call:
+            callback, given = self.core.to_call.popleft()
+            await self._called(callback, *given)
+
+    async def _called(self, callback: Callable[..., Any], *given: Any) -> None:
+        under_way = _Callback(self)
+        _callback.set(under_way)
+        try:
+            result = callback(*given)
+            if inspect.isawaitable(result):
+                await result
+        finally:
+            under_way.running = False  # enough: `_inside` looks at it, so the context variable need not be reset
+
+    def _begin_quietly(self, last: PendingCall) -> asyncio.Future[None]:
+        """After a round that changed nothing: call the listener from the loop, without a thread of the pool."""
+        self._quiet = last
+        owed, self._owed = self._owed, []
+        making = asyncio.ensure_future(self._make_owed(owed, last))
+        making.add_done_callback(lambda _: self._end_quietly(last, None))  # also if it was cancelled and never began
+        return making
+
+    async def _make_owed(self, owed: Owed, last: PendingCall) -> None:
+        raised: BaseException | None = None
+        try:
+            for callback, given in owed:
+                await self._called(callback, *given)
+        except Exception as error:  # noqa: BLE001  # a listener may raise anything; poll raises the first of them
+            raised = error
+        finally:
+            self._end_quietly(last, raised)
+
+    def _end_quietly(self, last: PendingCall, raised: BaseException | None) -> None:
+        """Takes effect once per round: when its callbacks return, are cancelled, or their loop ends."""
+        if self._quiet is last:
+            self._quiet = None
+            self.core.end_quiet_calls(last, raised)
+
+    def _bridged(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the application's callback for `core`. Called on a thread of the pool, it runs the callback on the loop
+        and waits for it. Called on the loop itself, it queues the callback in `_owed`."""
+
+        def made(_core: Any, partitions: list[ck.TopicPartition]) -> None:
+            assert self._loop is not None
+            if threading.get_ident() == self.core.loop_thread:
+                self._owed.append((callback, (self._owner(), partitions)))
+                return
+            loop = self._loop
+            on_loop(loop, self._called(callback, self._owner(), partitions), gone=lambda: self._loop is not loop)
+
+        return made
+
+    # -- offsets
+
+    async def commit(
+        self,
+        message: ck.Message | None,
+        offsets: list[ck.TopicPartition] | None,
+        asynchronous: bool | None,
+    ) -> list[ck.TopicPartition] | None:
+        self.open()
+        await self._started()
+        if asynchronous:
+            return self.core.commit(message, offsets, asynchronous=True)
+        try:
+            entries = self.core.to_commit(message, offsets)
+        except ck.KafkaException as error:
+            if asynchronous is None and error.args[0].code() == ck.KafkaError._NO_OFFSET:
+                return None  # nothing to commit, which is an error only for an explicit asynchronous=False
+            raise
+        try:
+            # A cancelled caller does not stop the commit: it goes on, and its outcome is recorded.
+            answer = await asyncio.shield(asyncio.wrap_future(self.core.submit_commit(entries)))
+        except HoldfastError as error:
+            raise as_kafka_exception(error) from None
+        return self.core.settled(entries, answer)
+
+    async def named(self, partitions: list[ck.TopicPartition], take: Callable[[list[ck.TopicPartition]], None]) -> None:
+        """Call `take` with these partitions, after the committed offset was asked for where none is named. Only the
+        question runs on a thread: what is read may change on the loop alone, because a poll may be handing it out."""
+        self.open()
+        if not self.core.warm:  # otherwise the first record would compile the decoder on the application's loop
+            await self._on_pool(self.core.warm_up)
+        if self.core.must_ask(partitions):
+            partitions = await self._on_pool(lambda: self.core.started_at(partitions))
+        take(partitions)
+
+    # -- the end
+
+    async def drain(self, timeout: float, reason: str) -> bool:
+        loop = self.open()
+        await self._started()
+        self.core.start_draining(reason)
+        deadline = loop.time() + timeout
+        while not self.core.out() and loop.time() < deadline and not self._inside:
+            self._came.clear()
+            await self._serve()
+            await self._wait(min(LOOK_S, max(0.0, deadline - loop.time())))
+        return self.core.out()
+
+    async def close(self) -> None:
+        while not self.core.closed:
+            loop = self.open()
+            closing = self._closing
+            if closing is None or closing.done():  # done without being closed: its task was cancelled
+                closing = self._closing = Begun(asyncio.ensure_future(self._shut(loop)))
+            if self._inside:  # it is done when the callbacks under way have returned
+                return
+            try:
+                await closing
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not closing.work.cancelled() or (task is not None and task.cancelling()):
+                    raise  # we were cancelled ourselves
+            else:
+                return
+
+    async def _shut_down(self, closing: Begun) -> None:
+        """Wait for a close. If nobody awaits it (a callback asked for it), this raises what it raised."""
+        await asyncio.wait([closing.work])
+        if not closing.awaited:
+            closing.awaited = True
+            _raise_from(closing.work)
+
+    def _under_way(self) -> list[asyncio.Future[None]]:
+        starting = None if self._starting is None else self._starting.work
+        return [one for one in (starting, self._serving, self._telling) if one is not None and not one.done()]
+
+    async def _shut(self, loop: asyncio.AbstractEventLoop) -> None:
+        while under_way := self._under_way():
+            await asyncio.wait(under_way)
+        try:
+            await loop.run_in_executor(POOL, self.core.close)
+            while not self.core.closed:  # an earlier close, cancelled here, still runs on its thread
+                self._came.clear()
+                await self._wait(STAND_S)
+        finally:
+            self._came.set()  # wake whoever waits for records: there will be none
+            if self._own_pool is not None:
+                self._own_pool.shutdown(wait=False)
+            await self._tell_all()  # on_commit for the last commits, also when a callback raised
+
+
+def _raise_from(ended: asyncio.Future[None]) -> None:
+    """Raise what this raised. If it was cancelled (only code that cancels all tasks does that), raise nothing: the
+    caller must not look cancelled itself."""
+    if not ended.cancelled():
+        ended.result()

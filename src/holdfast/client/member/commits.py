@@ -1,0 +1,410 @@
+"""What a consumer commits, and when: stored offsets or positions, by the application or by auto-commit.
+
+Positions are asked of the data plane at commit time, and not tracked record by record. The outcome of a commit that
+nobody waits for is kept until the next poll, which passes it to on_commit.
+
+A commit without offsets, also an auto-commit, commits only what is beyond this consumer's last commit of a partition,
+as in librdkafka. A partition that is given up is committed at its position, whatever was committed before.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections import deque
+from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import confluent_kafka as ck
+
+from holdfast.client.config.settings import ConsumerConfig
+from holdfast.client.errors import Refused, as_kafka_exception, no_offset, not_answered, refused, refused_here
+from holdfast.client.member.control import ControlPlane
+from holdfast.client.reading.data_plane import NOWHERE, DataPlane, as_listed, epoch_of
+from holdfast.group.messages import CommitAnswer, OffsetEntry
+from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
+from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
+
+COMMIT_TIMEOUT_S = 60.0
+REVOKE_COMMIT_TIMEOUT_S = 5.0
+"""Time limit for the commit at a revoke: the group waits for it (KAFKA-13310)."""
+
+HANDED_COMMIT_TIMEOUT_S = 1.0
+"""The same for the application's own commits, where the next join also carries the positions. A commit takes
+milliseconds. If it takes longer than this, the coordinator is in trouble and the positions in the join have to suffice.
+They do, unless their receiver fails too.
+"""
+
+Entries = dict[TopicPartition, OffsetEntry]
+T = TypeVar("T")
+
+
+class Offsets:
+    """One consumer's offsets on their way to the group."""
+
+    def __init__(self, config: ConsumerConfig, data: DataPlane, now: float) -> None:
+        self.touched = False
+        """Whether anything was returned or stored, or a commit failed, since the last commit."""
+        self.spoken_for: Entries = {}
+        """What the application committed inside on_revoke. If it commits by itself, this is what it hands over."""
+        self.given_up: set[TopicPartition] = set()
+        """Partitions that the group took from us and has not given back: only their next owner commits them."""
+        self._config = config
+        self._data = data
+        self._stored: Entries = {}
+        self._parted: Entries = {}
+        """Positions of partitions that the application unassigned itself, until the group takes them."""
+        self._sent: Entries = {}
+        """The last commit under way of each partition."""
+        self._telling: Entries = {}
+        """The same, but kept when the partition is given up: `forget` does not touch it."""
+        self._committed: Entries = {}
+        """The last commit of each partition that was accepted."""
+        self._going: frozenset[TopicPartition] = frozenset()
+        """During a revoke: partitions with something uncommitted when it began. It is committed before on_revoke is
+        called; a commit without offsets inside on_revoke still includes them."""
+        self._due_at = now + config.auto_commit_interval_ms
+        self._under_way: set[Future[Any]] = set()
+        self._reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
+
+    def committable(self, partitions: Iterable[TopicPartition]) -> Entries:
+        """What could be committed of these: stored offsets, or the application's positions."""
+        wanted = set(partitions)
+        found = self._stored if not self._config.auto_offset_store else self._data.standing(wanted)
+        found = {**self._parted, **found}
+        return {p: found[p] for p in sorted(wanted & found.keys())}
+
+    def uncommitted(self, partitions: Iterable[TopicPartition]) -> Entries:
+        """What a commit without offsets commits: only what is new. A seek back does not undo a commit."""
+        return {
+            p: entry
+            for p, entry in self.committable(partitions).items()
+            if p in self._going or p not in self._committed or _further(entry, self._committed[p])
+        }
+
+    def shown_with(self, entries: Entries) -> Entries:
+        """The same, plus the other assigned partitions without an offset, as librdkafka lists them in the result."""
+        return {**dict.fromkeys(sorted(self._data.assigned), NOWHERE), **entries}
+
+    def store(self, entries: Entries) -> Entries:
+        """Store these for the next commit. Only of assigned partitions: another member's would rewind the group.
+
+        Returns what was stored. An entry without an offset removes what was stored before.
+        """
+        if self._config.auto_offset_store:
+            why = "enable.auto.offset.store must be false to store offsets"
+            raise refused_here(ck.KafkaError._INVALID_ARG, why)
+        ours = {p: entry for p, entry in entries.items() if p in self._data.assigned}
+        strangers = sorted(entries.keys() - ours.keys())
+        if strangers and not ours:
+            known = {p.topic for p in self._data.assigned} >= {p.topic for p in strangers}
+            code = ck.KafkaError._STATE if known else ck.KafkaError._UNKNOWN_PARTITION
+            names = ", ".join(map(str, strangers))
+            raise refused_here(code, f"not assigned to this consumer: {names}")
+        for partition, entry in ours.items():
+            if entry.offset >= 0:
+                self._stored[partition] = entry
+            else:
+                self._stored.pop(partition, None)
+        self.touched = True
+        return ours
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in list(partitions):
+            for kept in (self._stored, self._parted, self._sent, self._committed):
+                kept.pop(partition, None)
+
+    def being_told(self) -> dict[TopicPartition, int]:
+        """The offsets of commits under way: where the group will stand once they are accepted."""
+        return {p: entry.offset for p, entry in dict(self._telling).items() if p not in self.given_up}
+
+    # -- committing
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for an auto-commit, and there may be something to commit."""
+        return self._config.auto_commit and self.touched and now >= self._due_at
+
+    def commit_due(self, plane: ControlPlane, now: float, *, member: bool) -> None:
+        """Auto-commit. Called by poll, so what poll returned before counts as processed. Not between two generations:
+        the coordinator would refuse it."""
+        if member and plane.state.phase in BETWEEN_GENERATIONS:
+            return
+        self._due_at = now + self._config.auto_commit_interval_ms
+        self.touched = False
+        entries = self.uncommitted(self._data.assigned)
+        # One commit of a partition at a time: the one under way may still be retried.
+        ready = {p: entry for p, entry in entries.items() if p not in self._sent}
+        if ready:
+            self._commit_later(plane, self.shown_with(ready), member=member, by_itself=True)
+        if len(ready) < len(entries):
+            self.touched = True
+
+    def commit_later(
+        self, plane: ControlPlane, entries: Entries, *, member: bool, fenced: ck.KafkaError | None = None
+    ) -> None:
+        """A commit that the application does not wait for: its outcome goes to on_commit. `fenced` is the fatal error
+        after which nothing is committed any more."""
+        if fenced is not None or not _sendable(entries):
+            self._reports.append((fenced or no_offset().args[0], listed(entries, None)))
+            return
+        self.spoken_for.update(_sendable(entries))
+        self._commit_later(plane, entries, member=member)
+
+    def _commit_later(
+        self,
+        plane: ControlPlane,
+        entries: Entries,
+        *,
+        member: bool,
+        handed_over: bool = False,
+        by_itself: bool = False,
+    ) -> None:
+        sent_as = plane.state.membership
+        begun = self._begun(plane, entries, member=member)
+        report = self._report(plane, entries, begun, sent_as, handed_over=handed_over, by_itself=by_itself)
+        self._run(plane, report)
+
+    def begin(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Future[CommitAnswer]:
+        """Send these under the current membership. A caller that stops waiting must not cancel the future (asyncio:
+        shield it): the commit goes on, and its outcome is recorded."""
+        return self._run(plane, self._begun(plane, entries, member=member))
+
+    def _run(self, plane: ControlPlane, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run it on the plane's loop. `wait` waits for everything started here."""
+        future = plane.submit(work)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return future
+
+    def _begun(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Coroutine[Any, Any, CommitAnswer]:
+        """Mark a commit as under way and return the coroutine that sends it, to be run on the plane's loop.
+
+        Partitions that the group took from us are left out: their next owner may be further. If there are no others,
+        the whole commit is refused.
+        """
+        sent = _sendable(entries)
+        ours = {p: entry for p, entry in sent.items() if p not in self.given_up}
+        if ours and member:
+            sent = ours
+        self._sent.update(sent)
+        self._telling.update(sent)
+        return self._settle(entries, plane.commit_soon(sent, member=member, given_up=frozenset(self.given_up)))
+
+    async def _settle(self, entries: Entries, sent: Coroutine[Any, Any, CommitAnswer]) -> CommitAnswer:
+        """Send it. However that ends, the commit is no longer under way, and what was not accepted is due again."""
+        answer = None
+        try:
+            answer = await sent
+        finally:
+            self._accepted(entries, answer)
+        return answer
+
+    async def _report(
+        self,
+        plane: ControlPlane,
+        entries: Entries,
+        begun: Coroutine[Any, Any, CommitAnswer],
+        sent_as: Membership,
+        *,
+        handed_over: bool,
+        by_itself: bool,
+    ) -> None:
+        """Keep the outcome of a commit for on_commit.
+
+        Two outcomes are not failures and are not reported. A commit that the next round overtook, if its offsets went
+        with the join: the next owner commits them. And an auto-commit that fell between two generations, so that it was
+        not sent or came too late for the one it was sent under: it is still due.
+        """
+        try:
+            answer = await begun
+        except HoldfastError as error:
+            if by_itself and isinstance(error, RebalanceInProgress):
+                return
+            self._reports.append((as_kafka_exception(error).args[0], listed(entries, None)))
+        else:
+            first = answer.first_error
+            if handed_over and first in OVERTAKEN:
+                await plane.commit_late(_sendable(entries), sent_as)
+                return
+            if by_itself and first is ErrorCode.ILLEGAL_GENERATION and overtaken(plane.state, sent_as):
+                return
+            told = None if first is ErrorCode.NONE else ck.KafkaError(int(first))
+            self._reports.append((told, listed(entries, answer)))
+        plane.wake()
+
+    def commit_now(self, plane: ControlPlane, entries: Entries, *, member: bool) -> list[ck.TopicPartition]:
+        """Commit and wait. Raises when any partition was not accepted."""
+        if not _sendable(entries):
+            raise no_offset()
+        try:
+            answer = self.begin(plane, entries, member=member).result(COMMIT_TIMEOUT_S)
+        except HoldfastError as error:
+            raise as_kafka_exception(error) from None
+        except TimeoutError:
+            raise not_answered("the coordinator") from None
+        return self.settled(entries, answer)
+
+    def settled(self, entries: Entries, answer: CommitAnswer) -> list[ck.TopicPartition]:
+        """The result of a commit that was waited for. Raises when any partition was not accepted."""
+        self.spoken_for.update(_accepted_of(entries, answer))
+        if answer.first_error is not ErrorCode.NONE:
+            raise refused(answer.first_error)
+        return listed(entries, answer)
+
+    def _accepted(self, entries: Entries, answer: CommitAnswer | None) -> None:
+        """A commit has ended; `answer` is None if it failed. What was not accepted is due again."""
+        sent, accepted = _sendable(entries), _accepted_of(entries, answer)
+        for partition, entry in sent.items():
+            for kept in (self._sent, self._telling):
+                if kept.get(partition) is entry:
+                    del kept[partition]
+        self._committed.update({p: entry for p, entry in accepted.items() if p in self._data.assigned})
+        if len(accepted) < len(sent):
+            self.touched = True
+
+    # -- giving up
+
+    def begin_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition], *, handed_over: bool) -> None:
+        """Before on_revoke is called: commit the positions of these.
+
+        If the positions reach the next owner with our join, on_revoke does not wait for the commit. Otherwise (a
+        foreign leader, a foreign member that can't read them, the eager protocol) the next owner asks the coordinator.
+        If our join overtook the commit, it would process again what we did. So the commit is waited for.
+        """
+        self.spoken_for, self._going = {}, frozenset(self.uncommitted(partitions))
+        self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
+        if not handed_over or not self._config.auto_commit:  # the application's own commits may be under way
+            self.wait(REVOKE_COMMIT_TIMEOUT_S)
+
+    def end_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition], *, handed_over: bool) -> Entries:
+        """on_revoke has returned: commit what it stored, and wait for commits under way, before we join or leave.
+
+        Returns where the next owner goes on. An application that commits by itself hands over what it committed inside
+        on_revoke, and nothing else.
+
+        Auto-commits are not waited for if the join carries the positions: the partition would stand still for as long.
+        A commit that the join overtakes is refused, and then made again (`ControlPlane.commit_late`).
+        """
+        self._going = frozenset()
+        self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
+        final = self.committable(partitions) if self._config.auto_commit else self.spoken_for
+        final = {p: entry for p, entry in final.items() if p in partitions}
+        rides = handed_over and not any(entry.metadata for entry in final.values())  # joins carry no metadata
+        if not rides or not self._config.auto_commit:
+            self.wait(HANDED_COMMIT_TIMEOUT_S if rides else REVOKE_COMMIT_TIMEOUT_S)
+        return final
+
+    def part(self, plane: ControlPlane | None, partitions: Iterable[TopicPartition], *, member: bool) -> None:
+        """The application unassigns these itself: commit and remember its positions. The group still counts them as
+        ours until it takes them."""
+        gone = set(partitions)
+        if self._config.auto_commit and plane is not None:
+            self.commit_rest(plane, gone, member=member)
+        self._parted.update(self.committable(gone))
+
+    def commit_rest(
+        self,
+        plane: ControlPlane,
+        partitions: Iterable[TopicPartition],
+        *,
+        member: bool,
+        handed_over: bool = False,
+    ) -> None:
+        """With auto-commit: commit the positions of these, except where that offset is committed or on its way.
+
+        Committing the same offset again would only erase the metadata of the first commit.
+        """
+        if not self._config.auto_commit:
+            return
+        entries = {}
+        for partition, entry in self.committable(partitions).items():
+            known = self._sent.get(partition) or self._committed.get(partition)
+            if known is None or known.offset != entry.offset:
+                entries[partition] = entry
+            elif known.leader_epoch < entry.leader_epoch:  # the application committed it without the record's epoch
+                entries[partition] = replace(entry, metadata=known.metadata)
+        if entries:
+            self._commit_later(plane, entries, member=member, handed_over=handed_over)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until every commit under way has ended, or the time is up."""
+        concurrent.futures.wait(set(self._under_way), timeout_s)
+
+    def report(self) -> None:
+        """Pass the outcome of commits that nobody waited for to on_commit."""
+        while self._reports:
+            error, partitions = self._reports.popleft()
+            if self._config.on_commit is not None:
+                self._config.on_commit(error, partitions)
+
+    # -- reading back
+
+    def committed(
+        self, plane: ControlPlane, partitions: list[ck.TopicPartition], timeout_s: float | None
+    ) -> list[ck.TopicPartition]:
+        asked = tuple(TopicPartition(p.topic, p.partition) for p in partitions)
+        limit_s = COMMIT_TIMEOUT_S if timeout_s is None or timeout_s < 0 else timeout_s
+        try:
+            answer = plane.call(plane.committed(asked), limit_s)
+        except HoldfastError as error:
+            raise as_kafka_exception(error) from None
+        except TimeoutError:
+            raise not_answered("the coordinator") from None
+        if answer.error is not ErrorCode.NONE:
+            raise refused(answer.error)
+        return [as_listed(p, answer.offsets.get(p, NOWHERE)) for p in asked]
+
+
+def _further(entry: OffsetEntry, than: OffsetEntry) -> bool:
+    """Compare by leader epoch first, as librdkafka does; if one of them has none, by offset alone."""
+    if entry.leader_epoch < 0 or than.leader_epoch < 0 or entry.leader_epoch == than.leader_epoch:
+        return entry.offset > than.offset
+    return entry.leader_epoch > than.leader_epoch
+
+
+def _sendable(entries: Entries) -> Entries:
+    """Those that name an offset."""
+    return {p: entry for p, entry in entries.items() if entry.offset >= 0}
+
+
+def _accepted_of(entries: Entries, answer: CommitAnswer | None) -> Entries:
+    """Those that the coordinator has taken."""
+    errors = {} if answer is None else answer.errors
+    return {p: entry for p, entry in _sendable(entries).items() if errors.get(p) is ErrorCode.NONE}
+
+
+def after(message: ck.Message) -> Entries:
+    """The position after a record; no offset if the message has none."""
+    error = message.error()
+    if error is not None:
+        why = f"a message with an error has no offset: {error.str()}"
+        raise refused_here(ck.KafkaError._INVALID_ARG, why)
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None:
+        return {}
+    if offset is None or offset < 0:
+        return {TopicPartition(topic, partition): NOWHERE}
+    epoch = message.leader_epoch()
+    return {TopicPartition(topic, partition): OffsetEntry(offset + 1, -1 if epoch is None else epoch)}
+
+
+def entries_of(offsets: Iterable[ck.TopicPartition]) -> Entries:
+    """The application's list. An entry without an offset is kept: it is not sent, but shown in the result."""
+    return {
+        TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, epoch_of(p), metadata=p.metadata or "")
+        for p in offsets
+    }
+
+
+def listed(entries: Mapping[TopicPartition, OffsetEntry], answer: CommitAnswer | None) -> list[ck.TopicPartition]:
+    """The partitions of a commit, each with its error. One that has an offset but no answer was not ours to commit."""
+    shown: list[ck.TopicPartition] = []
+    for partition, entry in sorted(entries.items()):
+        code = ErrorCode.NONE if answer is None or entry.offset < 0 else answer.errors.get(partition)
+        if code is ErrorCode.NONE:
+            shown.append(as_listed(partition, entry))
+        else:
+            number = ck.KafkaError._STATE if code is None else int(code)
+            shown.append(Refused(partition, entry, ck.KafkaError(number)))
+    return shown

@@ -1,0 +1,1 @@
+"""For operators: the two bounces of a migration, and `holdfast run`."""

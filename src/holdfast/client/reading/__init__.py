@@ -1,0 +1,1 @@
+"""Where records come from: librdkafka or our own fetcher, and the positions of both."""

@@ -1,0 +1,1 @@
+"""What a consumer tells about itself: trace, log, metrics, statistics, and troubles of its connections."""

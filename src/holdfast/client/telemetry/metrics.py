@@ -1,0 +1,109 @@
+"""A consumer's metrics under their Java names and with their Java meaning, counted from its trace records.
+
+As in Java, a rebalance is a join and a sync that succeeded, so a cooperative handover counts as two. One that had to
+start again counts as failed. That includes a new member's first join, which is answered with an id, as in Java.
+Averages, maxima and rates cover the last 30 to 60 seconds (`windows`); names that end in -total count since the start.
+`prometheus_text` writes them in Prometheus's format, under the names that JMX exporters give Kafka's metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.client.telemetry.windows import Window
+from holdfast.model import TraceRecord
+
+NOT_YET = -1.0
+"""Java's value of "seconds ago" before the first time."""
+
+FETCH_METRICS = frozenset({"records-lag-max"})
+"""Metrics of Java's fetch manager; the others belong to its coordinator."""
+
+
+class GroupMetrics:
+    """Counts trace records."""
+
+    def __init__(self) -> None:
+        self._rebalance, self._failed, self._join, self._sync = Window(), Window(), Window(), Window()
+        self._callbacks = {"assigned": Window(), "revoked": Window(), "lost": Window()}
+        self._began_at: float | None = None
+        self._join_sent_at = self._sync_sent_at = 0.0
+        self._last_rebalance: float | None = None
+
+    @property
+    def rebalances(self) -> int:
+        return self._rebalance.count
+
+    def last_rebalance_s(self, now: float) -> float:
+        """How long ago the last rebalance ended; -1 before the first."""
+        return _seconds_ago(now, self._last_rebalance)
+
+    def observe(self, record: TraceRecord) -> None:
+        at = record.at
+        match record.step:
+            case "join-sent":
+                if self._began_at is None:
+                    self._began_at = at
+                else:  # the one before did not complete
+                    self._failed.add(1.0, at)
+                self._join_sent_at = at
+            case "joined":
+                self._join.add(at - self._join_sent_at, at)
+            case "sync-sent":
+                self._sync_sent_at = at
+            case "synced":
+                self._sync.add(at - self._sync_sent_at, at)
+                self._rebalance.add(at - (at if self._began_at is None else self._began_at), at)
+                self._began_at, self._last_rebalance = None, at
+            case "callback-assigned" | "callback-revoked" | "callback-lost":
+                # Java measures the listener alone, without the commits and the fetching around it.
+                took = record.data.get("listener_ms", record.data.get("took_ms"))
+                self._callbacks[record.step.removeprefix("callback-")].add(took if isinstance(took, float) else 0.0, at)
+
+    def snapshot(self, now: float, *, assigned: int, heartbeat_at: float, lag_max: int | None) -> dict[str, float]:
+        """Every metric by its Java name."""
+        found: dict[str, float] = {
+            "assigned-partitions": float(assigned),
+            "failed-rebalance-rate-per-hour": self._failed.per_hour(now),
+            "failed-rebalance-total": float(self._failed.count),
+            "last-heartbeat-seconds-ago": _seconds_ago(now, heartbeat_at or None),
+            "last-rebalance-seconds-ago": self.last_rebalance_s(now),
+            "rebalance-latency-total": self._rebalance.total,
+            "rebalance-rate-per-hour": self._rebalance.per_hour(now),
+            "rebalance-total": float(self._rebalance.count),
+            "join-total": float(self._join.count),
+            "sync-total": float(self._sync.count),
+        }
+        timings = {"rebalance-latency": self._rebalance, "join-time": self._join, "sync-time": self._sync}
+        timings |= {f"partition-{name}-latency": window for name, window in self._callbacks.items()}
+        for name, window in timings.items():
+            found[f"{name}-avg"] = window.average(now)
+            found[f"{name}-max"] = window.highest(now)
+        if lag_max is not None:
+            found["records-lag-max"] = float(lag_max)
+        return dict(sorted(found.items()))
+
+
+def _seconds_ago(now: float, then: float | None) -> float:
+    return NOT_YET if then is None else max(0.0, (now - then) / 1_000.0)
+
+
+def prometheus_text(metrics: Mapping[str, float], *, group: str, client_id: str) -> str:
+    """The metrics in Prometheus's text form."""
+    client = f'client_id="{_escaped(client_id)}"'
+    lines = []
+    for name, value in sorted(metrics.items()):
+        fetching = name in FETCH_METRICS
+        labels = client if fetching else f'{client},group="{_escaped(group)}"'
+        full = f"kafka_consumer_{'fetch_manager' if fetching else 'coordinator'}_{name.replace('-', '_')}"
+        kind = "counter" if name.endswith("-total") else "gauge"
+        lines += [f"# TYPE {full} {kind}", f"{full}{{{labels}}} {_number(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return "NaN" if value != value else f"{value:.10g}"

@@ -1,0 +1,48 @@
+"""Where an application hangs: when its member is put out for not polling, the trace shows the stack of its thread.
+
+The machine says that nobody polled; only the process itself can say what its polling thread does instead. Frames are
+file, line and function: no source and no values, which may hold secrets.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.model import TraceRecord, Value
+
+EXPIRED = "poll-expired"
+OURS = str(Path(__file__).parents[2])
+MAX_FRAMES = 64
+"""The innermost ones: an application that is deeper than that is in a loop of its own."""
+
+
+class Stuck:
+    """Passes trace records on, and adds the stack to the one that needs it."""
+
+    def __init__(self, write: Callable[[TraceRecord], None]) -> None:
+        self.thread: int | None = None
+        """The thread that polls; whoever makes the listener's calls sets it."""
+        self.where: str | None = None
+        """The application's innermost frame when it was last found hanging."""
+        self._write = write
+
+    def write(self, record: TraceRecord) -> None:
+        if record.step == EXPIRED:
+            stack = self.stack()
+            self.where = next((frame for frame in reversed(stack) if not frame.startswith(OURS)), None)
+            named: list[Value] = list(stack)
+            record = replace(record, data={**record.data, "stack": named})
+        self._write(record)
+
+    def stack(self) -> list[str]:
+        """What the polling thread does right now, the innermost frame last."""
+        frame = sys._current_frames().get(self.thread) if self.thread is not None else None
+        if frame is None:
+            return []
+        summary = traceback.StackSummary.extract(traceback.walk_stack(frame), lookup_lines=False)
+        lines = [f"{one.filename}:{one.lineno} in {one.name}" for one in summary]
+        return lines[:MAX_FRAMES][::-1]

@@ -1,0 +1,1 @@
+"""The process that leaves the group for a member that was killed, and what it is told."""

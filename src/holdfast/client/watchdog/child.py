@@ -1,0 +1,254 @@
+"""The watchdog's own process: waits for its member to die without a clean close, and then leaves the group for it.
+
+Milliseconds after a kill -9 or an out-of-memory kill it commits the member's positions and leaves in its name. Without
+it the coordinator would wait for the session timeout. Then it pokes the other members.
+
+Rules. Small: it imports the standard library, and holdfast only for logins. It gets everything through its standard
+input, where nobody else can read it, never through arguments or the environment. After a clean close it does nothing.
+It ends with its member in any case. Its requests carry the member's generation, so they are refused if the group has
+moved on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+
+TYPE_CHECKING = False  # importing typing for it would cost a megabyte, and nothing else here needs it
+if TYPE_CHECKING:
+    from typing import Any
+
+OFFSET_COMMIT, LEAVE_GROUP, SASL_HANDSHAKE, SASL_AUTHENTICATE = 8, 13, 17, 36
+COMMIT_VERSION, LEAVE_VERSION = 7, 3
+"""The newest versions without tagged fields: easy to encode by hand, and accepted by every Kafka since 2.4."""
+
+SLOTS_AT = 65_536
+MAX_SLOTS = 8_192
+EPOCHS_AT = SLOTS_AT + 8 * MAX_SLOTS
+MEMORY_SIZE = EPOCHS_AT + 4 * MAX_SLOTS
+"""The memory has the note, then an offset for each slot, then an epoch for each slot. A single number is written
+atomically, but a kill may come between two writes. So before an offset with another epoch is written, the epoch is set
+to NO_EPOCH, which is valid with any offset."""
+
+NO_POSITION = -1
+NO_EPOCH = -1
+TIMEOUT_S = 20.0
+"""Time limit for each step after the member's death. Much later the session timeout would have ended it anyway."""
+
+GOODBYE, LOGIN = b"x", b"t"
+"""Messages through the pipe after the start: a clean close, or new credentials that replace the old ones."""
+
+SEQUENCE = struct.Struct("=Q")
+LENGTH = struct.Struct("=I")
+SLOT = struct.Struct("=q")
+EPOCH = struct.Struct("=i")
+
+
+def text(value: str | None) -> bytes:
+    if value is None:
+        return struct.pack(">h", -1)
+    data = value.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def commit_body(who: dict[str, Any], positions: dict[tuple[str, int], tuple[int, int]]) -> bytes:
+    """OffsetCommit v7."""
+    topics: dict[str, list[tuple[int, int, int]]] = {}
+    for (topic, partition), (offset, epoch) in sorted(positions.items()):
+        topics.setdefault(topic, []).append((partition, offset, epoch))
+    body = text(who["group"]) + struct.pack(">i", who["generation"]) + text(who["member"]) + text(who["instance"])
+    body += struct.pack(">i", len(topics))
+    for topic, entries in sorted(topics.items()):
+        body += text(topic) + struct.pack(">i", len(entries))
+        for partition, offset, epoch in entries:
+            body += struct.pack(">iqi", partition, offset, epoch) + text("")
+    return body
+
+
+def leave_body(who: dict[str, Any]) -> bytes:
+    """LeaveGroup v3."""
+    return text(who["group"]) + struct.pack(">i", 1) + text(who["member"]) + text(who["instance"])
+
+
+def frame(api: int, version: int, number: int, body: bytes) -> bytes:
+    content = struct.pack(">hhi", api, version, number) + text("holdfast-watchdog") + body
+    return struct.pack(">i", len(content)) + content
+
+
+def receive(link: socket.socket) -> bytes:
+    """The content of one answer, without its correlation id."""
+    head = exactly(link, 4)
+    return exactly(link, struct.unpack(">i", head)[0])[4:]
+
+
+def exactly(link: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = link.recv(count - len(data))
+        if not part:
+            raise OSError("the broker closed the connection")
+        data += part
+    return data
+
+
+def read_note(memory: mmap.mmap) -> dict[str, Any] | None:
+    """The member's last note. Its sequence number is even when the note is complete."""
+    for _ in range(1_000):
+        before = SEQUENCE.unpack_from(memory, 0)[0]
+        size = LENGTH.unpack_from(memory, 8)[0]
+        data = bytes(memory[16 : 16 + min(size, SLOTS_AT - 16)])
+        if before % 2 == 0 and SEQUENCE.unpack_from(memory, 0)[0] == before:
+            found: dict[str, Any] | None = json.loads(data) if data else None
+            return found
+        if before % 2 == 1:
+            break  # it died while writing: the old note is partly overwritten and can't be used
+    return None
+
+
+def read_positions(memory: mmap.mmap, slots: list[tuple[int, str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Offsets, each with the leader epoch of the record before it."""
+    positions = {}
+    for slot, topic, partition in slots:
+        offset = SLOT.unpack_from(memory, SLOTS_AT + 8 * slot)[0]
+        if offset != NO_POSITION:
+            positions[topic, partition] = offset, EPOCH.unpack_from(memory, EPOCHS_AT + 4 * slot)[0]
+    return positions
+
+
+def connect(start: dict[str, Any], who: dict[str, Any]) -> socket.socket:
+    link = reach(who["host"], who["port"], start["family"])
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if start["tls"] is not None:
+        sys.path.insert(0, start["package"])
+        from holdfast.client.watchdog.login import wrapped
+
+        link = wrapped(link, start["tls"], who["host"])
+    if start["sasl"] is not None:
+        if start["package"] not in sys.path:
+            sys.path.insert(0, start["package"])
+        from holdfast.client.watchdog.login import log_in
+
+        secured = link
+        log_in(start["sasl"], lambda api, version, body: ask(secured, api, version, body))
+    return link
+
+
+def reach(host: str, port: int, family: int) -> socket.socket:
+    """Connect to the first address that answers, of the address family that the member uses."""
+    failed: OSError = OSError(f"{host} has no address")
+    for found, kind, number, _, address in socket.getaddrinfo(host, port, family, socket.SOCK_STREAM):
+        link = socket.socket(found, kind, number)
+        link.settimeout(TIMEOUT_S)
+        try:
+            link.connect(address)
+            return link
+        except OSError as error:
+            link.close()
+            failed = error
+    raise failed
+
+
+def ask(link: socket.socket, api: int, version: int, body: bytes) -> bytes:
+    link.sendall(frame(api, version, 1, body))
+    return receive(link)
+
+
+def farewell(start: dict[str, Any], memory: mmap.mmap) -> None:
+    """Commit and leave in the member's name, then poke the others."""
+    who = read_note(memory)
+    if who is None or not who["member"]:
+        return
+    link = connect(start, who)
+    positions = read_positions(memory, who["slots"])
+    asked = []
+    if positions and who["commits"]:
+        asked.append(frame(OFFSET_COMMIT, COMMIT_VERSION, 1, commit_body(who, positions)))
+    asked.append(frame(LEAVE_GROUP, LEAVE_VERSION, 2, leave_body(who)))
+    link.sendall(b"".join(asked))
+    for _ in asked:
+        receive(link)
+    poke(who["peers"], who["token"].encode())
+
+
+def poke(peers: list[tuple[str, int]], token: bytes) -> None:
+    """Peers are IP addresses, never names. One that can't be reached learns of the round from its next heartbeat."""
+    for host, port in peers:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as voice:
+            voice.sendto(token, (host, port))
+
+
+def watch(start: dict[str, Any]) -> bool:
+    """Wait until the member says goodbye or is gone. True when it died without a goodbye."""
+    poll = select.poll()
+    poll.register(0, select.POLLIN | select.POLLHUP)
+    with contextlib.suppress(AttributeError, OSError):
+        # A process that the member forked may keep the pipe open. The pidfd shows the member's own end regardless.
+        poll.register(os.pidfd_open(start["pid"]), select.POLLIN)
+    while True:
+        for descriptor, _ in poll.poll():
+            if descriptor == 0:
+                said = listen(start)
+                if said is not None:
+                    return said != GOODBYE
+                continue
+            while select.select([0], [], [], 0)[0]:  # it is gone, but its last messages count
+                said = listen(start)
+                if said is not None:
+                    return said != GOODBYE
+            return True
+
+
+def listen(start: dict[str, Any]) -> bytes | None:
+    """Read one message: GOODBYE, b"" at the end of the pipe, or None for new credentials, which are kept in `start`."""
+    said = os.read(0, 1)
+    if said != LOGIN:
+        return said
+    size = from_pipe(LENGTH.size)
+    length = LENGTH.unpack(size)[0] if len(size) == LENGTH.size else 0
+    login = from_pipe(length)
+    if login and len(login) == length and start["sasl"] is not None:
+        start["sasl"].update(json.loads(login))
+    return None
+
+
+def from_pipe(count: int) -> bytes:
+    """Read `count` bytes; fewer if the member died in the middle of a message."""
+    data = b""
+    while len(data) < count:
+        part = os.read(0, count - len(data))
+        if not part:
+            break
+        data += part
+    return data
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # sent to the whole process group, and meant for the member
+    head = from_pipe(LENGTH.size)
+    data = from_pipe(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
+    if len(head) < LENGTH.size or len(data) < LENGTH.unpack(head)[0]:
+        os._exit(1)  # the member died while it started us: it had not joined yet
+    start = json.loads(data)
+    memory = mmap.mmap(start["memory"], MEMORY_SIZE)
+    with contextlib.suppress(OSError):  # the member may be gone already, and must be handled all the same
+        os.write(1, b"ready\n")
+    if watch(start):
+        socket.setdefaulttimeout(TIMEOUT_S)
+        try:
+            farewell(start, memory)
+        except OSError:
+            os._exit(1)  # the session timeout will end the membership
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
