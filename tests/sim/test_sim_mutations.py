@@ -14,6 +14,8 @@ from holdfast.sim.grounds import (
     CUT_GROUND,
     DEPLOY_GROUND,
     LARGE_GROUND,
+    MIXED_GROUND,
+    ORDERLY_GROUND,
     PROVING_GROUND,
     SLOW_GROUND,
     STATIC_GROUND,
@@ -25,6 +27,8 @@ from holdfast.sim.world import World
 
 GROUNDS = {
     "proving": PROVING_GROUND,
+    "orderly": ORDERLY_GROUND,
+    "mixed": MIXED_GROUND,
     "waiting": WAITING_GROUND,
     "large": LARGE_GROUND,
     "static": STATIC_GROUND,

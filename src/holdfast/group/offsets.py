@@ -98,11 +98,6 @@ def overtaken(state: MemberState, sent_as: Membership) -> bool:
     return not state.lost and (in_a_round or state.membership.generation > sent_as.generation)
 
 
-def round_is_over(state: MemberState, sent_as: Membership) -> bool:
-    """Whether a later generation than this one has begun, in which a commit can be accepted."""
-    return state.membership.generation > sent_as.generation and state.phase not in BETWEEN_GENERATIONS
-
-
 def positions_ride(state: MemberState, partitions: frozenset[TopicPartition]) -> bool:
     """Whether our next join brings the positions of these revoked partitions to their next owners.
 
@@ -113,20 +108,16 @@ def positions_ride(state: MemberState, partitions: frozenset[TopicPartition]) ->
     return joins and state.cooperative and state.positions_reach and fit_in(partitions, state.room)
 
 
-def committed_late(
-    state: MemberState, offsets: Mapping[TopicPartition, OffsetEntry], known: Mapping[TopicPartition, OffsetEntry]
+def not_committed_yet(
+    handed: Mapping[TopicPartition, OffsetEntry], known: Mapping[TopicPartition, OffsetEntry]
 ) -> dict[TopicPartition, OffsetEntry]:
-    """Which positions of revoked partitions to commit after the round, if our own join overtook their commit.
+    """Which of the positions that were handed over to us to commit, when the group has committed these.
 
-    They went with the join, and their next owner commits them. Until it does they exist nowhere else, and would be lost
-    with an owner that hangs or dies. So the revoker commits them under the new generation, where the group stands
-    before them. What we own again is committed like everything that we own.
+    Their previous owner commits them too, and its join may overtake that commit, which is refused then. The positions
+    exist nowhere else until we commit them, so we do as soon as we are told, whatever our application is doing. The
+    same offset is not committed again: that would erase the metadata and the epoch of the owner's commit.
     """
-    return {
-        partition: entry
-        for partition, entry in offsets.items()
-        if partition not in state.owned and (partition not in known or known[partition].offset < entry.offset)
-    }
+    return {p: entry for p, entry in handed.items() if p not in known or known[p].offset != entry.offset}
 
 
 def worth_another_try(answer: CommitAnswer, *, tries: int) -> frozenset[TopicPartition]:

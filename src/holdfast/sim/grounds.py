@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.sim.config import MemberPlan, WorldConfig
 from holdfast.sim.happenings import parse_happenings
+from holdfast.sim.network import NetworkProfile
 
 
 def _members(count: int, **options: Any) -> tuple[MemberPlan, ...]:
@@ -55,6 +56,24 @@ CRASH_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("crash:c0@5s"
 
 CUT_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("cut:c0@4s+4s"), duration_ms=12_000)
 """A member that can't reach the broker for a while."""
+
+ORDERLY_GROUND = replace(
+    PROVING_GROUND,
+    members=_members(3, commit_interval_ms=10.0),
+    happenings=parse_happenings("join@3s,drain:c1@6s,join@9s,leave:c0@12s,join@15s,drain:c3@18s"),
+    duration_ms=22_000,
+    network=NetworkProfile(jitter_ms=10.0),
+)
+"""Members come, drain, leave and restart, and nothing breaks: nothing may be done twice."""
+
+MIXED_GROUND = replace(
+    ORDERLY_GROUND,
+    members=(replace(_members(1)[0], name="f0", foreign=True), *_members(3)),
+    happenings=parse_happenings("join:c5@3s,drain:c1@8s,join:c6@12s,leave:c0@16s,drain:c2@20s"),
+    duration_ms=26_000,
+    network=NetworkProfile(jitter_ms=10.0),
+)
+"""The same under a foreign leader, which passes no positions on: what is not committed in time is done again."""
 
 _OLD = replace(_members(1)[0], assignors=("range", "roundrobin"), foreign=True)
 DEPLOY_GROUND = WorldConfig(

@@ -8,13 +8,22 @@ be revoked stays owned until the listener has returned.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.group.member import Assigned, Call, Lost, Notified, Notify, OnAssignment, Phase, Revoked
 from holdfast.group.messages import OffsetEntry
-from holdfast.group.offsets import positions_ride
+from holdfast.group.session import (
+    CommitAfter,
+    CommitBefore,
+    HoldBack,
+    LetGo,
+    Start,
+    Step,
+    Tell,
+    steps_around,
+)
 from holdfast.model import TopicPartition, Value, by_topic
 
 if TYPE_CHECKING:
@@ -32,6 +41,10 @@ class Listener:
         self._calling = False
         self.giving_up: set[TopicPartition] = set()
         """Owned until the listener has returned, but on their way out: no lane opens for these any more."""
+        self._final: dict[TopicPartition, int] = {}
+        """Positions of what was held back in the call that is being made."""
+        # Where mutations break it.
+        self.steps_around = steps_around
         self._starts: dict[TopicPartition, int] = {}
         """Handed-over positions of partitions that the listener is being told of."""
 
@@ -47,6 +60,8 @@ class Listener:
         for call in notice.calls:
             if isinstance(call, Revoked | Lost):
                 self.giving_up |= call.partitions
+            elif isinstance(call, Assigned) and call.offsets:
+                self._member.offsets.commit_handed(call.offsets)
         self._notices.append(notice)
         self.go_on()
 
@@ -64,42 +79,60 @@ class Listener:
 
     def _call(self, notice: Notify, index: int, positions: dict[TopicPartition, int]) -> None:
         """Make one call of a notice; the next one comes when the listener has returned."""
-        member = self._member
         if index == len(notice.calls):
-            if member.state.draining is not None and not positions:  # it leaves now
-                member.offsets.when_settled(partial(self._returned, notice, positions))
-            else:
-                self._returned(notice, positions)
+            self._answer(notice, positions)
             return
-        call = notice.calls[index]
-        then = (self._call, notice, index + 1, positions)
-        match call:
-            case Revoked(partitions):
-                self._forget(partitions)
-                offsets = member.app.uncommitted(partitions) if member.plan.commit_on_revoke else {}
-                why = "left" if member.state.phase is Phase.LEAVING else "revoked"
-                positions.update(member.app.close(partitions, why))
-                if positions_ride(member.state, partitions):
-                    member.offsets.commit_riding(offsets)
-                    self._tell(call, *then)
-                else:
-                    member.offsets.commit(offsets, lambda: self._tell(call, *then))
-            case Lost(partitions):
-                self._forget(partitions)
-                member.app.close(partitions, "lost")
-                self._tell(call, *then)
-            case Assigned(_, offsets):
-                self._starts.update({partition: entry.offset for partition, entry in offsets.items()})
-                self._tell(call, *then)
-            case OnAssignment():
-                self._call(notice, index + 1, positions)
+        steps = deque(self.steps_around(self._member.state, notice.calls[index]))
+        self._perform(steps, {}, (self._call, notice, index + 1, positions), positions)
 
-    def _tell(self, call: Revoked | Lost | Assigned, *then: Any) -> None:
+    def _perform(
+        self,
+        steps: deque[Step],
+        uncommitted: dict[TopicPartition, OffsetEntry],
+        then: tuple[Any, ...],
+        positions: dict[TopicPartition, int],
+    ) -> None:
+        """The steps around one call, in order. Those that take time go on from where they end."""
+        member, app, offsets = self._member, self._member.app, self._member.offsets
+        while steps:
+            step = steps.popleft()
+            on = partial(self._perform, steps, uncommitted, then, positions)
+            match step:
+                case HoldBack(partitions):
+                    uncommitted = app.uncommitted(partitions) if member.plan.commit_on_revoke else {}
+                    why = "left" if member.state.phase is Phase.LEAVING else "revoked"
+                    self._final = app.close(partitions, why)
+                case CommitBefore(_, waits=True):
+                    offsets.commit(uncommitted, on)
+                    return
+                case CommitBefore():
+                    offsets.commit(uncommitted, None)
+                case Tell(OnAssignment()):
+                    pass
+                case Tell(call):
+                    self._tell(call, on)
+                    return
+                case CommitAfter():
+                    pass  # a simulated listener stores nothing
+                case LetGo(partitions, hands_over):
+                    self._forget(partitions)
+                    app.close(partitions, "lost")
+                    positions.update(self._final if hands_over else {})
+                    self._final = {}
+                case Start():
+                    pass  # the lanes open behind the answer
+        call, *arguments = then
+        call(*arguments)
+
+    def _tell(self, call: Call, then: Callable[[], None]) -> None:
         member = self._member
+        if isinstance(call, Assigned):
+            self._starts.update({partition: entry.offset for partition, entry in call.offsets.items()})
         self.note(call)
         if member.plan.listener_raises:
             member.trace("listener-raised")
-        member.later(member.plan.listener_ms if call.partitions else 0.0, *then)
+        told = not isinstance(call, OnAssignment) and call.partitions
+        member.later(member.plan.listener_ms if told else 0.0, then)
 
     def note(self, call: Call) -> None:
         """What the listener hears, for the trace."""
@@ -108,7 +141,7 @@ class Listener:
         grouped: dict[str, Value] = {topic: [*numbers] for topic, numbers in by_topic(call.partitions).items()}
         self._member.trace("called", call=WORDS[type(call)], partitions=grouped)
 
-    def _returned(self, notice: Notify, positions: dict[TopicPartition, int]) -> None:
+    def _answer(self, notice: Notify, positions: dict[TopicPartition, int]) -> None:
         self._calling = False
         for call in notice.calls:
             if isinstance(call, Revoked | Lost):
@@ -122,7 +155,6 @@ class Listener:
         member = self._member
         if member.state.lost:
             return
-        handed = False
         wanted: list[TopicPartition] = []
         for partition in sorted(member.state.owned - self.giving_up):
             if partition in member.app.lanes or member.offsets.is_fetching(partition):
@@ -131,11 +163,8 @@ class Listener:
             if position is None:
                 wanted.append(partition)
             else:
-                handed = True
                 member.app.open(partition, position, "handed over")
         self._starts.clear()
-        if handed:
-            member.offsets.commit(member.app.uncommitted(member.state.owned), None)
         if wanted:
             member.offsets.fetch(wanted)
 

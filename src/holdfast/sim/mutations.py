@@ -34,6 +34,8 @@ from holdfast.sim.grounds import (
     CUT_GROUND,
     DEPLOY_GROUND,
     LARGE_GROUND,
+    MIXED_GROUND,
+    ORDERLY_GROUND,
     PROVING_GROUND,
     SLOW_GROUND,
     STATIC_GROUND,
@@ -42,6 +44,17 @@ from holdfast.sim.grounds import (
 )
 from holdfast.sim.member import SimMember
 from holdfast.sim.patched import Patched
+from holdfast.sim.session_faults import (
+    assigned_and_never_read,
+    handed_commit_rewinds,
+    join_overtakes_the_commit,
+    never_answered,
+    never_committed_before_a_revoke,
+    nothing_held_back,
+    position_handed_over_too_far,
+    position_not_handed_over,
+    revoke_not_told,
+)
 from holdfast.sim.watchdog_faults import (
     watchdog_commits_what_was_read,
     watchdog_keeps_what_was_given_up,
@@ -519,5 +532,71 @@ MUTATIONS: tuple[Mutation, ...] = (
         caught_by=("I3",),
         break_it=every_member(watchdog_keeps_what_was_given_up),
         world=WATCHED_GROUND,
+    ),
+    Mutation(
+        name="nothing-held-back",
+        edge="rule",
+        caught_by=("I1",),
+        break_it=every_member(nothing_held_back),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="never-committed-before-a-revoke",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(never_committed_before_a_revoke),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="join-overtakes-the-commit",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(join_overtakes_the_commit),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="revoke-not-told",
+        edge="rule",
+        caught_by=("I6",),
+        break_it=every_member(revoke_not_told),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="assigned-and-never-read",
+        edge="rule",
+        caught_by=("I4",),
+        break_it=every_member(assigned_and_never_read),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="never-answered",
+        edge="rule",
+        caught_by=(
+            "I4",
+            "I7",
+        ),
+        break_it=every_member(never_answered),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="position-handed-over-too-far",
+        edge="rule",
+        caught_by=("I4",),
+        break_it=every_member(position_handed_over_too_far),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="position-not-handed-over",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(position_not_handed_over),
+        world=MIXED_GROUND,
+    ),
+    Mutation(
+        name="handed-commit-rewinds",
+        edge="rule",
+        caught_by=("I3",),
+        break_it=every_member(handed_commit_rewinds),
+        world=ORDERLY_GROUND,
     ),
 )

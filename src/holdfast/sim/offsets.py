@@ -2,8 +2,7 @@
 
 Offsets live outside the member's machine, as in production; whether a commit may be sent is `group.offsets`' to say.
 A question that fails is asked again; an answer for a partition that was given up meanwhile is dropped. The commit of a
-revoke is one, and bounded by the request's timeout. Where the positions also go with the join it is not waited for, and
-made again if the join overtook it.
+revoke is one, and bounded by the request's timeout. Where the positions also go with the join it is not waited for.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from holdfast.group.messages import (
     FetchOffsetsRequest,
     OffsetEntry,
 )
-from holdfast.group.offsets import OVERTAKEN, commit_request, committed_late, round_is_over
-from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
+from holdfast.group.offsets import commit_request, not_committed_yet
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.sim.config import GROUP
 from holdfast.sim.network import Connection
 
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from holdfast.sim.member import SimMember
 
 RETRY_MS = 100.0
-
-LATE_LOOK_MS = 2.0
-"""How often a commit that came too late for its round looks whether the next generation has begun."""
 
 
 class Offsets:
@@ -43,9 +39,11 @@ class Offsets:
         self._fetching: dict[TopicPartition, int] = {}
         """Partitions whose committed offset is asked for -> by which question."""
         self._questions = 0
-        self._riding = 0
-        """Commits of revoked partitions under way that nobody waits for."""
-        self._leaving: list[Callable[[], None]] = []
+        self._commits = 0
+        self._newest: dict[TopicPartition, int] = {}
+        """For each partition the number of the last commit that was asked for."""
+        # Where mutations break it.
+        self.not_committed_yet = not_committed_yet
         self.request: Callable[[Mapping[TopicPartition, OffsetEntry]], CommitRequest | None] = self._request
 
     def is_fetching(self, partition: TopicPartition) -> bool:
@@ -88,20 +86,38 @@ class Offsets:
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None] | None) -> None:
         """Commit. `then` comes when it is answered, or can't be: a revoke waits for it, within bounds."""
-        member = self._member
         request = self.request(offsets) if offsets else None
-        if request is None:
-            if then is not None:
-                then()
-            return
-        membership = request.membership
+        if request is not None:
+            self._number(offsets)
+            self._send(request, offsets, then)
+        elif then is not None:
+            then()
+
+    def _number(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> int:
+        self._commits += 1
+        self._newest.update(dict.fromkeys(offsets, self._commits))
+        return self._commits
+
+    def still_wanted(
+        self, offsets: Mapping[TopicPartition, OffsetEntry], number: int
+    ) -> dict[TopicPartition, OffsetEntry]:
+        """Those for which no later commit was asked."""
+        return {p: entry for p, entry in offsets.items() if self._newest.get(p) == number}
+
+    def _send(
+        self,
+        request: CommitRequest,
+        offsets: Mapping[TopicPartition, OffsetEntry],
+        then: Callable[[], None] | None,
+    ) -> None:
+        member = self._member
 
         def answered(answer: Answer) -> None:
             assert isinstance(answer, CommitAnswer)
             error = answer.first_error
             if error is ErrorCode.NONE:
                 member.app.note_committed(offsets)
-            member.feed(CommitAnswered(membership, error))
+            member.feed(CommitAnswered(request.membership, error))
             if then is not None:
                 then()
 
@@ -111,59 +127,21 @@ class Offsets:
 
         self._connection.ask(request, member.world.config.request_timeout_ms, answered, failed)
 
-    def commit_riding(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> None:
-        """Commit positions that the next join carries too, and wait for nothing."""
-        request = self.request(offsets) if offsets else None
-        if request is not None:
-            self._riding += 1
-            self._send_riding(request)
-
-    def when_settled(self, then: Callable[[], None]) -> None:
-        """Call this once no commit of `commit_riding` is under way: whoever leaves can't commit afterwards."""
-        if self._riding:
-            self._leaving.append(then)
-        else:
-            then()
-
-    def _send_riding(self, request: CommitRequest) -> None:
+    def commit_handed(self, handed: Mapping[TopicPartition, OffsetEntry]) -> None:
+        """Commit what was handed over to us, where the group has not: whatever the application is doing."""
         member = self._member
-
-        def answered(answer: Answer) -> None:
-            assert isinstance(answer, CommitAnswer)
-            member.feed(CommitAnswered(request.membership, answer.first_error))
-            if answer.first_error in OVERTAKEN:
-                self._commit_late(request.offsets, request.membership)
-            else:
-                self._rode()
-
-        self._connection.ask(request, member.world.config.request_timeout_ms, answered, self._rode)
-
-    def _commit_late(self, offsets: Mapping[TopicPartition, OffsetEntry], sent_as: Membership) -> None:
-        """The join was faster: see `committed_late`."""
-        member = self._member
-        if member.state.lost:
-            self._rode()
-            return
-        if not round_is_over(member.state, sent_as):
-            member.later(LATE_LOOK_MS, self._commit_late, offsets, sent_as)
-            return
+        number = self._number(handed)
 
         def answered(answer: Answer) -> None:
             assert isinstance(answer, FetchOffsetsAnswer)
-            missing = committed_late(member.state, offsets, answer.offsets)
-            request = self._request(missing, frozenset()) if missing and answer.error is ErrorCode.NONE else None
-            if request is None:
-                self._rode()
-            else:
-                self._send_riding(request)
+            still = self.still_wanted(handed, number)
+            wanted = self.not_committed_yet(still, answer.offsets) if answer.error is ErrorCode.NONE else {}
+            request = self._request(wanted, frozenset()) if wanted else None
+            if request is not None:
+                self._send(request, wanted, None)
 
-        asked = FetchOffsetsRequest(group=GROUP, partitions=tuple(sorted(offsets)))
-        self._connection.ask(asked, member.world.config.request_timeout_ms, answered, self._rode)
-
-    def _rode(self, _failed: str = "") -> None:
-        self._riding -= 1
-        while self._leaving and not self._riding:
-            self._leaving.pop()()
+        asked = FetchOffsetsRequest(group=GROUP, partitions=tuple(sorted(handed)))
+        self._connection.ask(asked, member.world.config.request_timeout_ms, answered, lambda _failed: None)
 
     def _request(
         self, offsets: Mapping[TopicPartition, OffsetEntry], given_up: frozenset[TopicPartition] | None = None

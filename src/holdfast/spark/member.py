@@ -19,11 +19,21 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from holdfast.client.config import settings as cfg
-from holdfast.client.member.control import ControlPlane, now_ms
+from holdfast.client.member.control import ControlPlane, PendingCall, now_ms
 from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.guard import watched
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
+from holdfast.group.session import (
+    CommitAfter,
+    CommitBefore,
+    HoldBack,
+    LetGo,
+    Start,
+    Step,
+    Tell,
+    steps_around,
+)
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
@@ -90,6 +100,7 @@ class QueryMember:
             last_poll=self._last_poll,
             watchdog=self._watchdog,
             wake=self._wake,
+            takes_handed=False,  # `settling` does, with the notes of their topics
         )
         self._plane.start()
         self._call(self._begin())
@@ -233,41 +244,55 @@ class QueryMember:
         while True:
             await self._woken.wait()
             self._woken.clear()
-            final: dict[TopicPartition, int] = {}
+            final: dict[TopicPartition, OffsetEntry] = {}
             while plane.calls and plane.calls[0].ready:
                 pending = plane.calls.popleft()
-                match pending.call:
-                    case mb.Revoked(partitions):
-                        if not self._draining:
-                            self._fail(self._alone.taken(partitions, "is wanted by another member"))
-                        final |= await self._hand_over(partitions)
-                    case mb.Lost(partitions):
-                        self._fail(self._alone.taken(partitions, "was lost with the membership"))
-                        self._work.release(partitions)
-                    case mb.Assigned():
-                        self._fail(self._alone.given(pending.offsets))
-                        self._supply.look_again()
-                        self._work.assign(pending.offsets, pending.handed)
+                for step in steps_around(plane.state, pending.call):
+                    final |= await self._perform(pending, step)
                 if pending.last:
-                    handed, final = {p: OffsetEntry(offset) for p, offset in final.items()}, {}
                     if not pending.answered:
-                        plane.driver.feed(mb.Notified(pending.serial, handed))
-                    if self._work.owed():
+                        plane.driver.feed(mb.Notified(pending.serial, final))
+                    final = {}
+                    if self._work.owed():  # what was handed over to us too
                         self._spawn(self._settling.settle())
+
+    async def _perform(self, pending: PendingCall, step: Step) -> dict[TopicPartition, OffsetEntry]:
+        """One step of a round. Returns the final positions of what is let go and handed over.
+
+        A query has no listener. Its commits are waited for even where the positions go with the join: what a finished
+        batch has done must not be done again, whoever comes next.
+        """
+        match step:
+            case HoldBack(partitions):
+                if not self._draining:
+                    self._fail(self._alone.taken(partitions, "is wanted by another member"))
+                await self._finish_batch_of(partitions)
+            case CommitBefore(partitions):
+                await self._settling.settle(partitions)
+            case Tell(mb.Lost(partitions)):
+                self._fail(self._alone.taken(partitions, "was lost with the membership"))
+            case LetGo(partitions, hands_over):
+                final = self._work.release(partitions)
+                return {p: OffsetEntry(offset) for p, offset in final.items()} if hands_over else {}
+            case Start():
+                self._fail(self._alone.given(pending.offsets))
+                self._supply.look_again()
+                self._work.assign(pending.offsets, pending.handed)
+            case Tell() | CommitAfter():
+                pass
+        return {}
 
     async def _tick(self) -> None:
         while True:
             self._ownership.tick(now_ms())
             await asyncio.sleep(self._config.session_timeout_ms / TICKS_A_SESSION / 1_000.0)
 
-    async def _hand_over(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-        """Release these: at once, or when the batch they are in is done and committed."""
+    async def _finish_batch_of(self, partitions: frozenset[TopicPartition]) -> None:
+        """Plan no more of these, and wait for the batch that they are in."""
         self._work.revoke(partitions)
         while self._work.busy(partitions) and not self._stopping:
             self._done.clear()
             await self._done.wait()
-        await self._settling.settle(partitions)
-        return self._work.release(partitions)
 
     async def _join(self, *, quiet: bool = False) -> None:
         """Until a round has ended for us; with `quiet`, until we also hold something or nothing more is on its way.

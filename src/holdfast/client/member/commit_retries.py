@@ -9,6 +9,8 @@ Rule. A retry never undoes a later commit: a partition that was committed again 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -38,15 +40,17 @@ class Committing:
         self._send = send
         self._forget = forget
         self._backoff_s = backoff_ms / 1_000.0
-        self._count = 0
+        self._numbers = itertools.count(1)
+        self._numbering = threading.Lock()
         self._newest: dict[TopicPartition, int] = {}
         """For each partition the number of the last commit that was asked for."""
 
     def number(self, request: CommitRequest) -> int:
-        """Number a commit, when it is asked for. Callers may be on any thread, but one at a time."""
-        self._count += 1
-        self._newest.update(dict.fromkeys(request.offsets, self._count))
-        return self._count
+        """Number a commit, when it is asked for. On any thread."""
+        with self._numbering:
+            number = next(self._numbers)
+            self._newest.update(dict.fromkeys(request.offsets, number))
+        return number
 
     def still_wanted(self, request: CommitRequest, number: int) -> CommitRequest:
         """The same request without partitions for which a later commit was asked."""

@@ -225,7 +225,6 @@ class Offsets:
         else:
             first = answer.first_error
             if handed_over and first in OVERTAKEN:
-                await plane.commit_late(_sendable(entries), sent_as)
                 return
             if by_itself and first is ErrorCode.ILLEGAL_GENERATION and overtaken(plane.state, sent_as):
                 return
@@ -284,7 +283,7 @@ class Offsets:
         on_revoke, and nothing else.
 
         Auto-commits are not waited for if the join carries the positions: the partition would stand still for as long.
-        A commit that the join overtakes is refused, and then made again (`ControlPlane.commit_late`).
+        A commit that the join overtakes is refused; the next owner commits what it was handed (`not_committed_yet`).
         """
         self._going = frozenset()
         self.commit_rest(plane, partitions, member=True, handed_over=handed_over)

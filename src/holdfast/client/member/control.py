@@ -34,7 +34,7 @@ from holdfast.group import member as mb
 from holdfast.group.leader import LeaderPlan
 from holdfast.group.member.trouble import TELL_AGAIN_MS
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
-from holdfast.group.offsets import OVERTAKEN, commit_request, committed_late, passes, round_is_over
+from holdfast.group.offsets import commit_request, not_committed_yet, passes
 from holdfast.group.user_data import can_be_poked
 from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import (
@@ -42,7 +42,6 @@ from holdfast.model import (
     ErrorCode,
     HoldfastError,
     JoinedMember,
-    Membership,
     Subscription,
     TopicPartition,
     TopicView,
@@ -132,10 +131,12 @@ class ControlPlane:
         responsive_ms: float | None = None,
         engine: Engine | None = None,
         wake: Callable[[], None] = lambda: None,
+        takes_handed: bool = True,
     ) -> None:
         """`planned` is called with the plan of each round that we lead; `responsive_ms`: see `MemberConfig`.
 
         With an `engine` the loop is the engine's, shared with others. `wake` is called when there is work to serve.
+        `takes_handed`: whether the plane commits the positions that are handed over to us; else its owner does.
         """
         self.stirred = True
         """Whether anything has changed since the polling thread last looked. It resets this before it looks."""
@@ -144,6 +145,7 @@ class ControlPlane:
         self.config = config
         self._planned = planned
         self._responsive_ms = responsive_ms
+        self._takes_handed = takes_handed
         self._background: set[asyncio.Future[None]] = set()
         self._watchdog = watchdog
         self._committing = Committing(self._send_commit, self._forget_coordinator, backoff_ms=config.retry_backoff_ms)
@@ -425,6 +427,7 @@ class ControlPlane:
             pending = PendingCall(serial=effect.serial, call=call, last=number == len(effect.calls))
             if isinstance(call, mb.Assigned) and call.partitions:
                 pending.handed = call.offsets
+                self._commit_handed(call.offsets)
                 pending.offsets = {p: entry.offset for p, entry in call.offsets.items()}
                 missing = tuple(sorted(call.partitions - call.offsets.keys()))
                 if missing:
@@ -499,37 +502,19 @@ class ControlPlane:
             return _refused(error)
         return self._committing.settle(request, self._committing.number(request))
 
-    def commit_handed(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> Coroutine[Any, Any, None]:
-        """Commit the positions that the previous owner handed over, where the group has not committed them yet.
-
-        The same offset is not committed again: that would erase the metadata and the epoch of the owner's commit.
-        """
-        request = self._commit_request(offsets, member=True, given_up=frozenset())
-        return self._commit_unknown(request, self._committing.number(request))
-
-    async def commit_late(self, offsets: Mapping[TopicPartition, OffsetEntry], sent_as: Membership) -> None:
-        """Our own join overtook the commit of these revoked partitions, so it was refused: see `committed_late`."""
-        until = self._loop.time() + RETRY_FOR_S
-        with contextlib.suppress(HoldfastError):  # no longer a member: then it is not ours to commit
-            while self._loop.time() < until and not self.state.lost:
-                if not round_is_over(self.state, sent_as):
-                    await asyncio.sleep(LATE_LOOK_S)
-                    continue
-                known = (await self.committed(tuple(sorted(offsets)))).offsets
-                missing = committed_late(self.state, offsets, known)
-                if not missing:
-                    return
-                request = self._commit_request(missing, member=True, given_up=frozenset())
-                answer = await self._committing.settle(request, self._committing.number(request))
-                if answer.first_error not in OVERTAKEN:
-                    return
-                sent_as = request.membership
+    def _commit_handed(self, handed: Mapping[TopicPartition, OffsetEntry]) -> None:
+        """On the loop, as soon as we hear of them: the application may hang. Numbered before any commit of its own, so
+        that its own replaces this one."""
+        if handed and self._takes_handed:
+            with contextlib.suppress(HoldfastError):  # no longer a member: then it is not ours to commit
+                request = self._commit_request(handed, member=True, given_up=frozenset())
+                self._behind(self._commit_unknown(request, self._committing.number(request)))
 
     async def _commit_unknown(self, request: CommitRequest, number: int) -> None:
         with contextlib.suppress(HoldfastError):  # not essential: our next commit goes beyond it anyway
             known = (await self.committed(tuple(sorted(request.offsets)))).offsets
-            new = {p: e for p, e in request.offsets.items() if p not in known or known[p].offset != e.offset}
-            wanted = self._committing.still_wanted(replace(request, offsets=new), number)
+            new = replace(request, offsets=not_committed_yet(request.offsets, known))
+            wanted = self._committing.still_wanted(new, number)
             if wanted.offsets:
                 await self._committing.settle(wanted, number)
 
@@ -624,9 +609,6 @@ PLANS_BY_S = 3.0
 """How old the metadata of a plan may be. Longer than `FRESH_S` by the time a large group needs to join: otherwise what
 was fresh when the leader joined would be too old when it plans, and everybody would wait while it is fetched again. A
 later change is seen by the next refresh (`topics`), and another round follows."""
-
-LATE_LOOK_S = 0.002
-"""How often a commit that came too late for its round looks whether the next generation has begun."""
 
 SPREAD = (0.8, 1.2)
 """Range of the random factor on a member's back-offs, so that members refused together don't come back together."""

@@ -1,8 +1,8 @@
 """The listener's calls of a round, and what happens to commits, positions and fetching around them.
 
 The polling thread makes them, in the order of KIP-429. If a callback raises, even a Ctrl-C, the others are still made
-and the group goes on; poll raises the first error. The positions that a revoker hands over, and those that a new owner
-was handed, are kept here from one call of a round to the next.
+and the group goes on; poll raises the first error. The positions that a revoker hands over are kept here from one call
+of a round to the next.
 
 Inside on_assign the added partitions are not read yet. `assign` or `seek` on one of them starts it right there; the
 others start when the callback has returned.
@@ -17,7 +17,7 @@ from typing import Any
 import confluent_kafka as ck
 
 from holdfast.client.config.settings import ConsumerConfig
-from holdfast.client.member.commits import REVOKE_COMMIT_TIMEOUT_S, Offsets
+from holdfast.client.member.commits import Offsets
 from holdfast.client.member.control import ControlPlane, PendingCall, now_ms
 from holdfast.client.member.listener import Listener
 from holdfast.client.reading.data_plane import AS_COMMITTED, DataPlane
@@ -25,8 +25,17 @@ from holdfast.client.telemetry.tracing import ConsumerTrace
 from holdfast.client.watchdog.positions import Noting
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
-from holdfast.group.offsets import positions_ride
-from holdfast.model import HoldfastError, TopicPartition
+from holdfast.group.session import (
+    CommitAfter,
+    CommitBefore,
+    HoldBack,
+    LetGo,
+    Start,
+    Step,
+    Tell,
+    steps_around,
+)
+from holdfast.model import TopicPartition
 
 
 class RoundCalls:
@@ -50,8 +59,11 @@ class RoundCalls:
         self._trace = trace
         self._positions: dict[TopicPartition, OffsetEntry] = {}
         """Final positions of what was revoked: the next join carries them."""
-        self._handed: dict[TopicPartition, OffsetEntry] = {}
-        """Positions that the previous owners of what was assigned handed over: we commit them."""
+        self._final: dict[TopicPartition, OffsetEntry] = {}
+        """Final positions of the call that is being made."""
+        self._before: set[TopicPartition] = set()
+        """What was assigned when on_assign was called, without what it adds."""
+        self._listener_ms = 0.0
         self._raised: BaseException | None = None
         self.adding: dict[TopicPartition, int | None] | None = None
         """Inside on_assign: the added partitions and their start offsets; None means auto.offset.reset decides."""
@@ -61,40 +73,48 @@ class RoundCalls:
         """Whether on_assign called `assign` with the whole assignment. Allowed under the eager protocol only."""
 
     def make(self, plane: ControlPlane, pending: PendingCall) -> bool:
-        """One call, whatever it raises: the first error comes out of poll when all are made (KIP-429)."""
-        changed = True
-        with self._remembering():
-            changed = self._make(plane, pending)
-        return changed
-
-    def _make(self, plane: ControlPlane, pending: PendingCall) -> bool:
+        """Everything around one call, in the order of `group.session`, whatever a step raises. True when partitions
+        changed hands."""
+        state, started = plane.state, now_ms()
+        self._final, self._listener_ms = {}, 0.0
+        for step in steps_around(state, pending.call):
+            with self._remembering():
+                self._perform(plane, pending, step)
         match pending.call:
-            case mb.Revoked(partitions) if plane.state.lost:
-                self._lose(plane, partitions)  # queued as a revoke, but the membership was lost since
-            case mb.Revoked(partitions):
-                self._revoke(plane, partitions)
-            case mb.Lost(partitions):
-                self._lose(plane, partitions)
-            case mb.OnAssignment(protocol, assignment, membership):
-                assignor = next(a for a in self._config.all_assignors if a.name == protocol)
-                assignor.on_assignment(assignment, membership)
+            case mb.OnAssignment():
                 return False
+            case mb.Revoked(partitions):
+                word = "lost" if state.lost else "revoked"
+            case mb.Lost(partitions):
+                word = "lost"
             case mb.Assigned(partitions):
-                self._assign(plane, pending, partitions)
-                return bool(partitions)
-        return True
+                word = "assigned"
+        took = now_ms() - started
+        self._trace.callback(word, started, plane.state, partitions, took, listener_ms=self._listener_ms)
+        return word != "assigned" or bool(partitions)
+
+    def _perform(self, plane: ControlPlane, pending: PendingCall, step: Step) -> None:
+        match step:
+            case HoldBack():
+                pass  # this thread hands out the records, and now it is here
+            case CommitBefore(partitions, waits):
+                self._offsets.begin_revoke(plane, partitions, handed_over=not waits)
+            case Tell(call):
+                self._tell(pending, call)
+            case CommitAfter(partitions, waits):
+                self._final = self._offsets.end_revoke(plane, partitions, handed_over=not waits)
+            case LetGo(partitions, hands_over):
+                self._let_go(partitions)
+                if hands_over:
+                    self._positions.update(self._final)
+            case Start():
+                self._start(plane)
 
     def end(self, plane: ControlPlane, last: PendingCall) -> None:
         """All calls of this round are made: the group may go on."""
-        if plane.state.draining is not None and not self._positions:  # it leaves now: the last moment for its commits
-            self._offsets.wait(REVOKE_COMMIT_TIMEOUT_S)
         if not last.answered:
             plane.feed(mb.Notified(last.serial, self._positions))
         self._positions = {}
-        if self._handed:  # numbered before any commit of the application's own, so that its own replaces this one
-            handed, self._handed = self._handed, {}
-            with contextlib.suppress(HoldfastError):  # no longer a member: then it is not ours to commit
-                plane.submit(plane.commit_handed(handed))
 
     def remember(self, error: BaseException) -> None:
         """Keep the first error of a callback for poll; a Ctrl-C replaces an ordinary error."""
@@ -107,38 +127,29 @@ class RoundCalls:
             raised, self._raised = self._raised, None
             raise raised
 
-    def _revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
-        started = now_ms()
-        state = plane.state
-        # A member that drains joins once more only where its positions reach the next owners.
-        reaches = positions_ride(state, partitions)
-        joins = state.config.hand_over_offsets and state.phase is not mb.Phase.LEAVING
-        hands_over = reaches or (joins and state.draining is None)
-        try:
-            self._offsets.begin_revoke(plane, partitions, handed_over=reaches)
-            self.leaving = partitions
-            heard = now_ms()
-            with self._remembering():
-                self.listener.on_revoke(self._owner(), _listed(partitions))
-            listener_ms = now_ms() - heard
-            final = self._offsets.end_revoke(plane, partitions, handed_over=reaches)
-            if hands_over:
-                self._positions.update(final)
-        finally:  # whatever happened, another member reads them from here on
-            self._let_go(partitions)
-            self.leaving = None
-        self._trace.callback("revoked", started, plane.state, partitions, now_ms() - started, listener_ms=listener_ms)
-
-    def _lose(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
-        started = now_ms()
-        self._let_go(partitions)
-        self.leaving = partitions
+    def _tell(self, pending: PendingCall, call: mb.Call) -> None:
+        """Call the listener. Inside on_assign the added partitions are known and not read yet."""
         heard = now_ms()
-        with self._remembering():
-            self.listener.on_lost(self._owner(), _listed(partitions))
-        listener_ms = now_ms() - heard
-        self.leaving = None
-        self._trace.callback("lost", started, plane.state, partitions, now_ms() - started, listener_ms=listener_ms)
+        try:
+            match call:
+                case mb.OnAssignment(protocol, assignment, membership):
+                    assignor = next(a for a in self._config.all_assignors if a.name == protocol)
+                    assignor.on_assignment(assignment, membership)
+                case mb.Revoked(partitions):
+                    self.leaving = partitions
+                    self.listener.on_revoke(self._owner(), _listed(partitions))
+                case mb.Lost(partitions):
+                    self.leaving = partitions
+                    self.listener.on_lost(self._owner(), _listed(partitions))
+                case mb.Assigned(partitions):
+                    self._offsets.given_up -= partitions
+                    self._before = self._data.assigned - partitions
+                    self.adding = {p: pending.offsets.get(p) for p in partitions}
+                    self.replaced = False
+                    self.listener.on_assign(self._owner(), _listed(partitions))
+        finally:
+            self.leaving = None
+            self._listener_ms = now_ms() - heard
 
     def _let_go(self, partitions: frozenset[TopicPartition]) -> None:
         self._data.drop(partitions)
@@ -146,23 +157,11 @@ class RoundCalls:
         self._offsets.given_up |= partitions
         self._noting.gave_up(partitions)
 
-    def _assign(self, plane: ControlPlane, pending: PendingCall, partitions: frozenset[TopicPartition]) -> None:
-        started = now_ms()
-        self._offsets.given_up -= partitions
-        self.adding = {p: pending.offsets.get(p) for p in partitions}
-        self.replaced = False
-        before = self._data.assigned - partitions
-        with self._remembering():
-            self.listener.on_assign(self._owner(), _listed(partitions))
-        listener_ms = now_ms() - started
-        starts, self.adding = self.adding, None
+    def _start(self, plane: ControlPlane) -> None:
+        starts, self.adding = self.adding or {}, None
         if not self.replaced:
-            self._drop_strangers(plane, before)
+            self._drop_strangers(plane, self._before)
             self._data.add(starts)
-        self._handed = {
-            p: entry for p, entry in sorted(pending.handed.items()) if pending.offsets.get(p) == entry.offset
-        }
-        self._trace.callback("assigned", started, plane.state, partitions, now_ms() - started, listener_ms=listener_ms)
 
     def _drop_strangers(self, plane: ControlPlane, before: set[TopicPartition]) -> None:
         """Under the eager protocol a member reads the group's assignment and nothing else: partitions that it assigned

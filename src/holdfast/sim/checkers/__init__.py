@@ -1,4 +1,4 @@
-"""The invariants of a group, one file each; edge-cases in the documentation name them I1 to I12."""
+"""The invariants of a group, one file each; edge-cases in the documentation name them I1 to I13."""
 
 from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.checkers.i01_overlap import NoOverlap
@@ -13,6 +13,7 @@ from holdfast.sim.checkers.i09_generation import GenerationRises
 from holdfast.sim.checkers.i10_bounds import Bounded
 from holdfast.sim.checkers.i11_spoken_for import SpokenFor
 from holdfast.sim.checkers.i12_polls import PollsOrLeaves
+from holdfast.sim.checkers.i13_once import DoneOnce
 
 CHECKERS: tuple[type[Checker], ...] = (
     NoOverlap,
@@ -27,6 +28,7 @@ CHECKERS: tuple[type[Checker], ...] = (
     Bounded,
     SpokenFor,
     PollsOrLeaves,
+    DoneOnce,
 )
 
 __all__ = ["CHECKERS", "Checker", "Violation", "all_checkers"]

@@ -47,6 +47,7 @@ class SpokenFor(Checker):
         self._wrong: list[tuple[float, str]] = []
         """Possible violations, until it is known whether a fault in the world excuses them."""
         self._cut: set[str] = set()
+        self._broker_up = True
 
     def watches(self) -> Mapping[str, Watch]:
         return {
@@ -55,6 +56,7 @@ class SpokenFor(Checker):
             "member-expired": self._on_gone,
             "member-expelled": self._on_gone,
             "broker-died": self._on_broker_died,
+            "broker-started": self._on_broker_started,
             "process-died": self._on_died,
             "commit-taken": self._on_taken,
             "happened": self._on_happened,
@@ -64,7 +66,7 @@ class SpokenFor(Checker):
         member_id, noted = record.data.get("watched"), record.data.get("noted")
         if not isinstance(member_id, str) or not isinstance(noted, dict):
             return
-        if self._standing.has(member_id) and record.member not in self._cut:
+        if self._broker_up and self._standing.has(member_id) and record.member not in self._cut:
             self._owed[member_id] = Death(record.member, record.at, record.generation, dict(noted))
 
     def _on_taken(self, record: TraceRecord) -> None:
@@ -89,7 +91,11 @@ class SpokenFor(Checker):
         self._standing.on_gone(record)
 
     def _on_broker_died(self, _record: TraceRecord) -> None:
+        self._broker_up = False
         self._owed.clear()
+
+    def _on_broker_started(self, _record: TraceRecord) -> None:
+        self._broker_up = True
 
     def _on_happened(self, record: TraceRecord) -> None:
         if record.data["kind"] in CUTS:

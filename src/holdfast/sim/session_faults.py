@@ -1,0 +1,92 @@
+"""Mutations of the session (`group.session`): one rule each is left out, turned round or made wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from holdfast.group.member import Call, MemberState, Revoked
+from holdfast.group.session import CommitBefore, HoldBack, LetGo, Step, Tell
+from holdfast.model import TopicPartition
+from holdfast.sim.member import SimMember
+from holdfast.sim.patched import Patched
+
+Steps = tuple[Step, ...]
+
+
+def _change(member: SimMember, change: Callable[[Call, Steps], Steps]) -> None:
+    sound = member.listener.steps_around
+
+    def steps_around(state: MemberState, call: Call) -> Steps:
+        return change(call, sound(state, call))
+
+    member.listener.steps_around = steps_around
+
+
+def _without(member: SimMember, *kinds: type) -> None:
+    _change(member, lambda _call, steps: tuple(step for step in steps if not isinstance(step, kinds)))
+
+
+def nothing_held_back(member: SimMember) -> None:
+    """rule: a revoked partition is processed on while its listener is told, and until somebody lets it go."""
+    _without(member, HoldBack, LetGo)
+
+
+def never_committed_before_a_revoke(member: SimMember) -> None:
+    """rule: nothing is committed before a revoke, and the next owner does everything since the last commit again."""
+    _without(member, CommitBefore)
+
+
+def join_overtakes_the_commit(member: SimMember) -> None:
+    """rule: the commit is not waited for although the positions don't reach the next owner."""
+    _change(
+        member,
+        lambda _call, steps: tuple(
+            replace(step, waits=False) if isinstance(step, CommitBefore) else step for step in steps
+        ),
+    )
+
+
+def revoke_not_told(member: SimMember) -> None:
+    """rule: partitions are held back, committed and let go, and the listener does not hear of it."""
+
+    def change(call: Call, steps: Steps) -> Steps:
+        return tuple(step for step in steps if not (isinstance(step, Tell) and isinstance(call, Revoked)))
+
+    _change(member, change)
+
+
+def assigned_and_never_read(member: SimMember) -> None:
+    """rule: what was assigned is told to the listener and never read."""
+    member.listener._open_lanes = lambda: None  # type: ignore[method-assign]
+
+
+def never_answered(member: SimMember) -> None:
+    """rule: the machine is never told that the listener has returned, and the group waits."""
+    member.listener._answer = lambda notice, positions: None  # type: ignore[method-assign]
+
+
+def position_handed_over_too_far(member: SimMember) -> None:
+    """rule: what is handed over is a record further than what was processed, and nobody processes that record."""
+    sound = member.app.close
+
+    def close(partitions: Iterable[TopicPartition], why: str) -> dict[TopicPartition, int]:
+        return {p: at + 1 for p, at in sound(partitions, why).items()}
+
+    member.app = Patched(member.app, close=close)  # type: ignore[assignment]
+
+
+def position_not_handed_over(member: SimMember) -> None:
+    """rule: the commit is not waited for because the positions go with the join, and then they don't."""
+
+    def change(_call: Call, steps: Steps) -> Steps:
+        return tuple(replace(step, hands_over=False) if isinstance(step, LetGo) else step for step in steps)
+
+    _change(member, change)
+
+
+def handed_commit_rewinds(member: SimMember) -> None:
+    """rule: a position that was handed over is committed behind the new owner's own commits, which were further."""
+    offsets = member.offsets
+    offsets.not_committed_yet = lambda handed, known: dict(handed)
+    offsets.still_wanted = lambda offsets, number: dict(offsets)  # type: ignore[method-assign]
