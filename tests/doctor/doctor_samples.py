@@ -17,15 +17,12 @@ from holdfast.doctor.scanning import scan
 SAMPLES = Path(__file__).parent / "samples"
 VERSIONS = ("kafka-3.9", "kafka-4.1")
 
-DESCRIBED_MS = 1_794_971_570_000.0
-"""A saved --describe tells no time: its file's does. In a checkout every file is as old as the checkout."""
-
 
 def events_in(folder: Path, keep: Callable[[Path], bool] = lambda path: True) -> list[Event]:
     found: list[Event] = []
     for path in sorted(folder.rglob("*")):
         if path.is_file() and keep(path):
-            found += scan(path.read_bytes(), file=path.name, last_ms=DESCRIBED_MS).events
+            found += scan(path.read_bytes(), file=path.name).events
     return found
 
 

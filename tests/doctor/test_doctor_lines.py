@@ -144,7 +144,7 @@ def test_a_describe_is_read_row_by_row() -> None:
         f"pay  orders  0  1  5  4  {ID}  /10.0.0.1  c-1\n"
         "pay  orders  1  -  5  -  -  -  -\n\nsomething else\n"
     )
-    found = scan(text.encode(), last_ms=AT)
+    found = scan(text.encode())
     assert [(one.kind, one.partitions, one.member, one.number, one.host) for one in found.events] == [
         (e.HOLDS, "orders-0", ID, 4.0, "10.0.0.1"),
         (e.HOLDS, "orders-1", "", -1.0, ""),

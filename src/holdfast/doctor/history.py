@@ -14,7 +14,7 @@ from holdfast.doctor import events as e
 from holdfast.doctor.clocks import put_right
 from holdfast.doctor.events import Event
 from holdfast.doctor.lanes import Lanes, lanes_of
-from holdfast.doctor.people import EXPELLED, REPLACED, Life, People, people_of
+from holdfast.doctor.people import EXPELLED, REPLACED, Life, People, described, people_of
 from holdfast.doctor.rounds import Rebalance, Round, from_members, rebalances_of, rounds_of
 
 PROMPT_MS = 250.0
@@ -69,7 +69,8 @@ class History:
 
     @property
     def partitions(self) -> int:
-        return len(self.lanes.partitions)
+        told = {one.partitions for one in self.events if one.kind == e.HOLDS}
+        return len(self.lanes.partitions | told)
 
     @property
     def members(self) -> int:
@@ -110,6 +111,7 @@ def history_of(group: str, events: Iterable[Event]) -> History:
     found.level = "consumer" if any(one.level == "consumer" for one in told) else "classic"
     found.protocol = _protocol(timed)
     found.people = people_of(timed)
+    described(found.people, (one for one in ordered if one.kind == e.HOLDS))
     found.rebalances = rebalances_of(rounds_of(told), found.people.returned)
     found.lanes = lanes_of(timed, found.people, found.rebalances, cooperative=found.cooperative)
     for one in found.rebalances:

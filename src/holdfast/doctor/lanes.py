@@ -141,7 +141,7 @@ def _changes(
 
 
 def _told(events: Sequence[Event], people: People) -> list[_Change]:
-    """What members and `--describe` say themselves."""
+    """What members say themselves."""
     changes: list[_Change] = []
     for event in events:
         if event.kind == e.ADDED:
@@ -149,8 +149,6 @@ def _told(events: Sequence[Event], people: People) -> list[_Change]:
         elif event.kind in (e.REVOKED, e.LOST):
             whose = _named(people, event)
             changes += [(event.at_ms, 0, at, "", True, whose) for at in event.partitions.split()]
-        elif event.kind == e.HOLDS and event.member and event.at_ms == event.at_ms:
-            changes.append((event.at_ms, 1, event.partitions, people.name_of(event.member), False, ""))
     return changes
 
 

@@ -117,6 +117,14 @@ def people_of(events: Sequence[Event]) -> People:
     return People(lives, _shared(lives.values()))
 
 
+def described(people: People, rows: Iterable[Event]) -> None:
+    """What a saved --describe knows of members: their hosts and instance ids."""
+    for row in rows:
+        life = people.lives.get(row.member)
+        if life is not None:
+            life.host, life.instance = life.host or row.host, life.instance or row.instance
+
+
 def _adopt(lives: dict[str, Life], member: str) -> None:
     """A member id that was not known: the one of an instance that came back without telling it."""
     if member in lives:

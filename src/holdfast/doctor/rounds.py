@@ -128,7 +128,7 @@ def rounds_of(events: Sequence[Event]) -> list[Round]:
     found: list[Round] = []
     now: Round | None = None
     recent: list[Event] = []  # who left, was put out, came or was replaced right before
-    empty = True
+    empty = False  # a log may begin in the middle of a group's life
     for event in events:
         if event.kind in (e.LEFT, e.EXPIRED, e.EXPELLED, e.ARRIVED, e.REPLACED):
             recent = [one for one in recent if event.at_ms - one.at_ms <= JUST_NOW_MS] + [event]
@@ -136,7 +136,7 @@ def rounds_of(events: Sequence[Event]) -> list[Round]:
             if now is not None:
                 now.interrupted = True
                 found.append(now)
-            now = _begun(event, recent, first=empty or event.generation == 0)
+            now = _begun(event, recent, first=empty or event.generation == (1 if event.level == "consumer" else 0))
             empty = False
         elif event.kind == e.GENERATION:
             if now is None or now.barrier_ms == now.barrier_ms:

@@ -79,7 +79,7 @@ def scan(data: bytes, *, file: str = "", first_line: int = 1, last_ms: float = N
         if header is not None:
             found.known += 1
             for row_number, row in _rows(data, end, number):
-                event = trace_lines.parse_described(row, header, last_ms)
+                event = trace_lines.parse_described(row, header)
                 if event is None:
                     break
                 event.file, event.line = file, row_number

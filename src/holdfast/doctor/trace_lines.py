@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.doctor import events as e
 from holdfast.doctor.events import Event, client_of
+from holdfast.doctor.times import NO_TIME
 from holdfast.model import TRACE_VERSION, HoldfastError, TraceRecord
 from holdfast.trace import decode
 
@@ -114,8 +115,8 @@ def header_of(text: str) -> tuple[str, ...] | None:
     return None
 
 
-def parse_described(text: str, header: tuple[str, ...], at_ms: float) -> Event | None:
-    """A row under that head; None if it is none."""
+def parse_described(text: str, header: tuple[str, ...]) -> Event | None:
+    """A row under that head; None if it is none. It tells no time, and its file's age proves none."""
     cells = text.split()
     if len(cells) != len(header) or cells[0] == "GROUP":
         return None
@@ -126,7 +127,7 @@ def parse_described(text: str, header: tuple[str, ...], at_ms: float) -> Event |
     lag = row.get("LAG", _DASH)
     instance = row.get("GROUP-INSTANCE-ID") or row.get("INSTANCE-ID") or _DASH
     return Event(
-        at_ms=at_ms,
+        at_ms=NO_TIME,
         kind=e.HOLDS,
         source=e.DESCRIBE,
         group=row["GROUP"],
