@@ -132,8 +132,7 @@ def test_a_group_that_is_watched_tells_what_a_log_would() -> None:
         events += watched.see(one, now + number * 20_000.0)
     found = tables_of(events, "g")
     kinds = {(row["kind"], row["culprit"]) for row in found["findings"]}
-    assert ("restarts-without-instance-ids", "c1@10.0.0.1") in kinds
-    assert ("eager", "") in kinds
+    assert kinds == {("storm", "c1@10.0.0.1"), ("eager", "")}
     assert found["groups"][0]["rebalances"] == 6
 
 

@@ -23,10 +23,9 @@ FOUND = {
     "crash": {(f.CRASH_LOOP, "rdk-crash")},
     "collide": {(f.COLLISION, "pod-0")},
     "eager": {(f.EAGER, "")},
-    "flap": {(f.FLAPPING, "scale-0, scale-1, scale-2")},
+    "flap": {(f.FLAPPING, "scale-1, scale-2, scale-3")},
     "roll": {(f.RESTARTS, "app-0, app-1, app-2")},
-    # Members were started and stopped three times to make it give something up: that is seen, too.
-    "slow": {(f.SLOW_LISTENER, "rdk-slowl"), (f.FLAPPING, "rdk-x0, rdk-x1, rdk-x2")},
+    "slow": {(f.SLOW_LISTENER, "rdk-slowl")},
     "rollstatic": set(),
     "healthy": set(),
     "ours": set(),

@@ -143,6 +143,13 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
         r"(?:current|existing) memberId=(?P<reason>\S+) during operation .*", _reason_only,
     ),
     (
+        "because the instance id is",
+        e.FENCED,
+        rf"\[GroupId {_G}\] Static member {_M} with instance id (?P<instance>.+?) cannot join the group because the "
+        r"instance id is (?:is )?owned by member (?P<reason>\S+?)\.?$",
+        _reason_only,
+    ),
+    (
         "is fenced by existing member", e.FENCED,
         rf"\[GroupId {_G}\] Static member {_M} with instance id (?P<instance>.+?) is fenced by existing member "
         r"(?P<reason>\S+?)\.?", _reason_only,

@@ -8,15 +8,13 @@ from collections import defaultdict
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
+from holdfast.doctor.events import Event
 from holdfast.doctor.finding import (
     AGAIN,
     BUSY,
     COMMITS,
     EVIDENCE_KEPT,
-    FLAPPING,
     MOST_PER_HOUR,
-    RESTARTS,
-    SHORT_LIFE_MS,
     SKEW,
     SLOW_LISTENER,
     SLOW_MS,
@@ -24,26 +22,23 @@ from holdfast.doctor.finding import (
     Finding,
     cost_of,
     evidence_of,
-    lives_evidence,
-    session_for,
     times_text,
 )
 from holdfast.doctor.history import History
-from holdfast.doctor.people import Life
 from holdfast.doctor.rounds import Rebalance, Round
+
+LISTENER_MS = 1_000.0
+"""A listener that commits takes milliseconds."""
 
 
 def slow_to_join(history: History) -> list[Finding]:
     """A slow listener, or long batches: who comes last to round after round keeps everybody waiting."""
     waits = _long_waits(history)
-    calls: dict[str, list[float]] = defaultdict(list)
-    for event in history.events:
-        if event.kind in (e.ADDED, e.REVOKED, e.LOST) and event.number >= SLOW_MS:
-            calls[event.client or history.people.name_of(event.member)].append(event.number)
+    calls = _slow_calls(history)
     found = []
     for who in sorted({*waits, *calls}):
         late = waits.get(who, [])
-        if len(late) < AGAIN and who not in calls:
+        if len(late) < AGAIN and len(calls.get(who, ())) < AGAIN:
             continue
         cost, measured = cost_of(history, late)
         longest = max((_waited(each) for one in late for each in one.rounds), default=0.0)
@@ -66,6 +61,30 @@ def slow_to_join(history: History) -> list[Finding]:
             )
         )
     return found
+
+
+def _slow_calls(history: History) -> dict[str, list[float]]:
+    """Listeners that took a second and more, by member. A trace tells how long; Java logs before it calls the listener,
+    and again when it joins."""
+    calls: dict[str, list[float]] = defaultdict(list)
+    began: dict[tuple[str, str], float] = {}
+    for event in history.events:
+        at = (event.file, event.client)
+        if event.kind in (e.ADDED, e.REVOKED, e.LOST) and event.number >= LISTENER_MS:
+            calls[_known_as(history, event)].append(event.number)
+        if event.source == e.JAVA and event.kind == e.REVOKED:
+            began[at] = event.at_ms
+        elif event.source == e.JAVA:
+            took = event.at_ms - began.pop(at, event.at_ms)
+            if event.kind == e.JOINING and took >= LISTENER_MS:
+                calls[_known_as(history, event)].append(took)
+    return calls
+
+
+def _known_as(history: History, event: Event) -> str:
+    """By the name under which its life goes."""
+    lives = [life for life in history.people.lives.values() if life.client == event.client and event.client]
+    return lives[-1].name if lives else event.client or history.people.name_of(event.member)
 
 
 def _waited(each: Round) -> float:
@@ -96,90 +115,6 @@ def _long_waits(history: History) -> dict[str, list[Rebalance]]:
         common = frozenset.intersection(*(suspects for _, suspects in rest))
         waits[next(iter(common)) if len(common) == 1 else ""] += [one for one, _ in rest]
     return waits
-
-
-def flapping(history: History) -> list[Finding]:
-    """Members that come and go again while the others stay: an autoscaler that can't decide."""
-    end = history.last_ms
-    stayed = [life for life in history.people.lives.values() if not life.over or life.ms > SHORT_LIFE_MS]
-    short = [
-        life
-        for life in history.people.lives.values()
-        if life.over
-        and life.how == causes.LEAVE
-        and life.ms < min(SHORT_LIFE_MS, history.span_ms / 2)
-        and life.to_ms < end
-        and not history.people.returned(life.member)
-        and not _returns(history, life)
-    ]
-    long_lived = [life for life in history.people.lives.values() if life.ms >= history.span_ms / 2 or not life.over]
-    if len(short) < 3 or not (stayed or long_lived):
-        return []
-    rebalances = [one for one in history.disturbances if one.culprit in {life.member for life in short}]
-    if len(rebalances) < 2 * AGAIN:
-        return []
-    cost, measured = cost_of(history, rebalances)
-    mean_s = sum(life.ms for life in short) / len(short) / 1000
-    return [
-        Finding(
-            kind=FLAPPING,
-            culprit=", ".join(sorted({life.name for life in short})[:3]),
-            times=len(short),
-            cost_ms=cost,
-            measured=measured,
-            what=f"{len(short)} members came and left again after {mean_s:.0f} s on average, with "
-            f"{len(rebalances)} rebalances: the number of members goes up and down.",
-            change={"behavior.scaleDown.stabilizationWindowSeconds": "600"},
-            do="Let the autoscaler wait before it takes members away, scale on lag that lasts, and never below what "
-            "the usual load needs.",
-            evidence=lives_evidence(short, "left again"),
-        )
-    ]
-
-
-def restarts(history: History) -> list[Finding]:
-    """A rolling deploy without static ids: each restart is a leave and a join."""
-    pairs = []
-    for life in history.people.lives.values():
-        if life.how == causes.LEAVE and not life.instance and (again := _returns(history, life)) is not None:
-            pairs.append((life, again))
-    processes = {history.people.process_of(life) for life, _ in pairs}
-    if len(processes) < AGAIN and len(pairs) < 3:
-        return []
-    ids = {life.member for pair in pairs for life in pair}
-    rebalances = [one for one in history.disturbances if one.culprit in ids]
-    if not rebalances:
-        return []
-    cost, measured = cost_of(history, rebalances)
-    away = max(again.from_ms - life.to_ms for life, again in pairs)
-    return [
-        Finding(
-            kind=RESTARTS,
-            culprit=", ".join(sorted({life.name for life, _ in pairs})[:3]),
-            times=len(pairs),
-            cost_ms=cost,
-            measured=measured,
-            what=f"{len(processes)} members were restarted, {len(pairs)} restarts in all, away for up to "
-            f"{away / 1000:.0f} s: without instance ids each is two rebalances.",
-            change={"group.instance.id": "${HOSTNAME}", "session.timeout.ms": session_for(away * 2)},
-            do="Give each process a stable group.instance.id (a StatefulSet's pod name) and a session longer than a "
-            "restart takes. Or run it with `holdfast run`, which hands over before it stops.",
-            evidence=lives_evidence([life for life, _ in pairs], "left, to come back"),
-        )
-    ]
-
-
-def _returns(history: History, life: Life) -> Life | None:
-    """The next life of the same process, if it came back within ten minutes."""
-    process = history.people.process_of(life)
-    later = [
-        one
-        for one in history.people.lives.values()
-        if one.member != life.member
-        and life.to_ms <= one.from_ms <= life.to_ms + SHORT_LIFE_MS
-        and history.people.process_of(one) == process
-    ]
-    return min(later, key=lambda one: one.from_ms, default=None)
 
 
 def commit_failures(history: History) -> list[Finding]:

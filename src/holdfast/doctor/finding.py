@@ -63,10 +63,12 @@ class Finding:
 
 
 def by_process(history: History, *hows: str) -> dict[str, list[Life]]:
-    """All lives of the processes of which one ended so, in their order."""
+    """All lives of the processes of which one ended so, in their order. Where several processes share a client id and
+    nobody tells them apart, they are one here: what went wrong is told of that client id."""
     lives: dict[str, list[Life]] = defaultdict(list)
     for life in sorted(history.people.lives.values(), key=lambda one: (one.from_ms, one.member)):
-        lives[history.people.process_of(life)].append(life)
+        process = history.people.process_of(life)
+        lives[life.client if process == life.member and life.client else process].append(life)
     return {who: each for who, each in lives.items() if any(life.how in hows for life in each)}
 
 

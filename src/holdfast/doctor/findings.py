@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.doctor import costly, investigation
+from holdfast.doctor import comings, costly, investigation
 from holdfast.doctor import finding as f
 from holdfast.doctor.finding import Finding
 from holdfast.doctor.history import History
 
 LOOKS: Sequence[Callable[[History], list[Finding]]] = (
     investigation.crashes,
+    investigation.static_crashes,
     investigation.too_slow,
     investigation.collisions,
     investigation.eager,
     costly.slow_to_join,
-    costly.flapping,
-    costly.restarts,
+    comings.comings,
     costly.commit_failures,
     costly.skew,
 )

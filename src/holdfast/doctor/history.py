@@ -128,7 +128,9 @@ def _protocol(events: Sequence[Event]) -> str:
         return said[-1]
     lists = [set(one.partitions.split(",")) for one in events if one.kind == e.LEFT and one.partitions]
     common = set.intersection(*lists) if lists else set()
-    return next(iter(common)) if len(common) == 1 else ""  # what every member lists alone is what they run
+    if len(common) == 1 or (common and common <= EAGER):
+        return min(common)  # what every member lists alone is what they run; and eager is eager
+    return ""
 
 
 def _complete(one: Rebalance, history: History) -> None:

@@ -35,6 +35,13 @@ from holdfast.doctor.finding import (
 )
 from holdfast.doctor.history import History
 from holdfast.doctor.people import EXPELLED, REPLACED, Life
+from holdfast.doctor.rounds import GATHERING_MS
+
+STATIC_AGAIN = 3
+"""A deploy, and one more, take an instance over twice."""
+
+RESTART_MS = 5_000.0
+"""What a restart takes at least, where nobody tells."""
 
 
 def crashes(history: History) -> list[Finding]:
@@ -44,7 +51,7 @@ def crashes(history: History) -> list[Finding]:
         ended = [life for life in lives if life.how == causes.CRASH]
         if not ended:
             continue
-        back = [life for life in lives if any(_back_within(gone, life) for gone in ended)]
+        back = [life for life in lives if any(_back_within(gone, life, history.session_ms) for gone in ended)]
         culprit = ended[-1]
         rebalances = caused_by(history, lives, causes.CRASH)
         # Its partitions stood still for its session, too: that is in the pauses of whoever took them over.
@@ -87,14 +94,43 @@ def crashes(history: History) -> list[Finding]:
     return found
 
 
-def _back_within(gone: Life, again: Life) -> bool:
-    return again is not gone and gone.from_ms < again.from_ms < gone.to_ms
+def static_crashes(history: History) -> list[Finding]:
+    """An instance that came back within its session again and again, and nobody was fenced: it dies."""
+    fenced = {history.people.lives[one.member].instance for one in history.events
+              if one.kind == e.FENCED and one.member in history.people.lives}  # fmt: skip
+    fenced |= {one.instance or _instance_in(one.said) for one in history.events if one.kind == e.FENCED}
+    found = []
+    for process, lives in by_process(history, REPLACED).items():
+        ended = [life for life in lives if life.how == REPLACED]
+        instance = process.removeprefix("instance ")
+        if len(ended) < STATIC_AGAIN or instance in fenced:
+            continue
+        found.append(
+            Finding(
+                kind=CRASH_LOOP,
+                culprit=instance,
+                host=host_of(lives),
+                times=len(ended),
+                cost_ms=len(ended) * RESTART_MS * share_of(history),
+                what=f"{instance} came back {len(ended)} times within its session: it crashes and is restarted. Its "
+                "instance id spares the others a rebalance; its own partitions stand still each time.",
+                change={"restartPolicy": "backoff"},
+                do="Find why it dies: its own log, OOMKilled, failing probes.",
+                evidence=lives_evidence(ended, "came back under another member id"),
+            )
+        )
+    return found
+
+
+def _back_within(gone: Life, again: Life, session_ms: float) -> bool:
+    """Whether it came while the other's session was running out."""
+    return again is not gone and gone.from_ms < again.from_ms and gone.to_ms - session_ms <= again.from_ms < gone.to_ms
 
 
 def _not_the_end(history: History, ended: Iterable[Life]) -> bool:
-    """Whether somebody was left to take over: who dies last disturbs nobody."""
+    """Whether somebody was left to take over: where everybody is killed, nobody is disturbed."""
     return any(
-        other.from_ms < life.to_ms and not other.to_ms <= life.to_ms + 1_000.0
+        other.from_ms < life.to_ms and not other.to_ms <= life.to_ms + GATHERING_MS
         for life in ended
         for other in history.people.lives.values()
         if other is not life

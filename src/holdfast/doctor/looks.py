@@ -40,7 +40,7 @@ class Watched:
         if first or before is None:
             return [
                 *(self._event(now_ms, e.ARRIVED, member) for member in look.described.members),
-                *self._plan(look, now_ms),
+                *self._plan(look, now_ms, now_ms),
             ]
         was = {member.member_id: member for member in before.described.members}
         now = {member.member_id: member for member in look.described.members}
@@ -63,16 +63,17 @@ class Watched:
             begun.said = _REASONS.get(ended.cause, "").format(culprit.member_id)
             begun.generation = self.generation
             told.append(begun)
-        return [*told, *self._plan(look, ended.ended_ms)]
+        return [*told, *self._plan(look, ended.ended_ms, ended.began_ms)]
 
-    def _plan(self, look: GroupSnapshot, at_ms: float) -> list[Event]:
-        """The round's end, with what everybody holds now."""
+    def _plan(self, look: GroupSnapshot, at_ms: float, began_ms: float) -> list[Event]:
+        """The round's end, with what everybody holds now. When everybody had joined, a look does not tell: nobody is
+        said to have been waited for."""
         self.generation += 1
         members = look.described.members
         if not members:
             return [Event(at_ms=at_ms, kind=e.EMPTY, source=e.DESCRIBE, group=self.group)]
         whole = Event(
-            at_ms=at_ms, kind=e.GENERATION, source=e.DESCRIBE, group=self.group, generation=self.generation,
+            at_ms=began_ms, kind=e.GENERATION, source=e.DESCRIBE, group=self.group, generation=self.generation,
             number=float(len(members)), said=look.described.protocol, level=look.described.kind or "classic",
         )  # fmt: skip
         held = ";".join(

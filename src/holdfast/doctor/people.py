@@ -110,7 +110,9 @@ def people_of(events: Sequence[Event]) -> People:
         if event.kind == e.PREPARING and "dding" not in event.said:
             continue
         if event.kind in (e.LEFT, e.EXPIRED, e.EXPELLED):
-            _end(lives, event, event.member, _how(event, too_slow, dead))
+            known = lives.get(event.member)
+            client = event.client or (known.client if known is not None else "")
+            _end(lives, event, event.member, _how(event, client, too_slow, dead))
             _poll_interval(lives[event.member], too_slow)
             continue
         _seen(lives, event, event.member)
@@ -177,7 +179,7 @@ def _poll_interval(life: Life, too_slow: list[tuple[str, float, str]]) -> None:
             life.poll_ms = float(told)
 
 
-def _how(event: Event, too_slow: list[tuple[str, float, str]], draining: set[str]) -> str:
+def _how(event: Event, client: str, too_slow: list[tuple[str, float, str]], draining: set[str]) -> str:
     if event.kind == e.EXPIRED:
         return causes.CRASH
     if event.kind == e.EXPELLED:
@@ -185,7 +187,6 @@ def _how(event: Event, too_slow: list[tuple[str, float, str]], draining: set[str
     told = causes.of_leave(event.said)
     if told == causes.LEAVE and event.member in draining:
         return causes.DRAIN
-    client = event.client or client_of(event.member)
     if told == causes.LEAVE and any(who == client and abs(at - event.at_ms) <= NEAR_MS for who, at, _ in too_slow):
         return causes.TOO_SLOW
     return told

@@ -187,7 +187,7 @@ def _went_home(found: list[Round], at_ms: float) -> None:
     until = at_ms
     for one in reversed(found):
         done = one.ended_ms if one.ended_ms == one.ended_ms else one.began_ms
-        if one.trigger not in (causes.LEAVE, causes.FOLLOW_UP) or until - done > PARTING_MS:
+        if one.trigger not in (causes.LEAVE, causes.CRASH, causes.FOLLOW_UP) or until - done > PARTING_MS:
             return
         one.trigger = causes.STOP if one.trigger != causes.FOLLOW_UP else one.trigger
         until = one.began_ms
