@@ -109,10 +109,10 @@ _DASH = "-"
 
 def header_of(text: str) -> tuple[str, ...] | None:
     """The columns, if this is the head of a table of `--describe`."""
+    if "CONSUMER-ID" not in text:
+        return None
     words = tuple(text.split())
-    if len(words) >= 4 and words[0] == "GROUP" and ("CONSUMER-ID" in words or "STATE" in words):
-        return words
-    return None
+    return words if words[0] == "GROUP" else None
 
 
 def parse_described(text: str, header: tuple[str, ...]) -> Event | None:
