@@ -9,7 +9,9 @@ exceeded.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Sequence
 
 from holdfast.doctor import causes
 from holdfast.doctor.finding import (
@@ -49,14 +51,14 @@ def comings(history: History) -> list[Finding]:
     return found
 
 
-def _initial(history: History, life: Life) -> bool:
-    """Whether it was there from the beginning of the group, or of the log."""
-    began = next((one.ended_ms for one in history.rebalances if one.trigger == causes.START), history.first_ms)
-    return life.from_ms != life.from_ms or life.from_ms <= began
+def _began_ms(history: History) -> float:
+    return next((one.ended_ms for one in history.rebalances if one.trigger == causes.START), history.first_ms)
 
 
 def _newcomers(history: History) -> list[Life]:
-    return [life for life in history.people.lives.values() if not _initial(history, life)]
+    """Who was not there from the beginning of the group, or of the log; in the order of their coming."""
+    began = _began_ms(history)
+    return sorted((one for one in history.people.lives.values() if one.from_ms > began), key=lambda one: one.from_ms)
 
 
 def _left_soon(life: Life) -> bool:
@@ -64,11 +66,12 @@ def _left_soon(life: Life) -> bool:
 
 
 def _somebody_stays(history: History, short: list[Life]) -> bool:
+    gone = {life.member for life in short}
     first, last = min(life.from_ms for life in short), max(life.to_ms for life in short)
     return any(
         not life.from_ms > first and not life.to_ms < last
         for life in history.people.lives.values()
-        if life not in short
+        if life.member not in gone
     )
 
 
@@ -86,9 +89,7 @@ def _comes_back(history: History) -> dict[str, list[Life]]:
 
 
 def _storm(history: History, left: list[Life]) -> Finding:
-    ids = {life.member for life in left}
-    process = history.people.process_of(left[0])
-    ids |= {life.member for life in history.people.lives.values() if history.people.process_of(life) == process}
+    ids = {life.member for life in history.people.of_process(left[0])}
     cost, measured = cost_of(history, [one for one in history.disturbances if one.culprit in ids])
     name = left[-1].name
     return Finding(
@@ -132,17 +133,19 @@ def _flapping(history: History, short: list[Life]) -> list[Finding]:
 
 def _replaced(history: History, explained: set[str]) -> list[tuple[Life, Life]]:
     """Who was there from the beginning and left, with who came in its place."""
-    came = sorted(_newcomers(history), key=lambda one: one.from_ms)
-    came = [life for life in came if life.member not in explained]
+    new = _newcomers(history)
+    came = [life for life in new if life.member not in explained]
+    later = {life.member for life in new}
+    begun = [one.began_ms for one in history.disturbances]
     pairs = []
     for life in sorted(history.people.lives.values(), key=lambda one: one.to_ms):
         if life.how != causes.LEAVE or life.instance or life.member in explained:
             continue
-        if not _initial(history, life) and life.ms < SHORT_LIFE_MS:
+        if (life.member in later and life.ms < SHORT_LIFE_MS) or not _disturbed(history, begun, life):
             continue
-        if not _disturbed(history, life):
-            continue
-        near = [one for one in came if one is not life and _in_its_place(life, one)]
+        first = bisect_left(came, life.to_ms - SURGE_MS, key=lambda one: one.from_ms)
+        last = bisect_right(came, life.to_ms + SHORT_LIFE_MS, key=lambda one: one.from_ms)
+        near = [one for one in came[first:last] if one is not life and _in_its_place(life, one)]
         own = [one for one in near if history.people.process_of(one) == history.people.process_of(life)]
         if near:
             pairs.append((life, (own or near)[0]))
@@ -156,9 +159,10 @@ def _in_its_place(life: Life, other: Life) -> bool:
     return 0 <= after_ms <= SHORT_LIFE_MS or (-SURGE_MS <= after_ms < 0 and not other.to_ms <= life.to_ms)
 
 
-def _disturbed(history: History, life: Life) -> bool:
+def _disturbed(history: History, begun: Sequence[float], life: Life) -> bool:
     """Whether its going disturbed anybody: at the group's end it does not."""
-    return any(one.began_ms - 2_000.0 <= life.to_ms <= one.ended_ms for one in history.disturbances)
+    place = bisect_right(begun, life.to_ms + 2_000.0) - 1
+    return place >= 0 and life.to_ms <= history.disturbances[place].ended_ms
 
 
 def _restarts(history: History, pairs: list[tuple[Life, Life]]) -> list[Finding]:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
@@ -24,7 +26,7 @@ EAGER = frozenset({"range", "roundrobin", "sticky"})
 COOPERATIVE = frozenset({"cooperative-sticky", "uniform"})
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class History:
     group: str
     events: list[Event]
@@ -39,11 +41,11 @@ class History:
     from_coordinator: bool = True
     """Whether a coordinator's own words tell the rounds; else its members' do, as far as they left logs."""
 
-    @property
+    @cached_property
     def first_ms(self) -> float:
         return min((one.at_ms for one in self.events if one.at_ms == one.at_ms), default=0.0)
 
-    @property
+    @cached_property
     def last_ms(self) -> float:
         return max((one.at_ms for one in self.events if one.at_ms == one.at_ms), default=0.0)
 
@@ -56,7 +58,7 @@ class History:
         """None where nobody tells which assignor ran."""
         return cooperative(self.protocol, self.level)
 
-    @property
+    @cached_property
     def disturbances(self) -> list[Rebalance]:
         return [one for one in self.rebalances if one.counts]
 
@@ -67,17 +69,17 @@ class History:
         whole = self.last_ms - began
         return min(1.0, sum(one.took_ms for one in self.disturbances) / whole) if whole > 0 else 0.0
 
-    @property
+    @cached_property
     def partitions(self) -> int:
         told = {one.partitions for one in self.events if one.kind == e.HOLDS}
         return len(self.lanes.partitions | told)
 
-    @property
+    @cached_property
     def members(self) -> int:
         """The most that were there at once, in a generation or by their lives."""
         return max((each.members for one in self.rebalances for each in one.rounds), default=len(self.people.lives))
 
-    @property
+    @cached_property
     def session_ms(self) -> float:
         """session.timeout.ms, where a coordinator told it with a member that left; else Kafka's default."""
         told = [life.session_ms for life in self.people.lives.values() if life.session_ms == life.session_ms]
@@ -114,8 +116,10 @@ def history_of(group: str, events: Iterable[Event]) -> History:
     described(found.people, (one for one in ordered if one.kind == e.HOLDS))
     found.rebalances = rebalances_of(rounds_of(told), found.people.returned)
     found.lanes = lanes_of(timed, found.people, found.rebalances, cooperative=found.cooperative)
+    plans = sorted(found.lanes.plans)
     for one in found.rebalances:
-        _complete(one, found)
+        _complete(one, found, plans)
+    _came_and_went(found)
     _who_came_last(found, timed)
     _costs(found)
     return found
@@ -133,7 +137,7 @@ def _protocol(events: Sequence[Event]) -> str:
     return ""
 
 
-def _complete(one: Rebalance, history: History) -> None:
+def _complete(one: Rebalance, history: History, plans: Sequence[int]) -> None:
     people = history.people
     if one.culprit:
         life = people.lives.get(one.culprit)
@@ -143,39 +147,43 @@ def _complete(one: Rebalance, history: History) -> None:
             one.trigger = life.how  # the client's own log says why it left
         if life is not None and one.trigger == causes.JOIN and _ghost(life, one, people):
             one.trigger = causes.CRASH
-    began, ended = one.began_ms - 500.0, one.ended_ms
-    for life in people.lives.values():
-        if began <= life.from_ms <= ended:
-            one.joined.append(life.name)
-        if life.over and life.how != REPLACED and began <= life.to_ms <= ended:
-            one.left.append(life.name)
-    one.moved, one.needless = _moved(one, history)
+    one.moved, one.needless = _moved(one, history, plans)
+
+
+def _came_and_went(history: History) -> None:
+    lives = history.people.lives.values()
+    came = sorted((life.from_ms, life.name) for life in lives if life.from_ms == life.from_ms)
+    went = sorted((life.to_ms, life.name) for life in lives if life.over and life.how != REPLACED)
+    for one in history.rebalances:
+        within = (one.began_ms - 500.0, ""), (one.ended_ms, "\U0010ffff")
+        one.joined = [name for _, name in came[bisect_left(came, within[0]) : bisect_right(came, within[1])]]
+        one.left = [name for _, name in went[bisect_left(went, within[0]) : bisect_right(went, within[1])]]
 
 
 def _ghost(life: Life, one: Rebalance, people: People) -> bool:
     """Whether the round that it began by joining waited for its own dead predecessor."""
-    process = people.process_of(life)
     return any(
         other.how == causes.CRASH and one.began_ms <= other.to_ms <= one.ended_ms + 1_000.0
-        for other in people.lives.values()
-        if other is not life and people.process_of(other) == process
+        for other in people.of_process(life)
+        if other is not life
     )
 
 
-def _moved(one: Rebalance, history: History) -> tuple[int, int]:
+def _moved(one: Rebalance, history: History, numbers: Sequence[int]) -> tuple[int, int]:
     """How many partitions changed hands, and how many of those need not have: their owner stayed and had its share."""
     plans = history.lanes.plans
     after = plans.get(one.generation)
-    earlier = [number for number in plans if number < one.rounds[0].generation]
+    earlier = bisect_left(numbers, one.rounds[0].generation)
     if after is None or not earlier:
         return -1, -1
-    before = plans[max(earlier)]
+    before = plans[numbers[earlier - 1]]
     owner = {at: _stays(who, history) for who, had in before.items() for at in had}
     holder = {at: _stays(who, history) for who, had in after.items() for at in had}
     staying = {_stays(who, history) for who in after}
     changed = [at for at in owner if at in holder and owner[at] != holder[at]]
     taken = sum(1 for at in changed if owner[at] in staying)
-    counts = sorted((sum(1 for who in owner.values() if who == each) for each in staying), reverse=True)
+    held = Counter(owner.values())
+    counts = sorted((held[who] for who in staying), reverse=True)
     total, share = divmod(len(holder), max(1, len(staying)))
     needed = sum(max(0, count - (total + (1 if place < share else 0))) for place, count in enumerate(counts))
     return len(changed), max(0, taken - needed)
@@ -189,28 +197,29 @@ def _stays(member: str, history: History) -> str:
 def _who_came_last(history: History, events: Sequence[Event]) -> None:
     """The last to come to each round; and when the last of those that tell had its part."""
     asked = [one for one in events if one.kind == e.JOINING]
-    synced = [one for one in events if one.kind == e.SYNCED]
-    for one in history.rebalances:
-        for each in one.rounds:
-            if each.barrier_ms != each.barrier_ms:
-                continue
-            came = [event for event in asked if each.began_ms <= event.at_ms <= each.barrier_ms]
-            each.suspects = _suspects(each, came, history.people)
-            each.slowest = next(iter(each.suspects)) if len(each.suspects) == 1 else ""
-            parts = [event.at_ms for event in synced if event.generation == each.generation]
-            if parts and each.ended_ms == each.ended_ms:
-                each.synced_ms = max(parts)
+    synced: dict[int, float] = {}
+    for event in events:
+        if event.kind == e.SYNCED:
+            synced[event.generation] = max(event.at_ms, synced.get(event.generation, event.at_ms))
+    out = sorted((life.to_ms, life.name) for life in history.people.lives.values() if life.how == EXPELLED)
+    rounds = [each for one in history.rebalances for each in one.rounds if each.barrier_ms == each.barrier_ms]
+    rounds.sort(key=lambda each: each.barrier_ms)
+    for each, there in zip(rounds, history.people.at_each([each.barrier_ms for each in rounds]), strict=True):
+        first = bisect_left(asked, each.began_ms, key=lambda event: event.at_ms)
+        came = asked[first : bisect_right(asked, each.barrier_ms, key=lambda event: event.at_ms)]
+        late = bisect_left(out, (each.barrier_ms - 1_000.0, ""))
+        if late < len(out) and out[late][0] <= each.barrier_ms + 1_000.0:
+            each.suspects = frozenset({out[late][1]})  # it did not come at all
+        else:
+            each.suspects = _suspects(each, came, there, history.people)
+        each.slowest = next(iter(each.suspects)) if len(each.suspects) == 1 else ""
+        if each.generation in synced and each.ended_ms == each.ended_ms:
+            each.synced_ms = synced[each.generation]
 
 
-def _suspects(each: Round, came: Sequence[Event], people: People) -> frozenset[str]:
-    """Who may have come last: who did not come at all; the last of those that tell, if the barrier was complete right
-    after; else those that do not tell. Whoever began the round had come."""
-    out = [
-        life for life in people.lives.values() if life.how == EXPELLED and abs(life.to_ms - each.barrier_ms) <= 1_000
-    ]
-    if out:
-        return frozenset({out[0].name})
-    there = people.alive(each.barrier_ms)
+def _suspects(each: Round, came: Sequence[Event], there: Sequence[Life], people: People) -> frozenset[str]:
+    """Who may have come last: the last of those that tell, if the barrier was complete right after; else those that do
+    not tell. Whoever began the round had come."""
     last = {event.client or event.member: event for event in came}
     late = [event for event in last.values() if each.barrier_ms - event.at_ms <= PROMPT_MS]
     if late:
@@ -225,13 +234,16 @@ def _costs(history: History) -> None:
     """Each pause is counted for the rebalance in which it ended, or that it began with."""
     for one in history.rebalances:
         one.partition_ms, one.measured = 0.0, False
-    places = list(history.rebalances)
+    begun = [one.began_ms for one in history.rebalances]
     for pause in history.lanes.pauses:
-        owner = next((one for one in places if one.began_ms - 1.0 <= pause.to_ms <= one.ended_ms + 2_000.0), None)
-        owner = owner or next((one for one in reversed(places) if one.began_ms <= pause.to_ms), None)
-        if owner is not None:
-            owner.partition_ms += pause.ms
-            owner.measured = owner.measured or pause.measured
+        place = bisect_right(begun, pause.to_ms + 1.0) - 1
+        if place < 0:
+            continue
+        if place and pause.to_ms <= history.rebalances[place - 1].ended_ms + 2_000.0:
+            place -= 1  # it ended a moment before, and the next one has begun since
+        owner = history.rebalances[place]
+        owner.partition_ms += pause.ms
+        owner.measured = owner.measured or pause.measured
     for one in history.disturbances:
         if not one.partition_ms and one.moved != 0:
             one.partition_ms = bound_ms(one, history)

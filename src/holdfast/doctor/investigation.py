@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
@@ -153,9 +154,8 @@ def too_slow(history: History) -> list[Finding]:
         limit = max((life.poll_ms for life in ended if life.poll_ms == life.poll_ms), default=300_000.0)
         away = [
             later.from_ms - life.to_ms
-            for life in ended
-            for later in lives[lives.index(life) + 1 : lives.index(life) + 2]
-            if later.from_ms > life.to_ms
+            for life, later in pairwise(lives)
+            if life.how in (causes.TOO_SLOW, EXPELLED) and later.from_ms > life.to_ms
         ]
         longest = limit + max(away, default=0.0)
         storm = len(ended) >= STORM_AGAIN

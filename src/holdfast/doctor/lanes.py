@@ -7,13 +7,14 @@ round's begin; who crashed has had nothing since its last sign of life.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
 from holdfast.doctor.events import Event
-from holdfast.doctor.people import REPLACED, Life, People, plan_of
+from holdfast.doctor.people import INFINITY, REPLACED, Life, People, plan_of
 from holdfast.doctor.rounds import Rebalance
 
 KEPT = 200_000
@@ -166,8 +167,8 @@ def _dropped(
 def _named(people: People, event: Event) -> str:
     if event.member:
         return people.name_of(event.member)
-    alive = [one for one in people.lives.values() if one.client == event.client and not one.to_ms <= event.at_ms]
-    return alive[-1].name if alive else event.client
+    alive = (one for one in reversed(people.of_client(event.client)) if not one.to_ms <= event.at_ms)
+    return next((one.name for one in alive), event.client)
 
 
 def _ended(people: People, changes: Sequence[_Change]) -> list[_Change]:
@@ -192,12 +193,8 @@ def stopped_ms(life: Life, people: People) -> float:
         return life.to_ms - (life.poll_ms if life.poll_ms == life.poll_ms else 0.0)
     if life.how != causes.CRASH:
         return life.to_ms
-    process = people.process_of(life)
-    again = [
-        one.from_ms
-        for one in people.lives.values()
-        if one.member != life.member and life.from_ms < one.from_ms < life.to_ms and people.process_of(one) == process
-    ]
-    if again:
-        return min(again)
+    lives = people.of_process(life)
+    again = bisect_right(lives, life.from_ms, key=lambda one: one.from_ms if one.from_ms == one.from_ms else -INFINITY)
+    if again < len(lives) and lives[again].from_ms < life.to_ms:
+        return lives[again].from_ms
     return life.to_ms - life.session_ms if life.session_ms == life.session_ms else life.to_ms

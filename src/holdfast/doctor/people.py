@@ -6,7 +6,8 @@ under one client id and nobody tells hosts, each member id is a process of its o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -20,6 +21,11 @@ EXPELLED = "expelled"
 
 NEAR_MS = 5_000.0
 """How far a client's own word about why it left may be from the coordinator's note of it, clocks put right."""
+
+INFINITY = float("inf")
+
+TooSlow = dict[str, list[tuple[float, str]]]
+"""By client, when it said that it had exceeded max.poll.interval.ms, and what else."""
 
 LIVES_KEPT = 20_000
 """A storm of a day has thousands. Beyond this a history tells its sums, and no more lives."""
@@ -61,6 +67,8 @@ class People:
     """By member id, in order of their beginning."""
     shared: frozenset[str] = frozenset()
     """Client ids that several live processes had at once."""
+    _processes: dict[str, list[Life]] | None = None
+    _clients: dict[str, list[Life]] | None = None
 
     def name_of(self, member_id: str) -> str:
         life = self.lives.get(member_id)
@@ -81,16 +89,44 @@ class People:
         life = self.lives.get(member_id)
         if life is None or (not life.client and not life.instance):
             return False
-        process = self.process_of(life)
-        return any(one.from_ms < life.from_ms and self.process_of(one) == process for one in self.lives.values())
+        return any(one.from_ms < life.from_ms for one in self.of_process(life)[:1])
 
-    def alive(self, at_ms: float) -> list[Life]:
-        return [one for one in self.lives.values() if one.from_ms <= at_ms and not one.to_ms <= at_ms]
+    def of_process(self, life: Life) -> list[Life]:
+        """All lives of the same process, in order of their beginning. A storm has thousands: they are sorted once."""
+        if self._processes is None:
+            self._processes = {}
+            for one in sorted(self.lives.values(), key=lambda one: (one.from_ms == one.from_ms, one.from_ms)):
+                self._processes.setdefault(self.process_of(one), []).append(one)
+        return self._processes[self.process_of(life)]
+
+    def of_client(self, client: str) -> list[Life]:
+        """All lives under a client id, in order of their beginning."""
+        if self._clients is None:
+            self._clients = {}
+            for one in self.lives.values():
+                self._clients.setdefault(one.client, []).append(one)
+        return self._clients.get(client, [])
+
+    def at_each(self, times_ms: Sequence[float]) -> Iterator[list[Life]]:
+        """Who was there at each of these times, which ascend."""
+        coming = sorted(self.lives.values(), key=lambda one: one.from_ms if one.from_ms == one.from_ms else INFINITY)
+        there: dict[str, Life] = {}
+        place = 0
+        for at_ms in times_ms:
+            while place < len(coming) and coming[place].from_ms <= at_ms:
+                there[coming[place].member] = coming[place]
+                place += 1
+            there = {member: life for member, life in there.items() if not life.to_ms <= at_ms}
+            yield list(there.values())
 
 
 def people_of(events: Sequence[Event]) -> People:
     lives: dict[str, Life] = {}
-    too_slow = [(one.client, one.at_ms, one.said) for one in events if one.kind == e.TOO_SLOW]
+    unnamed: dict[str, str] = {}  # instances that came back under an id that nobody told yet
+    too_slow: TooSlow = defaultdict(list)
+    for one in events:
+        if one.kind == e.TOO_SLOW:
+            too_slow[one.client].append((one.at_ms, one.said))
     dead = {one.member for one in events if one.kind == e.LEAVING and causes.of_leave(one.said) == causes.DRAIN}
     for event in events:
         if event.kind == e.PLANNED:
@@ -98,15 +134,16 @@ def people_of(events: Sequence[Event]) -> People:
                 _seen(lives, event, member)
             continue
         if event.kind == e.REPLACED:
-            _adopt(lives, event.said)
+            _adopt(lives, unnamed, event.said)
             _end(lives, event, event.said, REPLACED)
             if not event.member:  # Kafka does not say under which id it came back
                 name = f"{event.instance} (life {len(lives) + 1})"
                 lives[name] = Life(member=name, instance=event.instance, from_ms=event.at_ms)
+                unnamed[event.instance] = name
                 continue
         if not event.member or event.kind in (e.LEAVING, e.WANTS, e.JOINING, e.FENCED):
             continue
-        _adopt(lives, event.member)
+        _adopt(lives, unnamed, event.member)
         if event.kind == e.PREPARING and "dding" not in event.said:
             continue
         if event.kind in (e.LEFT, e.EXPIRED, e.EXPELLED):
@@ -127,16 +164,15 @@ def described(people: People, rows: Iterable[Event]) -> None:
             life.host, life.instance = life.host or row.host, life.instance or row.instance
 
 
-def _adopt(lives: dict[str, Life], member: str) -> None:
+def _adopt(lives: dict[str, Life], unnamed: dict[str, str], member: str) -> None:
     """A member id that was not known: the one of an instance that came back without telling it."""
-    if member in lives:
+    name = unnamed.get(client_of(member))
+    if member in lives or name is None:
         return
-    instance = client_of(member)
-    known = [one for one in lives.values() if one.instance == instance and instance and not one.over]
-    if known and known[-1].member.endswith(")") and known[-1].member.startswith(f"{instance} (life "):
-        life = lives.pop(known[-1].member)
-        life.member = member
-        lives[member] = life
+    life = lives.pop(name)
+    life.member = member
+    lives[member] = life
+    del unnamed[client_of(member)]
 
 
 def _seen(lives: dict[str, Life], event: Event, member: str) -> None:
@@ -172,14 +208,14 @@ def _end(lives: dict[str, Life], event: Event, member: str, how: str) -> None:
             life.session_ms = event.number
 
 
-def _poll_interval(life: Life, too_slow: list[tuple[str, float, str]]) -> None:
-    for client, at_ms, said in too_slow:
+def _poll_interval(life: Life, too_slow: TooSlow) -> None:
+    for at_ms, said in too_slow.get(life.client, ()):
         told = said.partition("max.poll.interval.ms=")[2]
-        if client == life.client and abs(at_ms - life.to_ms) <= NEAR_MS and told.isdigit():
+        if abs(at_ms - life.to_ms) <= NEAR_MS and told.isdigit():
             life.poll_ms = float(told)
 
 
-def _how(event: Event, client: str, too_slow: list[tuple[str, float, str]], draining: set[str]) -> str:
+def _how(event: Event, client: str, too_slow: TooSlow, draining: set[str]) -> str:
     if event.kind == e.EXPIRED:
         return causes.CRASH
     if event.kind == e.EXPELLED:
@@ -187,7 +223,7 @@ def _how(event: Event, client: str, too_slow: list[tuple[str, float, str]], drai
     told = causes.of_leave(event.said)
     if told == causes.LEAVE and event.member in draining:
         return causes.DRAIN
-    if told == causes.LEAVE and any(who == client and abs(at - event.at_ms) <= NEAR_MS for who, at, _ in too_slow):
+    if told == causes.LEAVE and any(abs(at - event.at_ms) <= NEAR_MS for at, _ in too_slow.get(client, ())):
         return causes.TOO_SLOW
     return told
 
