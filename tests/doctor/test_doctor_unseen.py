@@ -117,8 +117,8 @@ def test_a_rolling_deploy_is_one_whatever_the_new_pods_are_called() -> None:
     log = Coordinator()
     old = log.begin("app-7d4f-a", "app-7d4f-b", "app-7d4f-c")
     for number, member in enumerate(old):
-        log.join(600.0 + 60 * number, f"app-9c1e-{number}")
-        log.leave(620.0 + 60 * number, member)
+        log.join(120.0 + 60 * number, f"app-9c1e-{number}")
+        log.leave(140.0 + 60 * number, member)
     assert {kind for kind, _ in log.found()} == {f.RESTARTS}
 
 
