@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +73,8 @@ class Job:
     def __init__(self, spark: SparkSession, pieces: Pieces, *, only: str | None = None) -> None:
         self._spark = spark
         self._pieces = pieces
+        self._only = only
         self._read = self._reading().persist()
-        self._tables = self._examining(only).persist()
 
     def close(self) -> None:
         self._tables.unpersist()
@@ -91,6 +92,8 @@ class Job:
         from pyspark.sql import functions as F
 
         events = self._read.where(F.col("kind") != READ)
+        if not any(self._pieces.table["piece"].to_pylist()):  # no file was cut: nothing is before a piece
+            return self._named(events.drop("piece"))
         cut = self._read.where(F.col("kind") == READ).select("file", "piece", "number")
         before = Window.partitionBy("file").orderBy("piece").rowsBetween(Window.unboundedPreceding, -1)
         starts = cut.select("file", "piece", F.sum("number").over(before).cast("long").alias("before"))
@@ -104,6 +107,8 @@ class Job:
         """As `holdfast.doctor.naming` does it: a name that stands in one group only is that group's."""
         from pyspark.sql import functions as F
 
+        if not self._sums[3]:  # every line says its group: two joins that are not needed
+            return events.select(*FIELDS)
         said, not_said = events.where("`group` != ''"), events.where("`group` = ''")
         names = said.select(F.explode(F.array("member", "client")).alias("name"), "group").where("name != ''")
         sure = names.groupBy("name").agg(F.min("group").alias("g"), F.max("group").alias("h")).where("g = h")
@@ -114,10 +119,11 @@ class Job:
         found = found.withColumn("group", F.coalesce("by_member", "by_client", F.lit("")))
         return said.select(*FIELDS).union(found.select(*FIELDS))
 
-    def _examining(self, only: str | None) -> DataFrame:
-        events = self.events()
+    @cached_property
+    def _tables(self) -> DataFrame:
+        events, only = self.events(), self._only
         events = events.where("`group` != ''") if only is None else events.where(events["group"] == only)
-        return events.groupBy("group").applyInArrow(_examine, TABLES_DDL)
+        return events.groupBy("group").applyInArrow(_examine, TABLES_DDL).persist()
 
     # -- what the driver is told
 
@@ -126,7 +132,7 @@ class Job:
         from pyspark.sql import functions as F
 
         told = Summary(self._pieces.files, self._pieces.size)
-        told.read, wrong, shapes, nameless = self._sums()
+        told.read, wrong, shapes, nameless = self._sums
         read = self._read.where(F.col("kind") == READ)
         if wrong:
             bad = read.where("said != ''").select("file", "said").dropDuplicates(["file"]).orderBy("file")
@@ -141,6 +147,7 @@ class Job:
         self._costliest(told)
         return told
 
+    @cached_property
     def _sums(self) -> tuple[Read, int, int, int]:
         """What was read; files with a problem, pieces with strange lines, events that do not say their group."""
         from pyspark.sql import functions as F
