@@ -35,6 +35,7 @@ ROOMS = {
     "testing": "Testing",
     "trace": "Traces",
     "ui": "The page",
+    "doctor": "The doctor",
 }
 """The page's sections, by the folder an error is made in."""
 

@@ -1,0 +1,72 @@
+"""Whose clock is off by how much, so that files of several machines can be laid side by side.
+
+A generation is complete at one moment for everybody: the coordinator writes it down, and milliseconds later its members
+hear of it. So a file's clock is off by what its members' times of hearing differ from the coordinator's, in the middle.
+Where there is no coordinator's log, the file that shares most generations with the others is the measure. This also
+sets right what a wrong time zone does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import median
+
+from holdfast.doctor import events as e
+from holdfast.doctor.events import Event, client_of
+
+TOLERATED_MS = 500.0
+"""An answer takes a while to be heard of, on a busy machine up to this; less than that is no other clock."""
+
+
+def offsets_ms(events: Iterable[Event]) -> dict[str, float]:
+    """By file, how much its clock is ahead of the measure; those that are right are left out."""
+    told: dict[int, list[float]] = defaultdict(list)
+    heard: dict[str, dict[int, float]] = defaultdict(dict)
+    telling: set[str] = set()
+    for event in events:
+        if event.at_ms != event.at_ms or event.generation < 0 or event.level == "consumer":
+            continue
+        if event.kind == e.GENERATION:
+            told[event.generation].append(event.at_ms)
+            telling.add(event.file)
+        elif event.kind == e.JOINED and not _static(event):
+            before = heard[event.file].get(event.generation)
+            heard[event.file][event.generation] = event.at_ms if before is None else min(before, event.at_ms)
+    measure = {number: min(times) for number, times in told.items()}
+    if not measure:
+        measure = _most_shared(heard)
+    found = {}
+    for file, times in heard.items():
+        if file in telling:
+            continue
+        off = [at - measure[number] for number, at in times.items() if number in measure]
+        if off and abs(median(off)) > TOLERATED_MS:
+            found[file] = median(off)
+    return found
+
+
+def _static(event: Event) -> bool:
+    """A static member that comes back is told the generation that has been there for long."""
+    return bool(event.instance) or client_of(event.member) not in ("", event.client)
+
+
+def _most_shared(heard: dict[str, dict[int, float]]) -> dict[int, float]:
+    """The times of the file whose generations the most other files know."""
+    counts: dict[int, int] = defaultdict(int)
+    for times in heard.values():
+        for number in times:
+            counts[number] += 1
+    best = max(sorted(heard), key=lambda file: sum(counts[number] - 1 for number in heard[file]), default=None)
+    return {} if best is None else heard[best]
+
+
+def put_right(events: Iterable[Event]) -> tuple[list[Event], dict[str, float]]:
+    """The events in order of time on one clock, and what was corrected. Events without a time come first."""
+    kept = list(events)
+    off = offsets_ms(kept)
+    if off:
+        kept = [replace(one, at_ms=one.at_ms - off[one.file]) if one.file in off else one for one in kept]
+    kept.sort(key=lambda one: (one.at_ms if one.at_ms == one.at_ms else float("-inf"), one.file, one.line))
+    return kept, off

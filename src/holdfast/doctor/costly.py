@@ -1,0 +1,209 @@
+"""What else costs a group its time: slow members, an autoscaler that can't decide, restarts without instance ids,
+failing commits, an uneven plan, or simply too many rebalances.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from holdfast.doctor import causes
+from holdfast.doctor import events as e
+from holdfast.doctor.events import Event
+from holdfast.doctor.finding import (
+    AGAIN,
+    BUSY,
+    COMMITS,
+    EVIDENCE_KEPT,
+    MOST_PER_HOUR,
+    SKEW,
+    SLOW_LISTENER,
+    SLOW_MS,
+    Evidence,
+    Finding,
+    cost_of,
+    evidence_of,
+    times_text,
+)
+from holdfast.doctor.history import History
+from holdfast.doctor.rounds import Rebalance, Round
+
+LISTENER_MS = 1_000.0
+"""A listener that commits takes milliseconds."""
+
+
+def slow_to_join(history: History) -> list[Finding]:
+    """A slow listener, or long batches: who comes last to round after round keeps everybody waiting."""
+    waits = _long_waits(history)
+    calls = _slow_calls(history)
+    found = []
+    for who in sorted({*waits, *calls}):
+        late = waits.get(who, [])
+        if len(late) < AGAIN and len(calls.get(who, ())) < AGAIN:
+            continue
+        cost, measured = cost_of(history, late)
+        longest = max((_waited(each) for one in late for each in one.rounds), default=0.0)
+        called = max(calls.get(who, [0.0]))
+        why = f"its listener took up to {called / 1000:.1f} s" if called else "its listener or its batches are slow"
+        name = who or "a member that left no log"
+        found.append(
+            Finding(
+                kind=SLOW_LISTENER,
+                culprit=who,
+                times=max(len(late), len(calls.get(who, ()))),
+                cost_ms=cost,
+                measured=measured,
+                what=f"Rounds waited up to {max(longest, called) / 1000:.1f} s for {name}, "
+                f"{times_text(len(late))}: {why}.",
+                change={"max.poll.records": "100"},
+                do="Commit and close what is open in the listener, and nothing else; leave flushing and cleaning to "
+                "another thread. Smaller batches let a member come to a round sooner.",
+                evidence=[evidence_of(one) for one in late[:EVIDENCE_KEPT]],
+            )
+        )
+    return found
+
+
+def _slow_calls(history: History) -> dict[str, list[float]]:
+    """Listeners that took a second and more, by member. A trace tells how long; Java logs before it calls the listener,
+    and again when it joins."""
+    calls: dict[str, list[float]] = defaultdict(list)
+    began: dict[tuple[str, str], float] = {}
+    for event in history.events:
+        at = (event.file, event.client)
+        if event.kind in (e.ADDED, e.REVOKED, e.LOST) and event.number >= LISTENER_MS:
+            calls[_known_as(history, event)].append(event.number)
+        if event.source == e.JAVA and event.kind == e.REVOKED:
+            began[at] = event.at_ms
+        elif event.source == e.JAVA:
+            took = event.at_ms - began.pop(at, event.at_ms)
+            if event.kind == e.JOINING and took >= LISTENER_MS:
+                calls[_known_as(history, event)].append(took)
+    return calls
+
+
+def _known_as(history: History, event: Event) -> str:
+    """By the name under which its life goes."""
+    lives = [life for life in history.people.lives.values() if life.client == event.client and event.client]
+    return lives[-1].name if lives else event.client or history.people.name_of(event.member)
+
+
+def _waited(each: Round) -> float:
+    waited = each.barrier_ms - each.began_ms
+    return waited if waited == waited and not each.first else 0.0
+
+
+def _long_waits(history: History) -> dict[str, list[Rebalance]]:
+    """Rebalances with a long wait, by who was waited for. Where several may have been the one, it is whoever is among
+    them every time."""
+    waits: dict[str, list[Rebalance]] = defaultdict(list)
+    open_: list[tuple[Rebalance, frozenset[str]]] = []
+    for one in history.rebalances:
+        if one.trigger == causes.CRASH:
+            continue  # it waited for somebody who is dead
+        for each in one.rounds:
+            if _waited(each) >= SLOW_MS:
+                if each.slowest:
+                    waits[each.slowest].append(one)
+                elif each.suspects:
+                    open_.append((one, each.suspects))
+    known = frozenset(waits)
+    rest = [(one, suspects) for one, suspects in open_ if not suspects & known]
+    for one, suspects in open_:
+        if suspects & known:
+            waits[min(suspects & known)].append(one)
+    if rest:
+        common = frozenset.intersection(*(suspects for _, suspects in rest))
+        waits[next(iter(common)) if len(common) == 1 else ""] += [one for one, _ in rest]
+    return waits
+
+
+def commit_failures(history: History) -> list[Finding]:
+    failed = [event for event in history.events if event.kind in (e.COMMIT_FAILED, e.REFUSED_COMMIT)]
+    if len(failed) < 3:
+        return []
+    counts: dict[str, int] = defaultdict(int)
+    for event in failed:
+        counts[event.client or history.people.name_of(event.member)] += 1
+    worst = max(sorted(counts), key=lambda who: counts[who])
+    return [
+        Finding(
+            kind=COMMITS,
+            culprit=worst,
+            times=len(failed),
+            cost_ms=0.0,
+            what=f"{len(failed)} commits failed, {counts[worst]} of them of {worst}: what was processed before them is "
+            "processed again by the next owner.",
+            change={"max.poll.records": "100"},
+            do="A commit fails when its member is out of the group: look at the other findings first. Commit in the "
+            "revoked listener, and make the work idempotent.",
+            evidence=[Evidence(at_ms=one.at_ms, what=one.said or "refused", where=one.where) for one in failed[:8]],
+        )
+    ]
+
+
+def skew(history: History) -> list[Finding]:
+    """Members with nothing to do, or with far more than others, in the last plan that is known."""
+    plan = _last_plan(history)
+    if len(plan) < 2:
+        return []
+    sizes = {who: len(held) for who, held in plan.items()}
+    most, least = max(sizes.values()), min(sizes.values())
+    if most - least < 2 or (least > 0 and most < 2 * least):
+        return []
+    if sum(sizes.values()) < len(sizes):  # fewer partitions than members: somebody must be idle
+        return []
+    worst = max(sorted(sizes), key=lambda who: sizes[who])
+    return [
+        Finding(
+            kind=SKEW,
+            culprit=history.people.name_of(worst),
+            times=1,
+            what=f"{history.people.name_of(worst)} holds {most} partitions, others {least}.",
+            change={"partition.assignment.strategy": "cooperative-sticky"},
+            do="range gives the first members one partition of every topic more; sticky assignors balance over all. "
+            "If members subscribe to different topics, look whether that is meant.",
+            evidence=[],
+        )
+    ]
+
+
+def _last_plan(history: History) -> dict[str, frozenset[str]]:
+    held: dict[str, set[str]] = defaultdict(set)
+    rows = [event for event in history.events if event.kind == e.HOLDS and event.member]
+    for event in rows:
+        held[event.member].add(event.partitions)
+    if held:
+        return {who: frozenset(each) for who, each in held.items()}
+    final = [one.rounds[-1] for one in history.rebalances if one.rounds[-1].generation in history.lanes.plans]
+    for each in reversed(final):
+        plan = history.lanes.plans[each.generation]
+        if len(plan) == each.members:
+            return dict(plan)
+    return {}
+
+
+def busy(history: History) -> list[Finding]:
+    """Too many rebalances, and none of the usual reasons."""
+    disturbed = history.disturbances
+    hours = max(history.span_ms, 3_600_000.0) / 3_600_000.0
+    if len(disturbed) / hours <= MOST_PER_HOUR:
+        return []
+    cost, measured = cost_of(history, disturbed)
+    cause, times = history.causes().most_common(1)[0]
+    culprits: dict[str, int] = defaultdict(int)
+    for one in disturbed:
+        culprits[one.who] += one.trigger == cause
+    return [
+        Finding(
+            kind=BUSY,
+            culprit=max(sorted(culprits), key=lambda who: culprits[who]),
+            times=len(disturbed),
+            cost_ms=cost,
+            measured=measured,
+            what=f"{len(disturbed)} rebalances in {history.span_ms / 60_000:.0f} min, {times} of them because "
+            f"{causes.WORDS[cause]}.",
+            change={},
+            do="More than 5 an hour need a reason. The table of rebalances says who caused which.",
+            evidence=[evidence_of(one) for one in disturbed[:EVIDENCE_KEPT]],
+        )
+    ]

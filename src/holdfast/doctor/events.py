@@ -1,0 +1,109 @@
+"""One thing that a line says about a group. Whatever wrote the line, the history is built from these alone.
+
+An event is what the writer knew. A coordinator knows rounds and who came and went; a member knows its own joins, its
+partitions and why it left; `--describe` knows who held what at one moment. The kinds say which is which.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+# -- what a coordinator says
+PREPARING = "preparing"
+"""A round begins; `said` is the reason, `generation` the old one."""
+GENERATION = "generation"
+"""The join barrier is complete: the new generation; `number` is how many members it has."""
+STABLE = "stable"
+"""The leader's plan has arrived."""
+EMPTY = "empty"
+ARRIVED = "arrived"
+"""A member id was given out, or a member of the new protocol came."""
+LEFT = "left"
+EXPIRED = "expired"
+EXPELLED = "expelled"
+"""It did not come to the round within its rebalance timeout."""
+REPLACED = "replaced"
+"""An instance id was taken over: `member` is the new id, `said` the old one."""
+FENCED = "fenced"
+REFUSED_COMMIT = "refused-commit"
+
+# -- what a member says
+WANTS = "wants"
+"""It asks for a round; `said` is why."""
+JOINING = "joining"
+JOINED = "joined"
+"""It is in the generation; `said` is the assignor."""
+SYNCED = "synced"
+PLANNED = "planned"
+"""The leader's plan: `partitions` is "member id=topic-0 topic-1;…"."""
+ADDED = "added"
+REVOKED = "revoked"
+LOST = "lost"
+LEAVING = "leaving"
+TOO_SLOW = "too-slow"
+"""max.poll.interval.ms was exceeded; `number` is by how much, in milliseconds, where that is told."""
+SILENT = "silent"
+"""The session ran out as the member saw it."""
+COMMIT_FAILED = "commit-failed"
+LISTENER = "listener"
+"""A listener's call has returned; `number` is what it took, in milliseconds."""
+NAMED = "named"
+"""A client names its group, and nothing else."""
+
+# -- what a saved --describe says
+HOLDS = "holds"
+"""A row: this member holds this partition; `number` is its lag."""
+
+COORDINATOR_KINDS = frozenset(
+    {PREPARING, GENERATION, STABLE, EMPTY, ARRIVED, LEFT, EXPIRED, EXPELLED, REPLACED, FENCED, REFUSED_COMMIT}
+)
+
+BROKER, JAVA, LIBRDKAFKA, TRACE, DESCRIBE = "broker", "java", "librdkafka", "trace", "describe"
+
+_UUID = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
+
+MAX_SAID = 500
+"""Of a reason: what more there is helps nobody, and strangers write it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Event:
+    """Not frozen: a line is parsed in steps, and millions of them are made."""
+
+    at_ms: float
+    """Milliseconds since 1970 on the writer's clock; NaN where the line tells no time."""
+    kind: str
+    source: str
+    group: str = ""
+    """Empty where the line does not say, as most of librdkafka's do not."""
+    member: str = ""
+    client: str = ""
+    instance: str = ""
+    host: str = ""
+    generation: int = -1
+    number: float = -1.0
+    said: str = ""
+    partitions: str = ""
+    """`topic-0 topic-1`; a plan has one such list for each member."""
+    level: str = ""
+    """What kind of protocol runs: "classic" or "consumer" (KIP-848)."""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}" if self.file else ""
+
+
+FIELDS = tuple(field.name for field in fields(Event))
+
+
+def client_of(member_id: str) -> str:
+    """Kafka makes a member's id of its client id (or its instance id) and a random part."""
+    return _UUID.sub("", member_id) if _UUID.search(member_id) else ""
+
+
+def as_row(event: Event) -> tuple[Any, ...]:
+    return tuple(getattr(event, name) for name in FIELDS)

@@ -1,0 +1,117 @@
+"""What a finding is, and what the looks for them share.
+
+A finding is about what goes on, not about what happened once for a reason: beginnings, ends, a single join or leave
+are none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.doctor import causes
+from holdfast.doctor.history import History
+from holdfast.doctor.people import Life
+from holdfast.doctor.rounds import Rebalance
+
+CRASH_LOOP, STORM, HANG, COLLISION, EAGER = "crash-loop", "storm", "hang", "instance-id-collision", "eager"
+SLOW_LISTENER, FLAPPING, RESTARTS, COMMITS, SKEW = (
+    "slow-to-join", "flapping", "restarts-without-instance-ids", "commit-failures", "skew",
+)  # fmt: skip
+CRASHES, BUSY = "crash", "many-rebalances"
+
+AGAIN = 2
+"""What happened twice goes on; what happened once may be a deploy or an accident."""
+
+STORM_AGAIN = 2
+SLOW_MS = 3_000.0
+"""A round whose slowest member takes longer than a default heartbeat interval kept everybody waiting."""
+
+SHORT_LIFE_MS = 600_000.0
+"""Ten minutes: who comes and goes within that was not needed, or should have stayed."""
+
+MOST_PER_HOUR = 5.0
+EVIDENCE_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    at_ms: float
+    what: str
+    where: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Finding:
+    kind: str
+    culprit: str = ""
+    """A client id, an instance id or a host, as people know it; empty where it is nobody's."""
+    host: str = ""
+    what: str
+    times: int = 1
+    cost_ms: float = 0.0
+    """Time without processing that it cost, all partitions together."""
+    measured: bool = False
+    change: dict[str, str] = field(default_factory=dict)
+    """Settings, with the values to give them."""
+    do: str = ""
+    saves_ms: float = float("nan")
+    """What the change is expected to save, of the cost, by replaying it in the simulator."""
+    saves_how: str = ""
+    evidence: list[Evidence] = field(default_factory=list)
+
+
+def by_process(history: History, *hows: str) -> dict[str, list[Life]]:
+    """All lives of the processes of which one ended so, in their order. Where several processes share a client id and
+    nobody tells them apart, they are one here: what went wrong is told of that client id."""
+    lives: dict[str, list[Life]] = defaultdict(list)
+    for life in sorted(history.people.lives.values(), key=lambda one: (one.from_ms, one.member)):
+        process = history.people.process_of(life)
+        lives[life.client if process == life.member and life.client else process].append(life)
+    return {who: each for who, each in lives.items() if any(life.how in hows for life in each)}
+
+
+def caused_by(history: History, lives: Sequence[Life], *triggers: str) -> list[Rebalance]:
+    ids = {life.member for life in lives}
+    return [one for one in history.disturbances if one.culprit in ids and one.trigger in triggers]
+
+
+def cost_of(history: History, rebalances: Sequence[Rebalance]) -> tuple[float, bool]:
+    return sum(one.partition_ms for one in rebalances), any(one.measured for one in rebalances)
+
+
+def share_of(history: History) -> float:
+    """How many partitions one member has."""
+    return max(1.0, history.partitions / max(1, history.members))
+
+
+def span_of(lives: Sequence[Life]) -> float:
+    """From the first take-over to the last: one of the two is out all the time."""
+    return max((one.to_ms for one in lives), default=0.0) - min((one.to_ms for one in lives), default=0.0)
+
+
+def evidence_of(one: Rebalance) -> Evidence:
+    who = f" ({one.who})" if one.who else ""
+    what = f"generation {one.generation}: {causes.WORDS[one.trigger]}{who}, {one.took_ms / 1000:.1f} s"
+    return Evidence(at_ms=one.began_ms, what=what, where=one.where)
+
+
+def lives_evidence(lives: Sequence[Life], what: str) -> list[Evidence]:
+    return [Evidence(at_ms=one.to_ms, what=f"{one.name}: {what}", where=one.where) for one in lives[:EVIDENCE_KEPT]]
+
+
+def host_of(lives: Sequence[Life]) -> str:
+    return next((one.host for one in lives if one.host), "")
+
+
+def instance_id_for(life: Life) -> str:
+    return life.instance or "${HOSTNAME}"
+
+
+def session_for(needed_ms: float) -> str:
+    return str(int(max(45_000.0, needed_ms)))
+
+
+def times_text(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -1,0 +1,261 @@
+"""The investigation, in its order: crash loops, members beyond max.poll.interval.ms, instance-id collisions, and
+whether cooperative is in use.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+
+from holdfast.doctor import causes
+from holdfast.doctor import events as e
+from holdfast.doctor.finding import (
+    AGAIN,
+    COLLISION,
+    CRASH_LOOP,
+    CRASHES,
+    EAGER,
+    EVIDENCE_KEPT,
+    HANG,
+    STORM,
+    STORM_AGAIN,
+    Evidence,
+    Finding,
+    by_process,
+    caused_by,
+    cost_of,
+    evidence_of,
+    host_of,
+    instance_id_for,
+    lives_evidence,
+    session_for,
+    share_of,
+    span_of,
+    times_text,
+)
+from holdfast.doctor.history import History
+from holdfast.doctor.people import EXPELLED, REPLACED, Life
+from holdfast.doctor.rounds import GATHERING_MS
+
+STATIC_AGAIN = 3
+"""A deploy, and one more, take an instance over twice."""
+
+RESTART_MS = 5_000.0
+"""What a restart takes at least, where nobody tells."""
+
+
+def crashes(history: History) -> list[Finding]:
+    """One process whose session ended again and again; in a loop if it was back before the coordinator had noticed."""
+    found = []
+    for process, lives in by_process(history, causes.CRASH).items():
+        ended = [life for life in lives if life.how == causes.CRASH]
+        if not ended:
+            continue
+        back = [life for life in lives if any(_back_within(gone, life, history.session_ms) for gone in ended)]
+        culprit = ended[-1]
+        rebalances = caused_by(history, lives, causes.CRASH)
+        # Its partitions stood still for its session, too: that is in the pauses of whoever took them over.
+        cost, measured = cost_of(history, rebalances)
+        session = history.session_ms
+        if len(ended) >= AGAIN and back:
+            found.append(
+                Finding(
+                    kind=CRASH_LOOP,
+                    culprit=culprit.name,
+                    host=host_of(lives),
+                    times=len(ended),
+                    cost_ms=cost,
+                    measured=measured,
+                    what=f"{culprit.name} crashed {len(ended)} times and was back before its session had ended: every "
+                    "time the group waits for its dead predecessor.",
+                    change={"group.instance.id": instance_id_for(culprit), "session.timeout.ms": session_for(session)},
+                    do="Find why it dies (its own log, OOMKilled, failing probes). With an instance id a restart "
+                    "within the session moves nothing; holdfast's watchdog leaves in a dead process's name at once.",
+                    evidence=lives_evidence(ended, "its session ended"),
+                )
+            )
+        elif process and _not_the_end(history, ended):
+            found.append(
+                Finding(
+                    kind=CRASHES,
+                    culprit=culprit.name,
+                    host=host_of(lives),
+                    times=len(ended),
+                    cost_ms=cost,
+                    measured=measured,
+                    what=f"{culprit.name} was silent for its whole session {times_text(len(ended))}: it crashed, was "
+                    "killed or cut off. Its partitions stood still for all of it.",
+                    change={"session.timeout.ms": "10000", "heartbeat.interval.ms": "3000"},
+                    do="Stop processes with SIGTERM and let them close. A shorter session notices sooner; holdfast's "
+                    "watchdog notices at once.",
+                    evidence=lives_evidence(ended, "its session ended"),
+                )
+            )
+    return found
+
+
+def static_crashes(history: History) -> list[Finding]:
+    """An instance that came back within its session again and again, and nobody was fenced: it dies."""
+    fenced = {history.people.lives[one.member].instance for one in history.events
+              if one.kind == e.FENCED and one.member in history.people.lives}  # fmt: skip
+    fenced |= {one.instance or _instance_in(one.said) for one in history.events if one.kind == e.FENCED}
+    found = []
+    for process, lives in by_process(history, REPLACED).items():
+        ended = [life for life in lives if life.how == REPLACED]
+        instance = process.removeprefix("instance ")
+        if len(ended) < STATIC_AGAIN or instance in fenced:
+            continue
+        found.append(
+            Finding(
+                kind=CRASH_LOOP,
+                culprit=instance,
+                host=host_of(lives),
+                times=len(ended),
+                cost_ms=len(ended) * RESTART_MS * share_of(history),
+                what=f"{instance} came back {len(ended)} times within its session: it crashes and is restarted. Its "
+                "instance id spares the others a rebalance; its own partitions stand still each time.",
+                change={"restartPolicy": "backoff"},
+                do="Find why it dies: its own log, OOMKilled, failing probes.",
+                evidence=lives_evidence(ended, "came back under another member id"),
+            )
+        )
+    return found
+
+
+def _back_within(gone: Life, again: Life, session_ms: float) -> bool:
+    """Whether it came while the other's session was running out."""
+    return again is not gone and gone.from_ms < again.from_ms and gone.to_ms - session_ms <= again.from_ms < gone.to_ms
+
+
+def _not_the_end(history: History, ended: Iterable[Life]) -> bool:
+    """Whether somebody was left to take over: where everybody is killed, nobody is disturbed."""
+    return any(
+        other.from_ms < life.to_ms and not other.to_ms <= life.to_ms + GATHERING_MS
+        for life in ended
+        for other in history.people.lives.values()
+        if other is not life
+    )
+
+
+# -- 2. beyond max.poll.interval.ms
+
+
+def too_slow(history: History) -> list[Finding]:
+    found = []
+    for lives in by_process(history, causes.TOO_SLOW, EXPELLED).values():
+        ended = [life for life in lives if life.how in (causes.TOO_SLOW, EXPELLED)]
+        if not ended:
+            continue
+        culprit = ended[-1]
+        rebalances = caused_by(history, lives, causes.TOO_SLOW, causes.JOIN)
+        cost, measured = cost_of(history, rebalances)
+        cost += sum(life.poll_ms for life in ended if life.poll_ms == life.poll_ms) * share_of(history)
+        limit = max((life.poll_ms for life in ended if life.poll_ms == life.poll_ms), default=300_000.0)
+        away = [
+            later.from_ms - life.to_ms
+            for life, later in pairwise(lives)
+            if life.how in (causes.TOO_SLOW, EXPELLED) and later.from_ms > life.to_ms
+        ]
+        longest = limit + max(away, default=0.0)
+        storm = len(ended) >= STORM_AGAIN
+        found.append(
+            Finding(
+                kind=STORM if storm else HANG,
+                culprit=culprit.name,
+                host=host_of(lives),
+                times=len(ended),
+                cost_ms=cost,
+                measured=measured,
+                what=f"{culprit.name} exceeded max.poll.interval.ms {times_text(len(ended))}"
+                + (f", away for up to {max(away) / 1000:.0f} s" if away else "")
+                + (": out, back, and out again, with a rebalance each time." if storm else "."),
+                change={"max.poll.records": _fewer(limit, longest), "max.poll.interval.ms": str(int(2 * longest))},
+                do="Poll fewer records at a time, so that a batch stays well below the limit, or move slow work off "
+                "the polling thread; a longer interval only hides it. A stack dump then shows where it hangs.",
+                evidence=lives_evidence(ended, "left: max.poll.interval.ms was exceeded"),
+            )
+        )
+    return found
+
+
+def _fewer(limit_ms: float, longest_ms: float) -> str:
+    """Of the default 500 records, so many that the longest batch takes half of the limit."""
+    return str(max(1, int(500 * limit_ms / (2 * max(longest_ms, 1.0)))))
+
+
+# -- 3. instance ids
+
+
+def collisions(history: History) -> list[Finding]:
+    found = []
+    fenced: dict[str, list[Evidence]] = defaultdict(list)
+    owners: dict[str, set[str]] = defaultdict(set)
+    for event in history.events:
+        if event.kind == e.FENCED:
+            life = history.people.lives.get(event.member)
+            instance = event.instance or (life.instance if life is not None else "") or _instance_in(event.said)
+            evidence = Evidence(
+                at_ms=event.at_ms, what="fenced: another process has its instance id", where=event.where
+            )
+            fenced[instance].append(evidence)
+        if event.kind in (e.JOINED, e.ADDED) and event.client:
+            life = history.people.lives.get(event.member)
+            if event.instance or (life is not None and life.instance):
+                owners[event.instance or (life.instance if life is not None else "")].add(event.client)
+    replaced = by_process(history, REPLACED)
+    for instance in sorted({*fenced, *(key.removeprefix("instance ") for key in replaced)}):
+        lives = [life for life in replaced.get(f"instance {instance}", ()) if life.how == REPLACED]
+        if not fenced.get(instance) or (not instance and not fenced[instance]):
+            continue
+        times = max(len(lives), len(fenced[instance]))
+        shown = instance or "an instance id"
+        found.append(
+            Finding(
+                kind=COLLISION,
+                culprit=instance,
+                times=times,
+                cost_ms=span_of(lives) * share_of(history),
+                what=f"Two processes use group.instance.id {shown}: it was taken"
+                f" over {times_text(max(1, len(lives)))}, "
+                f"and the one before was fenced {times_text(len(fenced[instance]))}."
+                + (f" They are {', '.join(sorted(owners[instance]))}." if len(owners[instance]) > 1 else ""),
+                change={"group.instance.id": "${HOSTNAME}"},
+                do="Give every process an id of its own: the pod's name in a StatefulSet. A Deployment that surges, or "
+                "an id in a shared file, gives the same one to two.",
+                evidence=[*fenced[instance], *lives_evidence(lives, "its instance id was taken over")][:EVIDENCE_KEPT],
+            )
+        )
+    return found
+
+
+def _instance_in(said: str) -> str:
+    """Java: "The group instance id Some(x)/Optional[x] has been fenced"."""
+    for mark in ("Optional[", "Some("):
+        if mark in said:
+            return said.partition(mark)[2].partition("]" if mark.endswith("[") else ")")[0]
+    return ""
+
+
+# -- 4. cooperative
+
+
+def eager(history: History) -> list[Finding]:
+    disturbed = history.disturbances
+    if history.cooperative is not False or not disturbed:
+        return []
+    cost, measured = cost_of(history, disturbed)
+    return [
+        Finding(
+            kind=EAGER,
+            times=len(disturbed),
+            cost_ms=cost,
+            measured=measured,
+            what=f"The group runs {history.protocol}, which is eager: each of {len(disturbed)} "
+            f"rebalance{'s' if len(disturbed) > 1 else ''} stopped every partition of every member.",
+            change={"partition.assignment.strategy": "cooperative-sticky"},
+            do="Two rolling bounces: first list cooperative-sticky before the old one, then it alone. `holdfast "
+            "preflight GROUP --to cooperative-sticky` says which step is safe.",
+            evidence=[evidence_of(one) for one in disturbed[:EVIDENCE_KEPT]],
+        )
+    ]

@@ -1,0 +1,200 @@
+"""Who had which partition from when to when, and when nobody did.
+
+Members that leave a log tell when they were given partitions and gave them up: that is measured. For the others the
+leader's plan and the rounds' times bound it: a plan holds from the round's end; an eager member has nothing from the
+round's begin; who crashed has had nothing since its last sign of life.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.doctor import causes
+from holdfast.doctor import events as e
+from holdfast.doctor.events import Event
+from holdfast.doctor.people import INFINITY, REPLACED, Life, People, plan_of
+from holdfast.doctor.rounds import Rebalance
+
+KEPT = 200_000
+"""Changes of hands that are drawn and counted one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    partition: str
+    who: str
+    from_ms: float
+    to_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    partition: str
+    from_ms: float
+    to_ms: float
+    before: str
+    after: str
+    measured: bool
+
+    @property
+    def ms(self) -> float:
+        return self.to_ms - self.from_ms
+
+
+@dataclass(slots=True)
+class Lanes:
+    lanes: list[Lane] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
+    plans: dict[int, dict[str, frozenset[str]]] = field(default_factory=dict)
+    """By generation, member id to partitions: as far as anybody told."""
+    partitions: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Open:
+    who: str = ""
+    since_ms: float = 0.0
+    told: bool = False
+    off_ms: float = float("nan")
+    off_told: bool = False
+    last: str = ""
+
+
+def lanes_of(
+    events: Sequence[Event], people: People, rebalances: Sequence[Rebalance], *, cooperative: bool | None
+) -> Lanes:
+    found = Lanes()
+    found.plans = _plans(events)
+    changes = _changes(events, people, rebalances, found.plans, cooperative=cooperative)
+    open_: dict[str, _Open] = {}
+    for at_ms, _, partition, who, told, whose in changes[:KEPT]:
+        one = open_.setdefault(partition, _Open())
+        if who == one.who or (not who and whose != one.who):
+            continue
+        if one.who:
+            found.lanes.append(Lane(partition=partition, who=one.who, from_ms=one.since_ms, to_ms=at_ms))
+            one.last, one.off_ms, one.off_told = one.who, at_ms, told
+        if who:
+            if one.off_ms == one.off_ms and at_ms > one.off_ms:
+                pause = Pause(partition=partition, from_ms=one.off_ms, to_ms=at_ms, before=one.last, after=who,
+                              measured=told and one.off_told)  # fmt: skip
+                found.pauses.append(pause)
+            one.since_ms = at_ms
+        one.who = who
+    end_ms = max((one.at_ms for one in events if one.at_ms == one.at_ms), default=0.0)
+    for partition, one in open_.items():
+        if one.who:
+            found.lanes.append(Lane(partition=partition, who=one.who, from_ms=one.since_ms, to_ms=end_ms))
+    found.partitions = frozenset(open_)
+    found.lanes.sort(key=lambda one: (one.partition, one.from_ms))
+    found.pauses.sort(key=lambda one: (one.from_ms, one.partition))
+    return found
+
+
+def _plans(events: Sequence[Event]) -> dict[int, dict[str, frozenset[str]]]:
+    plans: dict[int, dict[str, frozenset[str]]] = {}
+    for event in events:
+        if event.kind == e.PLANNED and event.generation >= 0:
+            plans.setdefault(event.generation, {}).update(plan_of(event.partitions))
+        elif event.kind == e.SYNCED and event.source == e.TRACE and event.member and event.generation >= 0:
+            held = frozenset(event.partitions.split())
+            plans.setdefault(event.generation, {})[event.member] = held
+    return plans
+
+
+_Change = tuple[float, int, str, str, bool, str]
+"""When, off before on, which partition, who has it now ("" for nobody), whether its member told it, who had it."""
+
+
+def _changes(
+    events: Sequence[Event],
+    people: People,
+    rebalances: Sequence[Rebalance],
+    plans: Mapping[int, Mapping[str, frozenset[str]]],
+    *,
+    cooperative: bool | None,
+) -> list[_Change]:
+    changes = _told(events, people)
+    tell = {one.client for one in events if one.kind in (e.ADDED, e.REVOKED) and one.client}
+    silent = {member for member, life in people.lives.items() if life.client not in tell}
+    held: Mapping[str, frozenset[str]] = {}
+    for one in rebalances:
+        if cooperative is False:
+            changes += _dropped(people, held, silent, one.began_ms, frozenset())
+        for each in one.rounds:
+            plan = plans.get(each.generation)
+            if plan is None or each.ended_ms != each.ended_ms:
+                continue
+            taken = frozenset(at for had in plan.values() for at in had)
+            changes += _dropped(people, held, silent, each.ended_ms, taken)
+            changes += [
+                (each.ended_ms, 1, at, people.name_of(who), False, "")
+                for who, had in plan.items()
+                if who in silent
+                for at in had
+            ]
+            held = plan
+    changes += _ended(people, changes)
+    changes.sort(key=lambda change: (change[0], change[1], change[2]))
+    return changes
+
+
+def _told(events: Sequence[Event], people: People) -> list[_Change]:
+    """What members say themselves."""
+    changes: list[_Change] = []
+    for event in events:
+        if event.kind == e.ADDED:
+            changes += [(event.at_ms, 1, at, _named(people, event), True, "") for at in event.partitions.split()]
+        elif event.kind in (e.REVOKED, e.LOST):
+            whose = _named(people, event)
+            changes += [(event.at_ms, 0, at, "", True, whose) for at in event.partitions.split()]
+    return changes
+
+
+def _dropped(
+    people: People, held: Mapping[str, frozenset[str]], silent: set[str], at_ms: float, kept: frozenset[str]
+) -> list[_Change]:
+    return [
+        (at_ms, 0, at, "", False, people.name_of(who))
+        for who, had in held.items()
+        if who in silent
+        for at in sorted(had - kept)
+    ]
+
+
+def _named(people: People, event: Event) -> str:
+    if event.member:
+        return people.name_of(event.member)
+    alive = (one for one in reversed(people.of_client(event.client)) if not one.to_ms <= event.at_ms)
+    return next((one.name for one in alive), event.client)
+
+
+def _ended(people: People, changes: Sequence[_Change]) -> list[_Change]:
+    """Who went had nothing any more: since its leave, its last poll or its last sign of life."""
+    ever: dict[str, set[str]] = {}
+    for _, on, partition, who, _, _ in changes:
+        if on:
+            ever.setdefault(who, set()).add(partition)
+    return [
+        (since_ms, 0, at, "", False, life.name)
+        for life in people.lives.values()
+        if life.over and life.how != REPLACED
+        for since_ms in (stopped_ms(life, people),)
+        for at in sorted(ever.get(life.name, ()))
+    ]
+
+
+def stopped_ms(life: Life, people: People) -> float:
+    """When a member worked last, as closely as is known. One that crashed was back before its session was over, or it
+    is the session before the coordinator noticed; one that hung had not polled for max.poll.interval.ms."""
+    if life.how == causes.TOO_SLOW:
+        return life.to_ms - (life.poll_ms if life.poll_ms == life.poll_ms else 0.0)
+    if life.how != causes.CRASH:
+        return life.to_ms
+    lives = people.of_process(life)
+    again = bisect_right(lives, life.from_ms, key=lambda one: one.from_ms if one.from_ms == one.from_ms else -INFINITY)
+    if again < len(lives) and lives[again].from_ms < life.to_ms:
+        return lives[again].from_ms
+    return life.to_ms - life.session_ms if life.session_ms == life.session_ms else life.to_ms

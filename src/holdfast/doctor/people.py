@@ -1,0 +1,255 @@
+"""Who was in a group, from when to when, and how each one went.
+
+A life is one member id's. Client id (or instance id) and host together stand for a process; where several live at once
+under one client id and nobody tells hosts, each member id is a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from holdfast.doctor import causes
+from holdfast.doctor import events as e
+from holdfast.doctor.events import Event, client_of
+from holdfast.model.text import one_line
+
+REPLACED = "replaced"
+EXPELLED = "expelled"
+
+NEAR_MS = 5_000.0
+"""How far a client's own word about why it left may be from the coordinator's note of it, clocks put right."""
+
+INFINITY = float("inf")
+
+TooSlow = dict[str, list[tuple[float, str]]]
+"""By client, when it said that it had exceeded max.poll.interval.ms, and what else."""
+
+LIVES_KEPT = 20_000
+"""A storm of a day has thousands. Beyond this a history tells its sums, and no more lives."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    member: str
+    client: str = ""
+    instance: str = ""
+    host: str = ""
+    from_ms: float
+    to_ms: float = float("nan")
+    how: str = ""
+    """How it ended: a cause, "replaced" or "expelled"; empty while it lives."""
+    where: str = ""
+    """The line that tells its end."""
+    session_ms: float = float("nan")
+    poll_ms: float = float("nan")
+    """Its max.poll.interval.ms, where it told when it exceeded that."""
+
+    @property
+    def name(self) -> str:
+        who = self.instance or self.client or self.member
+        return one_line(f"{who}@{self.host}" if self.host else who)
+
+    @property
+    def over(self) -> bool:
+        return self.to_ms == self.to_ms
+
+    @property
+    def ms(self) -> float:
+        return self.to_ms - self.from_ms
+
+
+@dataclass(slots=True)
+class People:
+    lives: dict[str, Life] = field(default_factory=dict)
+    """By member id, in order of their beginning."""
+    shared: frozenset[str] = frozenset()
+    """Client ids that several live processes had at once."""
+    _processes: dict[str, list[Life]] | None = None
+    _clients: dict[str, list[Life]] | None = None
+
+    def name_of(self, member_id: str) -> str:
+        life = self.lives.get(member_id)
+        return life.name if life is not None else one_line(client_of(member_id) or member_id)
+
+    def process_of(self, life: Life) -> str:
+        """What stays the same when it is restarted."""
+        if life.instance:
+            return f"instance {life.instance}"
+        if not life.client:
+            return life.member
+        if life.client in self.shared:
+            return f"{life.client}@{life.host}" if life.host else life.member
+        return life.client
+
+    def returned(self, member_id: str) -> bool:
+        """Whether its process had been in the group before."""
+        life = self.lives.get(member_id)
+        if life is None or (not life.client and not life.instance):
+            return False
+        return any(one.from_ms < life.from_ms for one in self.of_process(life)[:1])
+
+    def of_process(self, life: Life) -> list[Life]:
+        """All lives of the same process, in order of their beginning. A storm has thousands: they are sorted once."""
+        if self._processes is None:
+            self._processes = {}
+            for one in sorted(self.lives.values(), key=lambda one: (one.from_ms == one.from_ms, one.from_ms)):
+                self._processes.setdefault(self.process_of(one), []).append(one)
+        return self._processes[self.process_of(life)]
+
+    def of_client(self, client: str) -> list[Life]:
+        """All lives under a client id, in order of their beginning."""
+        if self._clients is None:
+            self._clients = {}
+            for one in self.lives.values():
+                self._clients.setdefault(one.client, []).append(one)
+        return self._clients.get(client, [])
+
+    def at_each(self, times_ms: Sequence[float]) -> Iterator[list[Life]]:
+        """Who was there at each of these times, which ascend."""
+        coming = sorted(self.lives.values(), key=lambda one: one.from_ms if one.from_ms == one.from_ms else INFINITY)
+        there: dict[str, Life] = {}
+        place = 0
+        for at_ms in times_ms:
+            while place < len(coming) and coming[place].from_ms <= at_ms:
+                there[coming[place].member] = coming[place]
+                place += 1
+            there = {member: life for member, life in there.items() if not life.to_ms <= at_ms}
+            yield list(there.values())
+
+
+def people_of(events: Sequence[Event]) -> People:
+    lives: dict[str, Life] = {}
+    unnamed: dict[str, str] = {}  # instances that came back under an id that nobody told yet
+    too_slow: TooSlow = defaultdict(list)
+    for one in events:
+        if one.kind == e.TOO_SLOW:
+            too_slow[one.client].append((one.at_ms, one.said))
+    dead = {one.member for one in events if one.kind == e.LEAVING and causes.of_leave(one.said) == causes.DRAIN}
+    for event in events:
+        if event.kind == e.PLANNED:
+            for member in plan_of(event.partitions):
+                _seen(lives, event, member)
+            continue
+        if event.kind == e.REPLACED:
+            _adopt(lives, unnamed, event.said)
+            _end(lives, event, event.said, REPLACED)
+            if not event.member:  # Kafka does not say under which id it came back
+                name = f"{event.instance} (life {len(lives) + 1})"
+                lives[name] = Life(member=name, instance=event.instance, from_ms=event.at_ms)
+                unnamed[event.instance] = name
+                continue
+        if not event.member or event.kind in (e.LEAVING, e.WANTS, e.JOINING, e.FENCED):
+            continue
+        _adopt(lives, unnamed, event.member)
+        if event.kind == e.PREPARING and "dding" not in event.said:
+            continue
+        if event.kind in (e.LEFT, e.EXPIRED, e.EXPELLED):
+            known = lives.get(event.member)
+            client = event.client or (known.client if known is not None else "")
+            _end(lives, event, event.member, _how(event, client, too_slow, dead))
+            _poll_interval(lives[event.member], too_slow)
+            continue
+        _seen(lives, event, event.member)
+    return People(lives, _shared(lives.values()))
+
+
+def described(people: People, rows: Iterable[Event]) -> None:
+    """What a saved --describe knows of members: their hosts and instance ids."""
+    for row in rows:
+        life = people.lives.get(row.member)
+        if life is not None:
+            life.host, life.instance = life.host or row.host, life.instance or row.instance
+
+
+def _adopt(lives: dict[str, Life], unnamed: dict[str, str], member: str) -> None:
+    """A member id that was not known: the one of an instance that came back without telling it."""
+    name = unnamed.get(client_of(member))
+    if member in lives or name is None:
+        return
+    life = lives.pop(name)
+    life.member = member
+    lives[member] = life
+    del unnamed[client_of(member)]
+
+
+def _seen(lives: dict[str, Life], event: Event, member: str) -> None:
+    life = lives.get(member)
+    if life is None:
+        if len(lives) >= LIVES_KEPT:
+            return
+        life = lives[member] = Life(member=member, from_ms=event.at_ms)
+        life.client = client_of(member)
+    if event.member == member:
+        life.client = event.client or life.client
+        life.instance = event.instance or life.instance
+        life.host = event.host or life.host
+    if life.instance and life.client == life.instance:
+        life.client = ""
+    if "group instance id " in event.said and event.member == member:
+        told = event.said.partition("group instance id ")[2].partition(";")[0].strip(" .")
+        told = told.removeprefix("Some(").removesuffix(")")
+        life.instance = "" if told in ("null", "None", "") else told
+
+
+def _end(lives: dict[str, Life], event: Event, member: str, how: str) -> None:
+    life = lives.get(member)
+    if life is None:
+        life = lives[member] = Life(member=member, client=client_of(member), from_ms=float("nan"))
+    if life.over:
+        return
+    life.to_ms, life.how, life.where = event.at_ms, how, event.where
+    if event.member == member:
+        life.client, life.host = event.client or life.client, event.host or life.host
+        life.instance = event.instance or life.instance
+        if event.kind == e.LEFT and event.number > 0:
+            life.session_ms = event.number
+
+
+def _poll_interval(life: Life, too_slow: TooSlow) -> None:
+    for at_ms, said in too_slow.get(life.client, ()):
+        told = said.partition("max.poll.interval.ms=")[2]
+        if abs(at_ms - life.to_ms) <= NEAR_MS and told.isdigit():
+            life.poll_ms = float(told)
+
+
+def _how(event: Event, client: str, too_slow: TooSlow, draining: set[str]) -> str:
+    if event.kind == e.EXPIRED:
+        return causes.CRASH
+    if event.kind == e.EXPELLED:
+        return EXPELLED
+    told = causes.of_leave(event.said)
+    if told == causes.LEAVE and event.member in draining:
+        return causes.DRAIN
+    if told == causes.LEAVE and any(abs(at - event.at_ms) <= NEAR_MS for at, _ in too_slow.get(client, ())):
+        return causes.TOO_SLOW
+    return told
+
+
+def _shared(lives: Iterable[Life]) -> frozenset[str]:
+    """Client ids of which two lived at once, and not one as the other's ghost."""
+    by_client: dict[str, list[Life]] = {}
+    for one in lives:
+        if one.client and one.from_ms == one.from_ms:
+            by_client.setdefault(one.client, []).append(one)
+    found = set()
+    for client, each in by_client.items():
+        each.sort(key=lambda one: one.from_ms)
+        for before, after in pairwise(each):
+            beside = not before.over or before.to_ms > after.from_ms + NEAR_MS
+            ghost = before.how in (causes.CRASH, REPLACED, EXPELLED) or (before.instance and after.instance)
+            if beside and not ghost:
+                found.add(client)
+    return frozenset(found)
+
+
+def plan_of(text: str) -> Mapping[str, frozenset[str]]:
+    """A plan as the leader wrote it down: member id to partitions."""
+    found = {}
+    for part in text.split(";"):
+        who, equals, held = part.partition("=")
+        if equals:
+            found[who] = frozenset(held.split())
+    return found

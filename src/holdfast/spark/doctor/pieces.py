@@ -1,0 +1,133 @@
+"""What there is to read: files under the paths, cut into pieces that a task reads.
+
+Plain files are cut at any byte: whoever reads a piece starts behind its first line feed and ends behind the first one
+after its end. Compressed files can't be cut. Many small files share a task.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.model import HoldfastError
+
+PIECE_BYTES = 32 * 1024 * 1024
+TASK_FILES = 2_000
+
+COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".lz4")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    path: str
+    size: int
+    written_ms: float
+
+
+@dataclass(slots=True)
+class Pieces:
+    table: pa.Table
+    tasks: int
+    files: int
+    size: int
+
+
+def found_under(paths: Sequence[str]) -> Iterator[Found]:
+    """Every file, of folders whatever is below them. Hidden ones are left out, as Spark does."""
+    for path in paths:
+        if "://" in path and not path.startswith("file://"):
+            yield from _in_store(path)
+        else:
+            yield from _on_disk(path.removeprefix("file://"))
+
+
+def _on_disk(path: str) -> Iterator[Found]:
+    start = Path(path).absolute()
+    if not start.exists():
+        raise HoldfastError(
+            "DOCTOR_NO_SUCH_PATH", f"{path} does not exist.", "Name files or folders with logs, traces or both."
+        )
+    if start.is_file():
+        told = start.stat()
+        yield Found(str(start), told.st_size, told.st_mtime * 1000.0)
+        return
+    try:
+        with os.scandir(start) as entries:
+            inside = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise HoldfastError(
+            "DOCTOR_UNREACHABLE_PATH", f"{start} can't be listed ({error.strerror}).", "Check its permissions."
+        ) from error
+    for entry in inside:
+        if entry.name.startswith((".", "_")):
+            continue
+        if entry.is_dir():
+            yield from _on_disk(entry.path)
+        elif entry.is_file():
+            told = entry.stat()
+            yield Found(entry.path, told.st_size, told.st_mtime * 1000.0)
+
+
+def _in_store(uri: str) -> Iterator[Found]:
+    from pyarrow import fs
+
+    try:
+        store, inside = fs.FileSystem.from_uri(uri)
+        info = store.get_file_info(inside)
+        if info.type == fs.FileType.NotFound:
+            raise HoldfastError("DOCTOR_NO_SUCH_PATH", f"{uri} does not exist.", "Check the address.")
+        found = [info] if info.is_file else store.get_file_info(fs.FileSelector(inside, recursive=True))
+    except (OSError, pa.ArrowInvalid, NotImplementedError) as error:
+        raise HoldfastError(
+            "DOCTOR_UNREACHABLE_PATH",
+            f"{uri} can't be listed ({error}).",
+            "s3://, gs://, hdfs:// and abfss:// are reached through Arrow, with the credentials of the environment.",
+        ) from error
+    scheme = uri.partition("://")[0]
+    for each in found:
+        if each.is_file and not each.base_name.startswith((".", "_")):
+            yield Found(f"{scheme}://{each.path}", each.size or 0, (each.mtime_ns or 0) / 1e6)
+
+
+_COLUMNS: list[pa.Field[Any]] = [
+    pa.field("task", pa.int32()),
+    pa.field("path", pa.string()),
+    pa.field("piece", pa.int32()),
+    pa.field("start", pa.int64()),
+    pa.field("end", pa.int64()),
+    pa.field("written_ms", pa.float64()),
+]
+SCHEMA = pa.schema(_COLUMNS)
+
+
+def pieces_of(found: Iterator[Found], *, piece_bytes: int = PIECE_BYTES) -> Pieces:
+    """The pieces with the number of their task."""
+    columns: dict[str, list[object]] = {name: [] for name in SCHEMA.names}
+    task, task_bytes, task_files, files, total = 0, 0, 0, 0, 0
+    for one in found:
+        files += 1
+        total += one.size
+        if not one.size:
+            continue
+        whole = one.path.endswith(COMPRESSED)
+        step = one.size if whole else piece_bytes
+        for piece, start in enumerate(range(0, one.size, step)):
+            end = min(one.size, start + step)
+            if task_bytes and (task_bytes + end - start > piece_bytes or task_files >= TASK_FILES):
+                task, task_bytes, task_files = task + 1, 0, 0
+            row = (task, one.path, piece, start, -1 if whole else end, one.written_ms)
+            for name, value in zip(SCHEMA.names, row, strict=True):
+                columns[name].append(value)
+            task_bytes += end - start
+            task_files += 1
+    if not files:
+        raise HoldfastError(
+            "DOCTOR_NOTHING_TO_READ", "there is no file under the paths.", "Name files or folders with logs or traces."
+        )
+    table = pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})
+    return Pieces(table, task + 1, files, total)

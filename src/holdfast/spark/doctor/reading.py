@@ -1,0 +1,199 @@
+"""What an executor does with its pieces: bytes to events, as Arrow record batches.
+
+Each piece also gives one row that says what was read of it (`READ`): lines, lines understood, shapes that were not, and
+what was wrong with the file. A truncated archive gives what is before the cut; a binary file is left alone; both are
+told.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import IOBase
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from holdfast.doctor.events import FIELDS, Event, as_row
+from holdfast.doctor.scanning import Scanned, scan
+
+READ = "#read"
+CHUNK_BYTES = 8 * 1024 * 1024
+HEAD_BYTES = 8_192
+BATCH_EVENTS = 20_000
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+_TYPES: dict[str, tuple[pa.DataType, str]] = {
+    "at_ms": (pa.float64(), "DOUBLE"),
+    "number": (pa.float64(), "DOUBLE"),
+    "generation": (pa.int32(), "INT"),
+    "line": (pa.int64(), "BIGINT"),
+    "piece": (pa.int32(), "INT"),
+}
+_COLUMNS = [(name, *_TYPES.get(name, (pa.string(), "STRING"))) for name in (*FIELDS, "piece")]
+EVENTS = pa.schema([pa.field(name, kind) for name, kind, _ in _COLUMNS])
+DDL = ", ".join(f"`{name}` {word}" for name, _, word in _COLUMNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    path: str
+    piece: int
+    start: int
+    end: int
+    """-1: the whole file."""
+    written_ms: float
+
+
+def read_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`."""
+    waiting: list[tuple[Event, int]] = []
+    for batch in batches:
+        for row in batch.to_pylist():
+            row.pop("task")
+            piece = Piece(**row)
+            for event in events_of(piece):
+                waiting.append((event, piece.piece))
+                if len(waiting) >= BATCH_EVENTS:
+                    yield as_batch(waiting)
+                    waiting = []
+    if waiting:
+        yield as_batch(waiting)
+
+
+def as_batch(events: list[tuple[Event, int]]) -> pa.RecordBatch:
+    columns = list(zip(*((*as_row(event), piece) for event, piece in events), strict=True))
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, EVENTS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=EVENTS)
+
+
+def events_of(piece: Piece) -> Iterator[Event]:
+    """The events of a piece, then the row that says what was read. Lines are numbered from the piece's start."""
+    read, problem, size = Scanned(), "", 0
+    try:
+        for data in chunks(piece):
+            size += len(data)
+            one = scan(data, file=piece.path, first_line=read.lines + 1, last_ms=piece.written_ms)
+            yield from one.events
+            one.events = []
+            read.add(one)
+    except Unreadable as error:
+        problem = str(error)
+    except OSError as error:
+        problem = f"can't be read: {error.strerror or error}"
+    yield _told(piece, read, problem, size)
+
+
+def _told(piece: Piece, read: Scanned, problem: str, size: int) -> Event:
+    if read.too_long:
+        problem = problem or f"{read.too_long} lines are longer than 1 MiB"
+    return Event(
+        at_ms=float(size), kind=READ, source="", file=piece.path, number=float(read.lines), generation=read.known,
+        line=read.newer, said=problem, partitions=json.dumps(dict(Counter(read.strange).most_common(20))),
+    )  # fmt: skip
+
+
+class Unreadable(Exception):
+    """What is wrong with a file, in words."""
+
+
+def chunks(piece: Piece) -> Iterator[bytes]:
+    """The piece's bytes in chunks that end with a line. A file without a line feed for long is cut where it must be."""
+    with _opened(piece.path) as file:
+        head = file.read(HEAD_BYTES) if piece.start == 0 else b""
+        if head.startswith(GZIP):
+            yield from _lines(_gunzipped(file, head))
+        elif head.startswith(ZSTD):
+            yield from _lines(_unzstd(file, head))
+        elif b"\0" in head:
+            raise Unreadable("is binary, and no log: left alone")
+        else:
+            yield from _lines(_plain(file, piece))
+
+
+def _plain(file: BinaryIO, piece: Piece) -> Iterator[bytes]:
+    """The lines that begin in the piece. The one that is under way at its start is the piece before's."""
+    if piece.start:
+        file.seek(piece.start - 1)
+        file.readline()
+    else:
+        file.seek(0)
+    at, end, last = file.tell(), piece.end if piece.end >= 0 else 1 << 62, b"\n"
+    while at < end:
+        data = file.read(min(CHUNK_BYTES, end - at))
+        if not data:
+            return
+        at += len(data)
+        last = data[-1:]
+        yield data
+    if last != b"\n":
+        yield file.readline()
+
+
+def _gunzipped(file: BinaryIO, head: bytes) -> Iterator[bytes]:
+    """Members that follow each other are one text, as gzip has it. What is before a cut is not lost."""
+    data, inflate = head, zlib.decompressobj(31)
+    while True:
+        try:
+            yield inflate.decompress(data)
+        except zlib.error as error:
+            raise Unreadable(f"is damaged: what is before the damage was read ({error})") from error
+        if inflate.eof:
+            data, inflate = inflate.unused_data or file.read(CHUNK_BYTES), zlib.decompressobj(31)
+            if not data:
+                return
+            continue
+        data = file.read(CHUNK_BYTES // 4)
+        if not data:
+            yield inflate.flush()
+            raise Unreadable("is cut short: what is before the cut was read")
+
+
+def _unzstd(file: BinaryIO, head: bytes) -> Iterator[bytes]:
+    file.seek(0)
+    with pa.CompressedInputStream(pa.PythonFile(cast(IOBase, file), "r"), "zstd") as stream:
+        while True:
+            try:
+                data = stream.read(CHUNK_BYTES)
+            except OSError as error:
+                raise Unreadable(f"is damaged or cut short: what is before that was read ({error})") from error
+            if not data:
+                return
+            yield data
+
+
+def _lines(data: Iterator[bytes]) -> Iterator[bytes]:
+    """Whole lines; what is too long for one is passed on as it is."""
+    rest = b""
+    try:
+        for one in data:
+            end = one.rfind(b"\n") + 1
+            if end:
+                yield rest + one[:end]
+                rest = one[end:]
+            else:
+                rest += one
+                if len(rest) > 2 * CHUNK_BYTES:
+                    yield rest
+                    rest = b""
+    except Unreadable:
+        if rest:
+            yield rest
+        raise
+    if rest:
+        yield rest
+
+
+def _opened(path: str) -> BinaryIO:
+    if "://" not in path:
+        return Path(path).open("rb")
+    from pyarrow import fs
+
+    scheme, _, inside = path.partition("://")
+    store, _ = fs.FileSystem.from_uri(f"{scheme}://{inside.partition('/')[0]}")
+    return store.open_input_file(inside)  # type: ignore[return-value]  # Arrow's own files behave as Python's

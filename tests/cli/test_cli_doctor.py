@@ -1,0 +1,53 @@
+"""`holdfast doctor` of a living group, and what it refuses. Reading files needs Spark: tests/spark/doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_members import PARTITIONS, Members
+from cli_world import Commands
+
+from holdfast.testing import Broker
+
+
+@pytest.fixture
+def members(broker: Broker) -> Iterator[Members]:
+    made = Members(broker.bootstrap)
+    broker.topics.create(made.topic, PARTITIONS)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def test_a_living_group_is_looked_at_and_drawn(commands: Commands, members: Members, tmp_path: Path) -> None:
+    members.add("cooperative-sticky", "c0")
+    members.add("cooperative-sticky", "c1")
+    report = tmp_path / "report.html"
+
+    well = commands.fine("doctor", "--group", members.group, "--for", "0", "--html", str(report))
+    told = commands.fine("doctor", "--group", members.group, "--for", "0", "-o", "json").json()
+
+    assert "Nothing is wrong with these groups." in well.lines()
+    assert f"watching {members.group}" in well.err
+    (row,) = told["groups"]
+    assert (row["group"], row["members"], row["partitions"]) == (members.group, 2, PARTITIONS)
+    assert row["cooperative"] is True
+    html = report.read_text()
+    assert all(f"{members.topic}-{number}" in html for number in range(PARTITIONS))
+
+
+def test_what_can_not_be_meant_is_refused(commands: Commands, tmp_path: Path) -> None:
+    nothing = commands.run("doctor")
+    both = commands.run("doctor", str(tmp_path), "--bootstrap-server", "localhost:1")
+    nobody = commands.run("doctor", "--group", "nobody", "--for", "0")
+    nowhere = commands.run("doctor", str(tmp_path / "nowhere"))
+    empty = commands.run("doctor", str(tmp_path))
+
+    assert (nothing.code, both.code) == (2, 2)
+    assert "DOCTOR_WHAT" in nothing.err and "DOCTOR_WHAT" in both.err
+    assert nobody.code == 1 and "There is no group nobody" in nobody.err
+    assert nowhere.code == 1 and "DOCTOR_NO_SUCH_PATH" in nowhere.err
+    assert empty.code == 1 and "DOCTOR_NOTHING_TO_READ" in empty.err

@@ -1,0 +1,188 @@
+"""Histories that are told apart by who goes and who comes, whatever the members are called.
+
+They are written in the words of Kafka 4.1's coordinator, as the samples have them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from holdfast.doctor import causes
+from holdfast.doctor import finding as f
+from holdfast.doctor.findings import findings_of
+from holdfast.doctor.history import History, history_of
+from holdfast.doctor.naming import by_group
+from holdfast.doctor.scanning import scan
+
+START_S = 1_714_557_600.0
+
+
+@dataclass
+class Coordinator:
+    """Writes a coordinator's log. Times are seconds from the start; each change is a rebalance of `takes` seconds."""
+
+    takes: float = 1.0
+    generation: int = 0
+    members: list[str] = field(default_factory=list)
+    lines: list[tuple[float, str]] = field(default_factory=list)
+
+    def say(self, at: float, text: str) -> None:
+        self.lines.append((at, f"[GroupCoordinator id=1 topic=__consumer_offsets partition=0] {text} (o.a.k.G)"))
+
+    def _round(self, at: float, reason: str) -> None:
+        old = self.generation
+        self.say(at, f"Preparing to rebalance group g in state Stable with old generation {old} (reason: {reason}).")
+        self.generation += 1
+        self.say(at + self.takes, f"Stabilized group g generation {self.generation} with {len(self.members)} members.")
+        leader, count = self.members[0], len(self.members)
+        self.say(at + self.takes + 0.01, f"Assignment received from leader {leader} for group g for generation "
+                 f"{self.generation}. The group has {count} members, 0 of which are static.")  # fmt: skip
+
+    def join(self, at: float, client: str) -> str:
+        member = f"{client}-{uuid.UUID(int=len(self.lines) + 1)}"
+        self.say(at, f"Dynamic member with unknown member id joins group g in Stable state. Created a new member id "
+                 f"{member} and requesting the member to rejoin with this id.")  # fmt: skip
+        self.members.append(member)
+        self._round(at + 0.01, f"Adding new member {member} with group instance id null; client reason: not provided")
+        return member
+
+    def begin(self, *clients: str) -> list[str]:
+        """All come to the first round."""
+        return [self.join(number * 2.0, client) for number, client in enumerate(clients)]
+
+    def leave(self, at: float, member: str, reason: str = "the consumer is being closed") -> None:
+        self.say(at, f"[Group g] Member {member} has left group through explicit `LeaveGroup` request; client reason: "
+                 f"{reason}")  # fmt: skip
+        self.members.remove(member)
+        if self.members:
+            self._round(at + 0.001, f"explicit `LeaveGroup` request for ({member}) members.")
+        else:
+            self.say(at + 0.001, f"Group g with generation {self.generation} is now empty.")
+
+    def expire(self, at: float, member: str) -> None:
+        self.say(at, f"Member {member} in group g has failed, removing it from the group.")
+        self.members.remove(member)
+        if self.members:
+            self._round(at + 0.001, f"removing member {member} on heartbeat expiration.")
+        else:
+            self.say(at + 0.001, f"Group g with generation {self.generation} is now empty.")
+
+    def history(self) -> History:
+        text = ""
+        for at, line in sorted(self.lines, key=lambda one: one[0]):
+            stamp = datetime.fromtimestamp(START_S + at, UTC).strftime("[%Y-%m-%d %H:%M:%S,%f")[:-3]
+            text += f"{stamp}] INFO {line}\n"
+        read = scan(text.encode(), file="server.log")
+        assert not read.strange, read.strange
+        return history_of("g", by_group(read.events)["g"])
+
+    def found(self) -> set[tuple[str, str]]:
+        return {(one.kind, one.culprit) for one in findings_of(self.history())}
+
+
+JAVA = "consumer-g-1"
+"""Java's default: every process that has one consumer calls it so."""
+
+
+def test_a_storm_is_one_finding_where_all_members_share_javas_default_client_id() -> None:
+    """Each time it came back under a new member id, and its client id was everybody's: it was told as one hang after
+    the other of strangers."""
+    log = Coordinator()
+    hung = log.begin(JAVA, JAVA, JAVA)[0]
+    for number in range(4):
+        at = 400.0 * (number + 1)
+        log.leave(at, hung, "consumer poll timeout has expired.")
+        hung = log.join(at + 40, JAVA)
+    assert log.found() == {(f.STORM, JAVA)}
+    (storm,) = findings_of(log.history())
+    assert storm.times == 4
+
+
+def test_a_crash_loop_is_seen_where_all_members_share_a_client_id() -> None:
+    log = Coordinator()
+    dead = log.begin("rdkafka", "rdkafka", "rdkafka")[0]
+    for number in range(3):
+        at = 100.0 * (number + 1)
+        again = log.join(at, "rdkafka")
+        log.expire(at + 40, dead)
+        dead = again
+    assert {kind for kind, _ in log.found()} == {f.CRASH_LOOP}
+
+
+def test_a_rolling_deploy_is_one_whatever_the_new_pods_are_called() -> None:
+    """A Deployment's pods have new names, and with a surge the new one comes before the old one goes: three leaves of
+    strangers are a deploy, and no autoscaler."""
+    log = Coordinator()
+    old = log.begin("app-7d4f-a", "app-7d4f-b", "app-7d4f-c")
+    for number, member in enumerate(old):
+        log.join(120.0 + 60 * number, f"app-9c1e-{number}")
+        log.leave(140.0 + 60 * number, member)
+    assert {kind for kind, _ in log.found()} == {f.RESTARTS}
+
+
+def test_a_rolling_deploy_with_one_client_id_for_all_is_one() -> None:
+    log = Coordinator()
+    old = log.begin(JAVA, JAVA, JAVA)
+    for number, member in enumerate(old):
+        log.leave(600.0 + 60 * number, member)
+        log.join(630.0 + 60 * number, JAVA)
+    assert {kind for kind, _ in log.found()} == {f.RESTARTS}
+
+
+def test_one_librdkafka_member_that_leaves_and_returns_alone_is_the_storm() -> None:
+    """librdkafka tells a coordinator no reason. One member again and again, and nobody else: it is that member."""
+    log = Coordinator()
+    member = log.begin("c0", "c1", "c2")[1]
+    for number in range(3):
+        log.leave(300.0 * (number + 1), member, "not provided")
+        member = log.join(300.0 * (number + 1) + 60, "c1")
+    assert log.found() == {(f.STORM, "c1")}
+
+
+def test_an_autoscaler_is_told_from_a_deploy_by_who_goes() -> None:
+    log = Coordinator()
+    log.begin("c0", "c1")
+    for number in range(4):
+        extra = log.join(100.0 + 120 * number, f"extra-{number}")
+        log.leave(160.0 + 120 * number, extra)
+    assert {kind for kind, _ in log.found()} == {f.FLAPPING}
+
+
+def test_a_group_that_is_killed_as_a_whole_is_not_said_to_crash() -> None:
+    """The machine was switched off: sessions end one after the other, and nobody was left to be disturbed."""
+    log = Coordinator()
+    members = log.begin("c0", "c1", "c2")
+    for number, member in enumerate(members):
+        log.expire(500.0 + number, member)
+    assert log.found() == set()
+    assert log.history().disturbances == []
+
+
+def test_a_log_that_begins_in_the_middle_counts_its_first_rebalance() -> None:
+    """Logs rotate: what is first in the file is not the group's beginning, if its generation says so."""
+    log = Coordinator(generation=41, members=[f"c0-{uuid.UUID(int=99)}"])
+    log.join(10.0, "c1")
+    (first,) = log.history().rebalances
+    assert first.trigger == causes.JOIN
+
+
+def test_one_join_and_one_leave_in_an_hour_are_no_finding() -> None:
+    log = Coordinator()
+    log.begin("c0", "c1", "c2")
+    log.leave(1_800.0, log.join(900.0, "c3"))
+    assert log.found() == set()
+
+
+def test_an_instance_that_comes_back_again_and_again_unfenced_crashes() -> None:
+    log = Coordinator()
+    log.begin("c0", "c1")
+    before = f"pod-0-{uuid.UUID(int=500)}"
+    log.say(5.0, f"Static member with groupInstanceId=pod-0 and unknown member id joins group g in Stable state. "
+                 f"Created a new member id {before} for this member and added to the group.")  # fmt: skip
+    for number in range(3):
+        log.say(60.0 + 20 * number, "Static member with groupInstanceId=pod-0 and unknown member id joins group g in "
+                f"Stable state. Replacing previously mapped member {before} with this groupInstanceId.")  # fmt: skip
+        before = f"pod-0-{uuid.UUID(int=501 + number)}"
+    assert log.found() == {(f.CRASH_LOOP, "pod-0")}
