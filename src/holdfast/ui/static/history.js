@@ -1,7 +1,8 @@
 // All rebalances with cause and culprit; a click goes to that moment.
 
 import { h } from "./h.js";
-import { clock, some, time } from "./words.js";
+import { when } from "./moment.js";
+import { some, time } from "./words.js";
 
 /** @typedef {import("./types.js").Story} Story */
 
@@ -13,7 +14,7 @@ export function history(story, at, go) {
     return h("li", {},
       h("button", { type: "button", class: now ? "now" : "", "aria-current": now ? "true" : null, "data-rebalance": index,
         onclick: () => go(each.from) },
-        h("strong", {}, clock(each.from)), ` ${each.culprit ? `by ${each.culprit}: ` : ""}${each.cause}`,
+        h("strong", {}, when(story, each.from)), ` ${each.culprit ? `by ${each.culprit}: ` : ""}${each.cause}`,
         h("span", { class: "dim" },
           ` · ${each.rounds} ${each.rounds === 1 ? "round" : "rounds"}, ${time(each.to - each.from)}; ${moved}; `
           + `${each.paused} paused, longest ${time(each.longest)}`)));
