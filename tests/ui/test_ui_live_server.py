@@ -6,16 +6,13 @@ import asyncio
 import contextlib
 import http.client
 import json
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ui_live import record
+from ui_live import member, record, served, until
 
-from holdfast import Consumer
 from holdfast.model import HoldfastError
 from holdfast.testing import Broker
 from holdfast.trace import TraceFile
@@ -25,19 +22,11 @@ from holdfast.ui.live.feed import events
 from holdfast.ui.live.hub import MOST_VIEWERS, Hub
 from holdfast.ui.live.tails import Tails
 from holdfast.ui.live.watch import Watch, message
-from holdfast.ui.serving import Beside, Live, PageServer, listen
+from holdfast.ui.serving import Live, PageServer, listen
 from holdfast.wire.api import Api
 from patience import PATIENCE_S
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-def until(holds: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.01)
-    return found
 
 
 class Viewer:
@@ -67,35 +56,6 @@ class Viewer:
         with contextlib.suppress(OSError):
             self.answer.close()
         self.connection.close()
-
-
-@contextlib.contextmanager
-def served(broker: Broker, *, groups: tuple[str, ...] = (), traces: tuple[Path, ...] = ()) -> Iterator[PageServer]:
-    settings = {"bootstrap.servers": broker.bootstrap, "request.timeout.ms": 1_500}
-    server = PageServer(listen("127.0.0.1", 0), Live(settings, groups, traces))
-    with Beside(server):
-        until(lambda: server.started, "the server")
-        yield server
-
-
-@contextlib.contextmanager
-def member(broker: Broker, name: str, group: str = "billing", **more: Any) -> Iterator[None]:
-    over = threading.Event()
-    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": name, **more}
-
-    def run() -> None:
-        with Consumer(settings) as consumer:
-            consumer.subscribe(["orders"])
-            while not over.is_set():
-                consumer.poll(0.02)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(PATIENCE_S)
 
 
 @pytest.fixture

@@ -216,6 +216,25 @@ def test_questions_the_plan_and_the_picture_work_on_a_live_group() -> None:
     assert "<svg" in picture(made, made["end"], title="Group billing")
 
 
+def test_questions_about_a_moment_before_the_first_look_are_answered() -> None:
+    """The trace is read before the broker has answered; asked then, the page's server divided by zero."""
+    seen = chronicle()
+    seen.traced(traced_handover())  # type: ignore[arg-type]
+    seen.looked(look({"c0": [0], "c1": [1]}, lag=7, of=2), WALL + 1_150)
+    made = seen.story()
+    asked = {each["id"]: each["answer"] for each in questions(made, made["begin"], None)}
+    assert "14 records wait" in asked["lag"]
+
+
+def test_a_rebalance_between_two_looks_has_no_duration() -> None:
+    seen = chronicle()
+    seen.looked(look({"c0": [0, 1, 2, 3]}), WALL)
+    seen.looked(look({"c0": [0, 1], "c1": [2, 3]}), WALL + 1_500)
+    (one,) = seen.story()["rebalances"]
+    assert one["from"] == one["to"] and one["moved"] == ["P2", "P3"]
+    assert seen.story()["code"]["coordinatorLit"][-1][1] == 7, "Stable, though nobody told of a round"
+
+
 def test_lag_and_rate_are_measured_and_unknown_where_nobody_told() -> None:
     seen = chronicle()
     seen.traced(traced_handover())  # type: ignore[arg-type]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from holdfast import Consumer
 from holdfast.model import TopicPartition, TraceRecord
 from holdfast.observe.snapshot import DescribedGroup, DescribedMember, GroupSnapshot, PartitionOffsets
+from holdfast.testing import Broker
 from holdfast.ui.live.chronicle import Chronicle
+from holdfast.ui.serving import Beside, Live, PageServer, listen
 from holdfast.ui.story import at as span_at
+from patience import PATIENCE_S
 
 WALL = 1_700_000_000_000.0
 """When the watching begins, in milliseconds since 1970."""
@@ -81,3 +89,43 @@ class Told:
     @property
     def names(self) -> list[str]:
         return [each["name"] for each in self.story["members"]]
+
+
+# The real thing
+
+
+def until(holds: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.01)
+    return found
+
+
+@contextlib.contextmanager
+def served(broker: Broker, *, groups: tuple[str, ...] = (), traces: tuple[Path, ...] = ()) -> Iterator[PageServer]:
+    settings = {"bootstrap.servers": broker.bootstrap, "request.timeout.ms": 1_500}
+    server = PageServer(listen("127.0.0.1", 0), Live(settings, groups, traces))
+    with Beside(server):
+        until(lambda: server.started, "the server")
+        yield server
+
+
+@contextlib.contextmanager
+def member(broker: Broker, name: str, group: str = "billing", **more: Any) -> Iterator[None]:
+    over = threading.Event()
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": name, **more}
+
+    def run() -> None:
+        with Consumer(settings) as consumer:
+            consumer.subscribe(["orders"])
+            while not over.is_set():
+                consumer.poll(0.02)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(PATIENCE_S)

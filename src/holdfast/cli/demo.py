@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.common import Output, OutputForm
+from holdfast.cli.ui import ui_missing
 
 if TYPE_CHECKING:
     from holdfast.spark.pipeline.scene import SceneResult
@@ -25,17 +26,30 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep sink, logs and traces there (a new folder).")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Members whose fate the page's buttons decide, until Ctrl-C. No Spark.")
+    ] = False,
+    members: Annotated[int, typer.Option(min=1, max=12, help="With --live: members to begin with.")] = 3,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Where the page listens; 0 takes a free port.")] = 8_642,
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Play the scene: two streaming queries share a topic; a third joins, one drains, one is killed with kill -9.
 
+    With --live: a group of Python consumers, and a page on which they are added, drained, killed, hung and restarted.
     Prints what moved, how long partitions stood still, and the records in, out, lost and doubled. Exit code 1 if any
     record was lost or doubled.
     """
-    from holdfast.spark.pipeline.scene import Scene, SceneOptions
-
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-")) if keep is None else keep.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    if live:
+        try:
+            _live(folder, members=members, partitions=partitions, rate=rate, port=port, output=output)
+        finally:
+            if keep is None:
+                shutil.rmtree(folder, ignore_errors=True)
+        return
+    from holdfast.spark.pipeline.scene import Scene, SceneOptions
+
     options = SceneOptions(folder=folder, partitions=partitions, rate=rate, trigger=trigger, watch_s=watch)
     result = Scene(options, lambda text: typer.echo(text, err=output is Output.JSON)).play()
     print(json.dumps(_as_json(result), sort_keys=True) if output is Output.JSON else _as_text(result))
@@ -43,6 +57,29 @@ def demo(
         shutil.rmtree(folder, ignore_errors=True)
     if not result.clean:
         raise typer.Exit(1)
+
+
+def _live(folder: Path, *, members: int, partitions: int, rate: int, port: int, output: Output) -> None:
+    """Until a signal ends it."""
+    try:
+        from holdfast.ui.live.demo import GROUP, Demo
+        from holdfast.ui.serving import Live, PageServer, listen
+    except ModuleNotFoundError as error:
+        raise ui_missing(error) from error
+    listening = listen("127.0.0.1", port)
+
+    def say(text: str) -> None:
+        typer.echo(text, err=output is Output.JSON)
+
+    with Demo(folder, members=members, partitions=partitions, rate=rate, say=say) as demo:
+        settings = {"bootstrap.servers": demo.bootstrap, "client.id": "holdfast-page", "default.api.timeout.ms": 10_000}
+        server = PageServer(listening, Live(settings, (GROUP,), (demo.traces,)), demo)
+        link = server.link(live=GROUP)
+        if output is Output.JSON:
+            print(json.dumps({"url": link, "bootstrap": demo.bootstrap}), flush=True)
+        else:
+            print(f"The page: {link}\nThe broker: {demo.bootstrap}\nCtrl-C ends it.", flush=True)
+        server.serve_until_ended()
 
 
 def _as_text(result: SceneResult) -> str:

@@ -168,8 +168,10 @@ def _lag(story: Mapping[str, Any], moment: float) -> str:
 
 
 def lag_at(points: Sequence[Sequence[float]], moment: float) -> float:
-    """Between two points lag is a line."""
+    """Between two points lag is a line; before the first one it is as there."""
     before = points[0]
+    if moment <= before[0]:
+        return before[1]
     for point in points:
         if point[0] > moment:
             share = (moment - before[0]) / (point[0] - before[0])

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { begun, connectionWords, heard, nowOf } from "../../../src/holdfast/ui/static/following.js";
-import { groupList, liveSetup, told } from "../../../src/holdfast/ui/static/groups.js";
+import { buttons, groupList, liveSetup, told } from "../../../src/holdfast/ui/static/groups.js";
 import { textOf } from "../../../src/holdfast/ui/static/h.js";
 import { lanes, strip } from "../../../src/holdfast/ui/static/lanes.js";
 import { machines } from "../../../src/holdfast/ui/static/machines.js";
@@ -106,12 +106,15 @@ test("the top names live groups beside the scenes, and has no protocol to choose
 });
 
 test("buttons only where somebody offers actions", () => {
-  const form = { acts: ["add", "kill"], members: ["c0"], target: "c0", plan: "", resize: 6 };
   /** @type {string[]} */
   const done = [];
-  const acts = { act: (/** @type {string} */ n) => done.push(n), choose: () => {}, resize: () => {}, plan: () => {}, svg: () => {}, png: () => {} };
-  assert.match(all(liveSetup(form, acts)), /add a member kill it/);
-  assert.doesNotMatch(all(liveSetup({ ...form, acts: [] }, acts)), /kill/);
+  const [row] = buttons(["add", "kill"], ["c0"], "c0", "", (name) => done.push(name), () => {});
+  assert.match(textOf(row), /c0 add a member kill it/);
+  /** @type {any} */ (row).children[2].on.click();
+  assert.deepEqual(done, ["kill"]);
+  assert.deepEqual(buttons([], ["c0"], "c0", "", () => {}, () => {}), []);
+  const acts = { resize: () => {}, plan: () => {}, svg: () => {}, png: () => {} };
+  assert.match(all(liveSetup({ readOnly: true, plan: "", resize: 6 }, acts)), /only shown/);
 });
 
 test("the wait-time of a live group is measured, with nothing to compare", () => {

@@ -10,6 +10,8 @@
     hub        all watched groups, and how many may look
     feed       server-sent events for one viewer
     answers    what the page's server answers about live groups
+    demo       a group of our own whose members obey the page's buttons (`demo_member` is one of them)
 
-Up to `chronicle` everything is pure: time is an argument. Groups are only read; nothing here can change one.
+Up to `chronicle` everything is pure: time is an argument. Groups are only read; nothing but `demo`
+can change one, and that only its own.
 """

@@ -25,7 +25,7 @@ MOST_SEEN = 20_000
 """Pieces of evidence. A handover of one partition leaves about ten: hours of a quiet group, minutes of a storm."""
 SAME_MS = 2_000.0
 """A look that tells nothing new is kept once in so long, as a witness that it was still so."""
-STRIP_MS = 60_000.0
+STRIP_MS = 30_000.0
 """How much of the past a lane's strip shows at once."""
 NOTHING = PartitionOffsets()
 

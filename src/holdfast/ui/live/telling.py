@@ -184,7 +184,7 @@ class Teller:
             cause=", ".join(map(str, ended.changes[:NAMED_CHANGES])) or "nobody came or went",
             culprit=ended.culprit or None,
             generation=self.now.generation,
-            began=ended.began_ms,
+            began=ended.began_ms if ended.seen else at,
             rounds=ended.rounds,
             moved=_grouped(self.now.moved),
         )

@@ -31,21 +31,30 @@ export function told(group, story) {
   return `Group ${group}, live, as ${from} tell it.${coarse}`;
 }
 
-/** @typedef {{acts: string[], members: string[], target: string, plan: string, resize: number}} LiveForm */
-/** @typedef {{act: (name: string) => void, choose: (name: string) => void, resize: (members: number) => void,
- *   plan: () => void, svg: () => void, png: () => void}} LiveActs */
+/** Buttons that act for real, where whoever serves the page has started the members.
+ * @param {string[]} names of actions @param {string[]} members @param {string} target @param {string} said
+ * @param {(name: string) => void} act @param {(name: string) => void} choose */
+export function buttons(names, members, target, said, act, choose) {
+  if (names.length === 0) return [];
+  return [
+    h("div", { class: "happen" },
+      h("label", {}, "Member ", h("select", { id: "target", onchange: (/** @type {Event} */ e) =>
+        choose(/** @type {HTMLSelectElement} */ (e.target).value) },
+        ...members.map((name) => h("option", { value: name, selected: name === target }, name)))),
+      ...names.map((name) => h("button", { type: "button", "data-act": name, onclick: () => act(name) },
+        /** @type {Record<string, string>} */ (ACTS)[name] ?? name))),
+    h("p", { id: "acted", class: "dim", "aria-live": "polite" }, said || "These act for real: on processes that this demo runs."),
+  ];
+}
+
+/** @typedef {{readOnly: boolean, plan: string, resize: number}} LiveForm */
+/** @typedef {{resize: (members: number) => void, plan: () => void, svg: () => void, png: () => void}} LiveActs */
 
 /** @param {LiveForm} form @param {LiveActs} acts */
 export function liveSetup(form, acts) {
   return [
-    h("h2", {}, form.acts.length ? "Do it for real" : "What if"),
-    form.acts.length === 0 ? h("p", { class: "dim" }, "Groups of a cluster are only shown. Members that obey buttons: holdfast demo --live.")
-      : h("div", { class: "happen" },
-        h("label", {}, "Member ", h("select", { id: "target", onchange: (/** @type {Event} */ e) =>
-          acts.choose(/** @type {HTMLSelectElement} */ (e.target).value) },
-          ...form.members.map((name) => h("option", { value: name, selected: name === form.target }, name)))),
-        ...form.acts.map((name) => h("button", { type: "button", "data-act": name, onclick: () => acts.act(name) },
-          /** @type {Record<string, string>} */ (ACTS)[name] ?? name))),
+    h("h2", {}, "What if"),
+    form.readOnly ? h("p", { class: "dim" }, "Groups of a cluster are only shown. Members that obey buttons: holdfast demo --live.") : null,
     h("div", { class: "row" },
       h("label", {}, "With ", h("input", { id: "resize", type: "number", min: "1", max: "2000", value: String(form.resize),
         onchange: (/** @type {Event} */ e) => acts.resize(Number(/** @type {HTMLInputElement} */ (e.target).value)) }), " members"),
@@ -54,5 +63,5 @@ export function liveSetup(form, acts) {
     h("div", { class: "row" },
       h("button", { type: "button", id: "save-svg", onclick: acts.svg }, "Save SVG"),
       h("button", { type: "button", id: "save-png", onclick: acts.png }, "Save PNG")),
-  ];
+  ].filter((node) => node !== null);
 }

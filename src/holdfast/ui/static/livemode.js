@@ -52,6 +52,6 @@ export function showConnection(element, live) {
 /** The list of groups, and nothing beside it; there is no time to go through either.
  * @param {(id: string) => HTMLElement} part @param {{group: string, state: string}[]} listed @param {(group: string) => void} choose */
 export function showGroups(part, listed, choose) {
-  for (const id of ["machines", "members", "code", "told", "setup", "legend", "waits", "ask", "history"]) show(part(id), []);
+  for (const id of ["machines", "acts", "members", "code", "told", "setup", "legend", "waits", "ask", "history"]) show(part(id), []);
   show(part("lanes"), groupList(listed, choose));
 }

@@ -5,7 +5,7 @@ import { ask as askServer, get, post, refusal, remember } from "./api.js";
 import { ask } from "./ask.js";
 import { code } from "./code.js";
 import { show } from "./dom.js";
-import { liveSetup } from "./groups.js";
+import { buttons, liveSetup } from "./groups.js";
 import { h } from "./h.js";
 import { history as rebalances } from "./history.js";
 import { listenToKeys } from "./keys.js";
@@ -17,7 +17,7 @@ import { mapFrame, paintMap } from "./map.js";
 import { members } from "./members.js";
 import { carefully, notice } from "./notice.js";
 import { pass, SPEEDS, step, toggle, usualSpeed } from "./player.js";
-import { asPng, download } from "./saving.js";
+import { asPng, copied, download } from "./saving.js";
 import { eventsWith, setup } from "./setup.js";
 import { told } from "./told.js";
 import { about, choices, kinds, LIVE } from "./top.js";
@@ -45,6 +45,7 @@ const state = {
   questionsAt: -1,
   /** @type {import("./ask.js").Said|null} */ said: null,
   plan: "",
+  acted: "",
   resize: 6,
   busy: false,
   asked: 0,
@@ -99,7 +100,7 @@ function settled() {
 }
 
 function atRest() {
-  if (!state.played || state.player.playing) return;
+  if (!state.played || state.player.playing || state.followed?.live.connected === false) return;
   window.history.replaceState(null, "", write({ ...state.address, at: state.player.at }));
   if (state.questionsAt === state.player.at) return;
   const at = (state.questionsAt = state.player.at);
@@ -153,7 +154,7 @@ function news(live, story) {
 function act(name) {
   void carefully(async () => {
     const { said } = await askServer("/api/live/act", { act: name, member: state.target });
-    state.plan = said;
+    state.acted = said;
     draw();
   });
 }
@@ -237,13 +238,7 @@ function save(form) {
   });
 }
 
-function copyLink() {
-  const link = location.origin + write({ ...state.address, at: state.player.at });
-  void carefully(async () => {
-    await navigator.clipboard.writeText(link);
-    part("caption").textContent = "The link is copied.";
-  });
-}
+const copyLink = () => void carefully(() => copied(location.origin + write({ ...state.address, at: state.player.at }), part("caption")));
 
 // Drawing
 
@@ -258,7 +253,8 @@ function draw() {
   if (!played) return;
   const { story } = played;
   drawMoment();
-  show(part("waits"), waits(played.waits, state.address.kind, live ? null : chooseKind));
+  if (!live) show(part("acts"), []);
+  show(part("waits"), waits(played.waits, state.address.kind, live ? null : chooseKind, story.witnesses?.length === 1));
   show(part("told"), told(played.told));
   show(part("legend"), legend(story));
   show(part("ask"), ask(state.questions, state.said, tap));
@@ -273,14 +269,12 @@ function draw() {
 
 /** @param {import("./following.js").Live} live */
 function drawLiveSetup(live) {
-  const present = viewAt(/** @type {import("./types.js").Story} */ (live.story), state.player.at).members.filter((m) => m.state !== "gone");
-  const names = present.map((m) => m.name);
+  const names = viewAt(/** @type {import("./types.js").Story} */ (live.story), state.player.end).members
+    .filter((m) => m.state !== "gone").map((m) => m.name);
   if (names.length && !names.includes(state.target)) state.target = names[0];
-  return liveSetup(
-    { acts: live.acts, members: names, target: state.target, plan: state.plan, resize: state.resize },
-    { act, choose: (name) => { state.target = name; }, resize: (number) => { state.resize = number; }, plan,
-      svg: () => save("svg"), png: () => save("png") },
-  );
+  show(part("acts"), buttons(live.acts, names, state.target, state.acted, act, (name) => { state.target = name; }));
+  return liveSetup({ readOnly: live.acts.length === 0, plan: state.plan, resize: state.resize },
+    { resize: (number) => { state.resize = number; }, plan, svg: () => save("svg"), png: () => save("png") });
 }
 
 /** What changes while it plays. */

@@ -1,4 +1,4 @@
-// Saving the moment as a picture.
+// Saving the moment as a picture, and sharing it by its link.
 
 /** @param {Blob} svg @returns {Promise<Blob>} */
 export async function asPng(svg) {
@@ -23,4 +23,10 @@ export function download(blob, name) {
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+/** @param {string} link @param {HTMLElement} caption */
+export async function copied(link, caption) {
+  await navigator.clipboard.writeText(link);
+  caption.textContent = "The link is copied.";
 }
