@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,12 +53,37 @@ def demo(
     from holdfast.spark.pipeline.scene import Scene, SceneOptions
 
     options = SceneOptions(folder=folder, partitions=partitions, rate=rate, trigger=trigger, watch_s=watch)
-    result = Scene(options, lambda text: typer.echo(text, err=output is Output.JSON)).play()
+
+    def say(text: str) -> None:
+        typer.echo(text, err=output is Output.JSON)
+
+    with contextlib.ExitStack() as beside:
+        result = Scene(options, say, opened=lambda at: _page_beside(beside, at, options.traces, port, say)).play()
     print(json.dumps(_as_json(result), sort_keys=True) if output is Output.JSON else _as_text(result))
     if keep is None:
         shutil.rmtree(folder, ignore_errors=True)
     if not result.clean:
         raise typer.Exit(1)
+
+
+def _page_beside(
+    beside: contextlib.ExitStack, bootstrap: str, traces: Path, port: int, say: Callable[[str], None]
+) -> None:
+    """The page while the scene plays. The scene goes on without it where it is not installed."""
+    from holdfast.spark.pipeline.scene import GROUP
+
+    try:
+        from holdfast.ui.serving import Beside, Live, PageServer, listen_near
+    except ModuleNotFoundError as error:
+        say(f"          watch it on a page with: {ui_missing(error).do}")
+        return
+    server = PageServer(listen_near(port), Live(_page_settings(bootstrap), (GROUP,), (traces,)))
+    beside.enter_context(Beside(server))
+    say(f"          watch it while it plays: {server.link(live=GROUP)}")
+
+
+def _page_settings(bootstrap: str) -> dict[str, Any]:
+    return {"bootstrap.servers": bootstrap, "client.id": "holdfast-page", "default.api.timeout.ms": 10_000}
 
 
 def _live(folder: Path, *, members: int, partitions: int, rate: int, port: int, output: Output) -> None:
@@ -72,8 +99,7 @@ def _live(folder: Path, *, members: int, partitions: int, rate: int, port: int, 
         typer.echo(text, err=output is Output.JSON)
 
     with Demo(folder, members=members, partitions=partitions, rate=rate, say=say) as demo:
-        settings = {"bootstrap.servers": demo.bootstrap, "client.id": "holdfast-page", "default.api.timeout.ms": 10_000}
-        server = PageServer(listening, Live(settings, (GROUP,), (demo.traces,)), demo)
+        server = PageServer(listening, Live(_page_settings(demo.bootstrap), (GROUP,), (demo.traces,)), demo)
         link = server.link(live=GROUP)
         if output is Output.JSON:
             print(json.dumps({"url": link, "bootstrap": demo.bootstrap}), flush=True)

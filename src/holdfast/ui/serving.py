@@ -19,7 +19,6 @@ from holdfast.ui.live.hub import Hub
 from holdfast.ui.live.tails import check_paths
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-USUAL_PORT = 8_642
 PATIENCE_S = 1
 """How long the end waits for whoever has not read an answer or not finished a question."""
 START_S = 30.0
@@ -98,9 +97,9 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def listen_somewhere() -> socket.socket:
-    """On the usual port, or on any that is free."""
+def listen_near(port: int) -> socket.socket:
+    """On this port, or on any that is free: for a page that is only beside something else."""
     try:
-        return listen("127.0.0.1", USUAL_PORT)
+        return listen("127.0.0.1", port)
     except HoldfastError:
         return listen("127.0.0.1", 0)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from holdfast.model import HoldfastError, TraceRecord
+from holdfast.model import HoldfastError
 from holdfast.spark.pipeline.processes import Command
-from holdfast.trace import TraceFile
+from holdfast.trace.starting import StarterTrace
 
 TOPIC, GROUP = "orders", "billing"
 ACTS = ("add", "drain", "kill", "hang", "restart")
@@ -64,12 +64,10 @@ class Demo:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="demo-members", daemon=True)
-        self._trace: TraceFile | None = None
+        self._trace = StarterTrace(self.traces / "demo.jsonl", GROUP)
         self.bootstrap = ""
 
     def __enter__(self) -> Demo:
-        self.traces.mkdir(parents=True, exist_ok=True)
-        self._trace = TraceFile(self.traces / "demo.jsonl")
         try:
             self._set_up()
         except BaseException:
@@ -117,7 +115,7 @@ class Demo:
             done: dict[str, Callable[[Member], str]] = {
                 "drain": self._drain, "kill": self._kill, "hang": self._hang, "restart": self._restart,
             }  # fmt: skip
-            self._tell("happened", what=f"{name} {member}")
+            self._trace.tell("happened", what=f"{name} {member}")
             return done[name](found)
 
     def _add(self) -> str:
@@ -125,7 +123,7 @@ class Demo:
             raise HoldfastError("DEMO_FULL", f"{MOST_MEMBERS} members run already.", "Drain or kill one first.")
         name = f"c{self._started}"
         self._started += 1
-        self._tell("happened", what=f"add {name}")
+        self._trace.tell("happened", what=f"add {name}")
         self._start(name)
         return f"{name} starts; it joins in a second or two."
 
@@ -142,7 +140,7 @@ class Demo:
 
     def _hang(self, member: Member) -> str:
         self._order(member, "hang")
-        self._tell("application-hung", member.name)
+        self._trace.tell("application-hung", member.name)
         return (
             f"{member.name} polls no more. In {MAX_POLL_MS / 1000:g} s it is out of the group; restart brings it back."
         )
@@ -173,7 +171,7 @@ class Demo:
             "max.poll.interval.ms": MAX_POLL_MS,
             "holdfast.trace.file": str(self.traces / f"{name}.jsonl"),
         }
-        self._tell("process-started", name)
+        self._trace.tell("process-started", name)
         with (self._folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-c", MEMBER, json.dumps(settings), TOPIC],
@@ -200,14 +198,9 @@ class Demo:
             with contextlib.suppress(OSError):
                 member.process.stdin.close()
         clean = member.ending and member.process.returncode == 0
-        self._tell("process-ended" if clean else "process-died", member.name, code=member.process.returncode)
+        self._trace.tell("process-ended" if clean else "process-died", member.name, code=member.process.returncode)
         if member.again:
             self._start(member.name)
-
-    def _tell(self, step: str, member: str = "", **data: str | int | None) -> None:
-        assert self._trace is not None
-        at = time.monotonic() * 1000
-        self._trace.write(TraceRecord(at=at, source="demo", step=step, group=GROUP, member=member, data=data))
 
     def _end_all(self) -> None:
         self._over.set()
@@ -229,5 +222,4 @@ class Demo:
         for command in reversed(self._commands):
             if command.process.poll() is None:
                 command.stop()
-        if self._trace is not None:
-            self._trace.close()
+        self._trace.close()
