@@ -125,6 +125,8 @@ class LaneReader:
             self._synced(record)
         elif step == "given-up" or (step in LISTENER_DONE and record.source == "member"):
             self._listener_done(record)
+        elif step == "process-ended":
+            self._away(record)
         elif step in ("member-left", "member-expired", "member-expelled"):
             self._gone(record)
 
@@ -182,6 +184,14 @@ class LaneReader:
             lane = self.lanes[partition]
             if lane.now[1] == REVOKING:
                 lane.change(record.at, DARK, member, lane.now[3])
+
+    def _away(self, record: TraceRecord) -> None:
+        """Who ends without leaving, as a static member does in a deploy, keeps what it has: nobody else may take it."""
+        member = self._names.of(record.member)
+        for partition in self._revoking.pop(member, ()):
+            lane = self.lanes[partition]
+            if lane.now[1] == REVOKING:
+                lane.change(record.at, STALLED, member, "away")
 
     def _gone(self, record: TraceRecord) -> None:
         """What stands still at somebody who is out of the group is nobody's, and what it works on is in vain."""

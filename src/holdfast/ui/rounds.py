@@ -22,6 +22,10 @@ STATES = {
 }
 
 
+SOON_MS = 1_000.0
+"""A member takes its part of the plan a moment after the coordinator has given it out."""
+
+
 def can_process(kind: str) -> dict[str, str]:
     """Whether members may process, by the coordinator's state."""
     meanwhile = "less and less: each gives up all to join" if kind == "eager" else "yes, what nobody has given up"
@@ -46,6 +50,8 @@ class Rebalance:
     culprit: str
     rounds: int = 0
     generation: int = 0
+    settled_ms: float | None = None
+    """When its last round was over; None while one is on."""
     birth: bool = False
     """Whether the group had nobody before."""
     gaps: list[Gap] = field(default_factory=list)
@@ -104,7 +110,9 @@ def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names
             owing = owing or bool(record.data.get("revoked")) or record.data.get("withheld") is True
         if record.source != "coordinator":
             continue
-        if record.step == "rebalance-started" and not (owing and found):
+        if record.step == "rebalance-started" and owing and found:
+            found[-1].settled_ms = None
+        elif record.step == "rebalance-started":
             found.append(
                 Rebalance(
                     from_ms=record.at,
@@ -122,10 +130,11 @@ def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names
                 found[-1].rounds += 1
                 found[-1].generation = record.generation or 0
         if record.step == "stable" and found:
-            found[-1].to_ms = record.at
+            found[-1].to_ms = found[-1].settled_ms = record.at
     for gap in gaps:
         last = next((r for r in reversed(found) if r.from_ms <= gap.to_ms), None)
-        if last is not None:
+        # What stops when a rebalance is long over has another cause: a static member's restart, say.
+        if last is not None and (last.settled_ms is None or gap.from_ms <= last.settled_ms + SOON_MS):
             last.gaps.append(gap)
             if gap.after:
                 last.to_ms = max(last.to_ms, gap.to_ms)
@@ -139,6 +148,7 @@ def _take_seen(found: list[Rebalance], record: TraceRecord) -> None:
     one = Rebalance(
         from_ms=float(began) if isinstance(began, int | float) else record.at,
         to_ms=record.at,
+        settled_ms=record.at,
         cause=record.cause or "",
         culprit=record.culprit or "",
         rounds=rounds if isinstance(rounds, int) else 1,

@@ -11,7 +11,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from holdfast.model.text import one_line
-from holdfast.sim.played import time_text
+from holdfast.sim.played import time_text, times_less
 from holdfast.ui.story import at as span_at
 from holdfast.ui.story import moment_text, strip_window
 
@@ -190,8 +190,8 @@ def _bars(waits: Mapping[str, Mapping[str, float]], top: float) -> list[str]:
         y = top + 28 + number * 26
         long = (STRIP - 190) * wait["paused"] / most
         words = time_text(wait["paused"])
-        if number and wait["paused"]:
-            words += f" · {first / wait['paused']:.1f} times less"
+        if number and (compared := times_less(first, wait["paused"])):
+            words += f" · {compared}"
         parts += [
             _text(24, y + 14, kind),
             f'<rect class="bar-bg" x="{LEFT}" y="{y}" width="{STRIP - 190}" height="18" rx="3"/>',

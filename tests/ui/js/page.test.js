@@ -177,5 +177,7 @@ test("times and lists as people read them", () => {
   assert.deepEqual([12, 1500, 840000].map(time), ["12 ms", "1.5 s", "14.0 min"]);
   assert.equal(timesLess(10, 0), "none at all");
   assert.equal(timesLess(10, 20), "2.0 times more");
+  assert.equal(timesLess(2814000, 219), "12,849 times less");
+  assert.equal(time(76194000), "21.2 h");
   assert.equal(some(["a", "b", "c"], 2), "a, b and 1 more");
 });

@@ -111,7 +111,10 @@ class Standing:
         life.alive = life.stated or self.traced(at, life.name)
 
     def ended(self, at: float, life: Life, step: str, why: str) -> None:
-        self.owns(at, life, frozenset(), why=why)
+        """A static member that ends in order keeps its place in the group, and with it what it had."""
+        stays = life.static is not None and step == "process-ended"
+        mine = [partition for partition, held in self.held.items() if held.name == life.name]
+        self.stop(at, life, mine, why, listener=stays)
         life.alive, life.member_id = False, None
         self.tell(at, "live", step, life.name)
 
