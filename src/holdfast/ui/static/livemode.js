@@ -7,7 +7,7 @@ import { groupList } from "./groups.js";
 import { MOST_ROWS } from "./lanes.js";
 
 /** @typedef {import("./following.js").Live} Live */
-/** @typedef {{news: (live: Live, story: boolean) => void, refused: (error: Error) => void}} Told */
+/** @typedef {{news: (live: Live, story: boolean) => void, connected: () => void, refused: (error: Error) => void}} Told */
 
 /** Follows one group, or with no name the list of groups. @param {string} group @param {string[]} acts @param {Told} told */
 export function follow(group, acts, told) {
@@ -19,7 +19,11 @@ export function follow(group, acts, told) {
   };
   const end = connect(group, {
     sent: (event, data) => change(heard(live, event, data, performance.now()), event === "story"),
-    state: (connected) => { if (live.connected !== connected) change({ ...live, connected }); },
+    state: (connected) => {
+      if (live.connected === connected) return;
+      change({ ...live, connected });
+      if (connected) told.connected();
+    },
     refused: told.refused,
   });
   return {

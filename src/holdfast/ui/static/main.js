@@ -130,7 +130,9 @@ function chooseGroup(group) {
   state.followed?.end();
   state.address = { scene: "", kind: "", at: -1, setup: {}, live: group };
   Object.assign(state, { played: null, moments: [], questions: [], questionsAt: -1, said: null, plan: "", chosen: -1 });
-  state.followed = follow(group, state.catalogue?.acts ?? [], { news, refused: (error) => notice(error.message, "page") });
+  // What the page asked when the connection went has failed. With the next one that is over, and it is asked again.
+  const connected = () => void carefully(async () => { state.questionsAt = -1; settled(); }, "page");
+  state.followed = follow(group, state.catalogue?.acts ?? [], { news, connected, refused: (error) => notice(error.message, "page") });
   state.player = { at: 0, end: 1, playing: false, speed: 1 };
   window.history.replaceState(null, "", write(state.address));
   draw();
