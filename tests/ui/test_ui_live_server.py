@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import http.client
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -193,6 +196,26 @@ def test_the_end_of_the_server_ends_the_streams(broker: Broker) -> None:
         viewer = Viewer(server, "")
     assert viewer.answer.read() is not None
     viewer.close()
+
+
+@pytest.mark.slow
+def test_a_demo_that_is_ended_by_sigterm_leaves_nothing_behind() -> None:
+    """Seen once: SIGTERM ended the demo alone. Its broker and its producer went on for an hour."""
+    words = ["demo", "--live", "--members", "1", "--port", "0", "-o", "json"]
+    started = subprocess.Popen(
+        [Path(sys.executable).parent / "holdfast", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert started.stdout is not None
+    host, _, port = json.loads(started.stdout.readline())["bootstrap"].partition(":")
+    started.terminate()
+    started.wait(PATIENCE_S)
+    started.stdout.close()
+
+    def is_gone() -> bool:
+        with contextlib.closing(socket.socket()) as tried:
+            return tried.connect_ex((host, int(port))) != 0
+
+    until(is_gone, "the broker's end")
 
 
 # Trace files

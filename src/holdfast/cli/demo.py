@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -82,6 +84,10 @@ def _page_beside(
     say(f"          watch it while it plays: {server.link(live=GROUP)}")
 
 
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
 def _page_settings(bootstrap: str) -> dict[str, Any]:
     return {"bootstrap.servers": bootstrap, "client.id": "holdfast-page", "default.api.timeout.ms": 10_000}
 
@@ -93,6 +99,8 @@ def _live(folder: Path, *, members: int, partitions: int, rate: int, port: int, 
         from holdfast.ui.serving import Live, PageServer, listen
     except ModuleNotFoundError as error:
         raise ui_missing(error) from error
+    # Without a handler of ours SIGTERM would end this process alone, and leave the broker and the producer behind.
+    signal.signal(signal.SIGTERM, _end)
     listening = listen("127.0.0.1", port)
 
     def say(text: str) -> None:
