@@ -17,7 +17,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml tools/setup.sh
 	@PYTHON="$(PYTHON)" bash tools/setup.sh "$(VENV)"
 	@touch $@
 
-run: setup ## play the scene: PySpark queries of one group; one joins, one drains, one is killed
+run: setup ## play the scene, with a page: PySpark queries of one group; one joins, one drains, one is killed
 	@$(BIN)/holdfast demo
 
 # The half without other processes mostly waits: three at a time keep two cores busy. The other half two at a time:

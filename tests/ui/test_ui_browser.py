@@ -319,3 +319,12 @@ def test_the_phone_has_no_sideways_scrolling_and_nothing_jumps(chrome: Browser, 
         assert abs(page.evaluate(top) - first) < 2, "the members stay where they are"
     keep(page, f"tick8-phone-{colours}")
     tab.done()
+
+
+def test_long_lists_of_events_wrap_on_the_phone(chrome: Browser, link: str) -> None:
+    """The scene of a deploy has so many events that its command line made the whole page scroll sideways."""
+    tab = Shown(chrome, link, viewport=PHONE)
+    page = tab.open("deploy")
+    expect(page.locator("#setup code")).to_contain_text("restart:c1")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.done()

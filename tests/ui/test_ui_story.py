@@ -117,6 +117,20 @@ def test_a_rebalance_has_its_cause_its_culprit_and_all_of_its_rounds() -> None:
     assert back["culprit"] == "c1" and back["rounds"] == 2, "the round that follows a revoke is no new rebalance"
 
 
+def test_a_static_member_that_restarts_keeps_its_lanes_and_nobody_revokes_them() -> None:
+    """Seen on a picture: for the 35 s of a restart its lanes said that a listener commits, long after the process had
+    ended; and the group's first rebalance was said to last for minutes, because it got the gaps of all restarts."""
+    static = told("deploy-static", "holdfast")
+    spans = [span for lane in static["partitions"] for span in lane["spans"] if span[0] >= 10_000]
+    away = [span for span in spans if span[3] == "away"]
+    assert away and all(state == "stalled" for _, state, _, _ in away)
+    for lane in static["partitions"]:
+        for (since, state, _, _), (until, *_rest) in zip(lane["spans"], lane["spans"][1:], strict=False):
+            assert state != "revoking" or until - since < 1_000
+    (first,) = static["rebalances"]
+    assert first["to"] - first["from"] < 5_000
+
+
 def test_lag_grows_while_a_lane_is_dark_and_falls_when_it_is_lit() -> None:
     lane = told("tick8", "eager")["partitions"][0]
     assert lag_at(lane["lag"], 1_900) == pytest.approx(0, abs=1)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli.common import Output, OutputForm
+from holdfast.cli.ui import ui_missing
 
 if TYPE_CHECKING:
     from holdfast.spark.pipeline.scene import SceneResult
@@ -25,24 +30,90 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep sink, logs and traces there (a new folder).")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Members whose fate the page's buttons decide, until Ctrl-C. No Spark.")
+    ] = False,
+    members: Annotated[int, typer.Option(min=1, max=12, help="With --live: members to begin with.")] = 3,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Where the page listens; 0 takes a free port.")] = 8_642,
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Play the scene: two streaming queries share a topic; a third joins, one drains, one is killed with kill -9.
 
+    With --live: a group of Python consumers, and a page on which they are added, drained, killed, hung and restarted.
     Prints what moved, how long partitions stood still, and the records in, out, lost and doubled. Exit code 1 if any
     record was lost or doubled.
     """
-    from holdfast.spark.pipeline.scene import Scene, SceneOptions
-
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-")) if keep is None else keep.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    if live:
+        try:
+            _live(folder, members=members, partitions=partitions, rate=rate, port=port, output=output)
+        finally:
+            if keep is None:
+                shutil.rmtree(folder, ignore_errors=True)
+        return
+    from holdfast.spark.pipeline.scene import Scene, SceneOptions
+
     options = SceneOptions(folder=folder, partitions=partitions, rate=rate, trigger=trigger, watch_s=watch)
-    result = Scene(options, lambda text: typer.echo(text, err=output is Output.JSON)).play()
+
+    def say(text: str) -> None:
+        typer.echo(text, err=output is Output.JSON)
+
+    with contextlib.ExitStack() as beside:
+        result = Scene(options, say, opened=lambda at: _page_beside(beside, at, options.traces, port, say)).play()
     print(json.dumps(_as_json(result), sort_keys=True) if output is Output.JSON else _as_text(result))
     if keep is None:
         shutil.rmtree(folder, ignore_errors=True)
     if not result.clean:
         raise typer.Exit(1)
+
+
+def _page_beside(
+    beside: contextlib.ExitStack, bootstrap: str, traces: Path, port: int, say: Callable[[str], None]
+) -> None:
+    """The page while the scene plays. The scene goes on without it where it is not installed."""
+    from holdfast.spark.pipeline.scene import GROUP
+
+    try:
+        from holdfast.ui.serving import Beside, Live, PageServer, listen_near
+    except ModuleNotFoundError as error:
+        say(f"          watch it on a page with: {ui_missing(error).do}")
+        return
+    server = PageServer(listen_near(port), Live(_page_settings(bootstrap), (GROUP,), (traces,)))
+    beside.enter_context(Beside(server))
+    say(f"          watch it while it plays: {server.link(live=GROUP)}")
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _page_settings(bootstrap: str) -> dict[str, Any]:
+    return {"bootstrap.servers": bootstrap, "client.id": "holdfast-page", "default.api.timeout.ms": 10_000}
+
+
+def _live(folder: Path, *, members: int, partitions: int, rate: int, port: int, output: Output) -> None:
+    """Until a signal ends it."""
+    try:
+        from holdfast.ui.live.demo import GROUP, Demo
+        from holdfast.ui.serving import Live, PageServer, listen
+    except ModuleNotFoundError as error:
+        raise ui_missing(error) from error
+    # Without a handler of ours SIGTERM would end this process alone, and leave the broker and the producer behind.
+    signal.signal(signal.SIGTERM, _end)
+    listening = listen("127.0.0.1", port)
+
+    def say(text: str) -> None:
+        typer.echo(text, err=output is Output.JSON)
+
+    with Demo(folder, members=members, partitions=partitions, rate=rate, say=say) as demo:
+        server = PageServer(listening, Live(_page_settings(demo.bootstrap), (GROUP,), (demo.traces,)), demo)
+        link = server.link(live=GROUP)
+        if output is Output.JSON:
+            print(json.dumps({"url": link, "bootstrap": demo.bootstrap}), flush=True)
+        else:
+            print(f"The page: {link}\nThe broker: {demo.bootstrap}\nCtrl-C ends it.", flush=True)
+        server.serve_until_ended()
 
 
 def _as_text(result: SceneResult) -> str:

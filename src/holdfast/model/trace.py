@@ -22,7 +22,7 @@ class TraceRecord:
     at: float
     """Milliseconds on the emitter's clock."""
     source: str
-    """Who speaks: "member", "coordinator", "consumer", "broker", "spark", "sim"."""
+    """Who speaks: "member", "coordinator", "consumer", "broker", "spark", "sim", "demo"."""
     step: str
     """What happened, a word of the vocabulary: "join-sent", "revoked", "generation" …"""
     group: str = ""

@@ -201,6 +201,18 @@ def figure_text(name: str, value: float) -> str:
 
 
 def time_text(ms: float) -> str:
+    if ms >= 7_200_000:
+        return f"{ms / 3_600_000:.1f} h"
     if ms >= 120_000:
         return f"{ms / 60_000:.1f} min"
     return f"{ms / 1000:.1f} s" if ms >= 1_000 else f"{ms:.0f} ms"
+
+
+def times_less(first: float, other: float) -> str:
+    """How many times less the other is than the first; nothing where there is nothing to compare."""
+    if first <= 0:
+        return ""
+    if other <= 0:
+        return "none at all"
+    ratio = max(first, other) / min(first, other)
+    return f"{ratio:,.{0 if ratio >= 100 else 1}f} times {'less' if first >= other else 'more'}"

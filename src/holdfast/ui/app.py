@@ -11,15 +11,16 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -27,7 +28,10 @@ from holdfast.model import HoldfastError
 from holdfast.sim.happenings import KINDS as EVENTS
 from holdfast.sim.ready import SCENES, scene_named, told_and_played
 from holdfast.sim.setup import KINDS, Setup, setup_of
+from holdfast.ui.asked import members_in, moment_in
 from holdfast.ui.library import Library
+from holdfast.ui.live.answers import Acts, LiveAnswers
+from holdfast.ui.live.hub import Hub
 from holdfast.ui.plan import resized
 from holdfast.ui.questions import WHAT_IFS, compared, questions
 from holdfast.ui.svg import picture
@@ -49,37 +53,58 @@ HEADERS: Mapping[str, str] = {
 }
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
-STATUS: Mapping[str, int] = {"PAGE_FAULT": 500, "PAGE_ENDS": 503}
+STATUS: Mapping[str, int] = {"PAGE_FAULT": 500, "PAGE_ENDS": 503, "TOO_MANY_VIEWERS": 503, "TOO_MANY_GROUPS": 503}
 """Of errors that are not the asker's."""
 
-Answer = Callable[[Library, Mapping[str, Any]], Any]
+Answer = Callable[[Mapping[str, Any]], Any]
 
 
-def page(token: str) -> Starlette:
-    """The application. `token` is what the printed link carries. Once `state.ending` is set, nobody waits for work."""
+def page(token: str, hub: Hub | None = None, acts: Acts | None = None) -> Starlette:
+    """The application. `token` is what the printed link carries. Once `state.ending` is set, nobody waits for work.
+
+    `hub` knows live groups, where there are any; `acts` can do something to their members, where somebody started them
+    for that.
+    """
     library = Library()
     ending = asyncio.Event()
 
     def post(path: str, answer: Answer) -> Route:
         async def endpoint(request: Request) -> Response:
-            return await _answered(request, token, ending, lambda body: _response(answer(library, body)))
+            return await _answered(request, token, ending, lambda body: _response(answer(body)))
 
         return Route(path, endpoint, methods=["POST"])
 
-    app = Starlette(
-        routes=[
-            Route("/", _index, methods=["GET"]),
-            Route("/api/scenes", _scenes, methods=["GET"]),
-            post("/api/play", play_answer),
-            post("/api/questions", questions_answer),
-            post("/api/what-if", what_if_answer),
-            post("/api/plan", plan_answer),
-            post("/api/picture", picture_answer),
-            Mount("/static", StaticFiles(directory=STATIC)),
-        ],
-        middleware=[Middleware(Guard)],
-    )
+    def stream(path: str, feed: Callable[[Mapping[str, Any]], AsyncIterator[bytes]]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await _streamed(request, token, feed)
+
+        return Route(path, endpoint, methods=["POST"])
+
+    async def scenes(_: Request) -> Response:
+        return JSONResponse({**_catalogue(), "live": hub is not None, "acts": list(acts.names) if acts else []})
+
+    routes: list[BaseRoute] = [
+        Route("/", _index, methods=["GET"]),
+        Route("/api/scenes", scenes, methods=["GET"]),
+        post("/api/play", partial(play_answer, library)),
+        post("/api/questions", partial(questions_answer, library)),
+        post("/api/what-if", partial(what_if_answer, library)),
+        post("/api/plan", partial(plan_answer, library)),
+        post("/api/picture", partial(picture_answer, library)),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    if hub is not None:
+        answers = LiveAnswers(hub, acts)
+        routes += [
+            stream("/api/live/events", lambda body: answers.events(body, ending)),
+            post("/api/live/questions", answers.questions),
+            post("/api/live/plan", answers.plan),
+            post("/api/live/picture", answers.picture),
+            post("/api/live/act", answers.act),
+        ]
+    app = Starlette(routes=routes, middleware=[Middleware(Guard)])
     app.state.ending = ending
+    app.state.hub = hub
     return app
 
 
@@ -113,32 +138,53 @@ async def _index(_: Request) -> Response:
     return FileResponse(STATIC / "index.html")
 
 
-async def _scenes(_: Request) -> Response:
-    return JSONResponse(
-        {
-            "scenes": [
-                {"name": name, "title": scene.title, "story": scene.story, "look": scene.look, "at": scene.at_ms}
-                | {"setup": scene.setup.as_words()}
-                for name, scene in SCENES.items()
-            ],
-            "kinds": dict(KINDS),
-            "events": dict(EVENTS),
-            "usual": {k: getattr(Setup(), k) for k in Setup.__dataclass_fields__},
-        }
-    )
+def _catalogue() -> dict[str, Any]:
+    return {
+        "scenes": [
+            {"name": name, "title": scene.title, "story": scene.story, "look": scene.look, "at": scene.at_ms}
+            | {"setup": scene.setup.as_words()}
+            for name, scene in SCENES.items()
+        ],
+        "kinds": dict(KINDS),
+        "events": dict(EVENTS),
+        "usual": {k: getattr(Setup(), k) for k in Setup.__dataclass_fields__},
+    }
+
+
+async def _streamed(
+    request: Request, token: str, feed: Callable[[Mapping[str, Any]], AsyncIterator[bytes]]
+) -> Response:
+    """Server-sent events. Whatever is to be refused is refused before the first of them."""
+    if not _has_token(request, token):
+        return _no_token()
+    try:
+        events = feed(await _body(request))
+        first = await anext(events)
+    except HoldfastError as error:
+        return _refused(error)
+
+    async def all_of_them() -> AsyncIterator[bytes]:
+        yield first
+        async for event in events:
+            yield event
+
+    return StreamingResponse(all_of_them(), media_type="text/event-stream")
+
+
+def _has_token(request: Request, token: str) -> bool:
+    return hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), token.encode())
 
 
 async def _answered(
     request: Request, token: str, ending: asyncio.Event, answer: Callable[[Mapping[str, Any]], Response]
 ) -> Response:
-    given = request.headers.get(TOKEN_HEADER, "")
-    if not hmac.compare_digest(given.encode(), token.encode()):
-        return _refusal(403, "BAD_TOKEN", "the link's token is missing or old.", "Open the link that was printed.")
+    if not _has_token(request, token):
+        return _no_token()
     try:
         body = await _body(request)
         return await done_unless(ending, lambda: _sound(answer, body))
     except HoldfastError as error:
-        return _refusal(STATUS.get(error.code, 400), error.code, error.what, error.do)
+        return _refused(error)
 
 
 def _sound(answer: Callable[[Mapping[str, Any]], Response], body: Mapping[str, Any]) -> Response:
@@ -177,6 +223,14 @@ def _response(answer: Any) -> Response:
     return JSONResponse(answer)
 
 
+def _refused(error: HoldfastError) -> Response:
+    return _refusal(STATUS.get(error.code, 400), error.code, error.what, error.do)
+
+
+def _no_token() -> Response:
+    return _refusal(403, "BAD_TOKEN", "the link's token is missing or old.", "Open the link that was printed.")
+
+
 def _refusal(status: int, code: str, what: str, do: str) -> Response:
     return JSONResponse({"error": {"code": code, "what": what, "do": do}}, status_code=status)
 
@@ -194,13 +248,6 @@ def _setup(body: Mapping[str, Any]) -> Setup:
 
 def _kind(body: Mapping[str, Any]) -> str:
     return str(body.get("kind", "holdfast"))
-
-
-def _moment(body: Mapping[str, Any]) -> float:
-    at = body.get("at", 0)
-    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e9:
-        raise HoldfastError("BAD_TIME", f"{at!r} is not a moment.", "Give milliseconds since the start.")
-    return float(at)
 
 
 def play_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,7 +271,7 @@ def play_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
 def questions_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
     setup = _setup(body)
     _, made = library.get(setup, _kind(body))
-    return {"questions": questions(made, _moment(body), setup)}
+    return {"questions": questions(made, moment_in(body), setup)}
 
 
 def what_if_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,11 +287,9 @@ def what_if_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
-    members = body.get("members")
-    if isinstance(members, bool) or not isinstance(members, int):
-        raise HoldfastError("BAD_SIZE", f"{members!r} is not a number of members.", "Give a number.")
+    members = members_in(body)
     _, made = library.get(_setup(body), _kind(body))
-    return resized(made, _moment(body), members)
+    return resized(made, moment_in(body), members)
 
 
 def picture_answer(library: Library, body: Mapping[str, Any]) -> str:
@@ -253,4 +298,4 @@ def picture_answer(library: Library, body: Mapping[str, Any]) -> str:
     _, made = library.get(setup, _kind(body))
     waits = {each: library.get(setup, each)[1]["wait"] for each in KINDS}
     title = scene_named(name).title if isinstance(name, str) and name else ""
-    return picture(made, min(_moment(body), made["end"]), title=title, waits=waits)
+    return picture(made, min(moment_in(body), made["end"]), title=title, waits=waits)

@@ -26,6 +26,9 @@ LEGEND: Mapping[str, tuple[str, str, float]] = {
 }
 """Each state's sign, its meaning, and how much of its row it fills: nobody needs colours."""
 
+MAX_PARTITIONS = 100_000
+"""Of one topic: a record with a larger number is damaged."""
+
 HANDED_BACK = frozenset({"revoked", "left"})
 STANDS_STILL = frozenset({"hung", "frozen"})
 CAME_BACK = frozenset({"returned", "woke"})
@@ -120,8 +123,10 @@ class LaneReader:
                 getattr(self, f"_{step.removeprefix('lane-')}")(record, lane)
         elif step == "synced":
             self._synced(record)
-        elif step in LISTENER_DONE and record.source == "member":
+        elif step == "given-up" or (step in LISTENER_DONE and record.source == "member"):
             self._listener_done(record)
+        elif step == "process-ended":
+            self._away(record)
         elif step in ("member-left", "member-expired", "member-expelled"):
             self._gone(record)
 
@@ -180,6 +185,14 @@ class LaneReader:
             if lane.now[1] == REVOKING:
                 lane.change(record.at, DARK, member, lane.now[3])
 
+    def _away(self, record: TraceRecord) -> None:
+        """Who ends without leaving, as a static member does in a deploy, keeps what it has: nobody else may take it."""
+        member = self._names.of(record.member)
+        for partition in self._revoking.pop(member, ()):
+            lane = self.lanes[partition]
+            if lane.now[1] == REVOKING:
+                lane.change(record.at, STALLED, member, "away")
+
     def _gone(self, record: TraceRecord) -> None:
         """What stands still at somebody who is out of the group is nobody's, and what it works on is in vain."""
         member = self._names.of(record.member)
@@ -193,7 +206,7 @@ class LaneReader:
 
     def _synced(self, record: TraceRecord) -> None:
         member = self._names.of(record.member)
-        for partition in _partitions(record.data.get("added")):
+        for partition in partitions_of(record.data.get("added")):
             lane = self.lanes.get(partition)
             if lane is not None and not lane.working and lane.now[1] != WORKING:
                 lane.change(record.at, TAKEN, member, "finding its position")
@@ -203,10 +216,17 @@ def _partition(record: TraceRecord) -> TopicPartition:
     return TopicPartition(str(record.data["topic"]), int(_number(record.data["partition"], 0.0)))
 
 
-def _partitions(grouped: object) -> list[TopicPartition]:
+def partitions_of(grouped: object) -> list[TopicPartition]:
+    """Of a record's data, topic -> numbers. A live group's records may be a stranger's: what is none is left out."""
     if not isinstance(grouped, dict):
         return []
-    return [TopicPartition(topic, number) for topic, numbers in sorted(grouped.items()) for number in numbers]
+    return [
+        TopicPartition(topic, number)
+        for topic, numbers in sorted(grouped.items())
+        if isinstance(numbers, list)
+        for number in numbers
+        if type(number) is int and 0 <= number < MAX_PARTITIONS
+    ]
 
 
 def _number(value: object, otherwise: float) -> float:

@@ -14,12 +14,12 @@ LEGEND: Mapping[str, tuple[str, str]] = {
     "in": ("●", "in the group"),
     "hung": ("‖", "its application does not poll; heartbeats go on"),
     "frozen": ("❄", "its process is stopped"),
-    "out": ("○", "taken out of the group"),
+    "out": ("○", "out of the group"),
     "gone": ("✕", "its process has ended"),
 }
 """Each state's sign and meaning."""
 
-OUT = frozenset({"poll-expired", "membership-lost"})
+OUT = frozenset({"poll-expired", "membership-lost", "left-group"})
 
 
 @dataclass(slots=True)

@@ -96,6 +96,18 @@ HOLDFAST = Listing(
 LISTINGS: Mapping[str, Listing] = {"eager": EAGER, "cooperative": COOPERATIVE, "holdfast": HOLDFAST}
 
 
+ROUND_LINES: Mapping[str, int] = {
+    state: COORDINATOR.lit_by[step]
+    for state, step in (
+        ("PreparingRebalance", "join-sent"),
+        ("CompletingRebalance", "joined"),
+        ("Assigning", "joined"),
+        ("Reconciling", "sync-sent"),
+    )
+}
+"""Where the coordinator is in a state that was seen from outside. In any other it is not in a round."""
+
+
 def coordinator_lines(records: Sequence[TraceRecord]) -> list[tuple[float, int]]:
     """(from, line) of the coordinator's listing. Members' joins and syncs tell what it waits for."""
     lines: list[tuple[float, int]] = [(0.0, 0)]
@@ -105,6 +117,9 @@ def coordinator_lines(records: Sequence[TraceRecord]) -> list[tuple[float, int]]
         if record.source == "coordinator" and step in ("rebalance-started", "generation", "stable"):
             rebalancing = step != "stable"
             _light(lines, record.at, COORDINATOR.lit_by[step])
+        elif step == "state-seen":
+            rebalancing = record.data.get("state") in ROUND_LINES
+            _light(lines, record.at, ROUND_LINES.get(str(record.data.get("state")), COORDINATOR.lit_by["stable"]))
         elif rebalancing and record.source == "member" and step in ("join-sent", "joined", "sync-sent"):
             _light(lines, record.at, COORDINATOR.lit_by[step])
     return lines

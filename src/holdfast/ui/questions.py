@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.sim.played import time_text
 from holdfast.sim.setup import Setup
 from holdfast.ui.story import at as span_at
+from holdfast.ui.story import moment_text
 
 MOST_LANES = 2
 """So many dark lanes are asked about by name."""
@@ -33,8 +34,8 @@ WHAT_IFS: Mapping[str, WhatIf] = {
 }
 
 
-def questions(story: Mapping[str, Any], moment: float, setup: Setup) -> list[dict[str, Any]]:
-    """In the order in which they are likely to be asked."""
+def questions(story: Mapping[str, Any], moment: float, setup: Setup | None) -> list[dict[str, Any]]:
+    """In the order in which they are likely to be asked. Without a setup it is a live group: nothing to play again."""
     asked: list[tuple[str, str, str | None]] = []
     rebalance = _latest(story, moment)
     for lane in _not_lit(story, moment)[:MOST_LANES]:
@@ -51,7 +52,8 @@ def questions(story: Mapping[str, Any], moment: float, setup: Setup) -> list[dic
             asked.append(("nobody", "Why did nobody else pause?", _nobody(story, rebalance)))
     asked.append(("lag", "How far is the group behind?", _lag(story, moment)))
     usual = Setup()
-    for name, what_if in WHAT_IFS.items():
+    for name, what_if in WHAT_IFS.items() if setup is not None else ():
+        assert setup is not None
         changed = what_if.change(setup)
         if changed != setup and (name != "quick" or setup.batch != usual.batch):
             asked.append((name, what_if.text, None))
@@ -78,7 +80,7 @@ def _not_lit(story: Mapping[str, Any], moment: float) -> list[Mapping[str, Any]]
 
 def _latest(story: Mapping[str, Any], moment: float) -> Mapping[str, Any] | None:
     """The rebalance that is on, or was last; the one in which the group began does not count."""
-    begun = [each for each in story["rebalances"][1:] if each["from"] <= moment]
+    begun = [each for each in story["rebalances"][story["birth"] :] if each["from"] <= moment]
     return begun[-1] if begun else None
 
 
@@ -97,18 +99,20 @@ def _why_dark(story: Mapping[str, Any], lane: Mapping[str, Any], moment: float) 
         last += 1
     since, _, owner, why = spans[first]
     meaning = story["legend"]["lanes"][spans[now][1]]["text"]
-    answer = f"{meaning.capitalize()}. {_name(story, owner)} stopped at {since / 1000:.1f} s ({why or 'it ended'})."
+    stopped = f"{_name(story, owner)} stopped at {moment_text(story, since)}"
+    answer = f"{meaning.capitalize()}. {stopped} ({why or 'it ended'})."
     rebalance = _latest(story, moment)
     if rebalance is not None and rebalance["to"] >= since:
         answer += f" The rebalance began because {rebalance['cause']}."
     if last < len(spans):
         until, _, taker, how = spans[last]
         answer += (
-            f" {_name(story, taker)} goes on at {until / 1000:.1f} s{f' ({how})' if how else ''}, "
+            f" {_name(story, taker)} goes on at {moment_text(story, until)}{f' ({how})' if how else ''}, "
             f"after {time_text(until - since)}."
         )
     else:
-        answer += f" Nobody goes on until the end, {time_text(story['end'] - since)} later."
+        words = "has gone on so far" if "wall" in story else "goes on until the end"
+        answer += f" Nobody {words}, {time_text(story['end'] - since)} later."
     return answer
 
 
@@ -127,9 +131,10 @@ def _waits_for(story: Mapping[str, Any], moment: float) -> str:
 
 def _cause(story: Mapping[str, Any], rebalance: Mapping[str, Any], moment: float) -> str:
     culprit = rebalance["culprit"]
-    times = sum(each["culprit"] == culprit and each["from"] <= moment for each in story["rebalances"][1:])
+    times = sum(each["culprit"] == culprit and each["from"] <= moment for each in story["rebalances"][story["birth"] :])
     again = f" It is the cause of {times} rebalances so far." if times > 1 else ""
-    return f"{culprit or 'Nobody in particular'}: {rebalance['cause']}, at {rebalance['from'] / 1000:.1f} s.{again}"
+    when = moment_text(story, rebalance["from"])
+    return f"{culprit or 'Nobody in particular'}: {rebalance['cause']}, at {when}.{again}"
 
 
 def _everybody(story: Mapping[str, Any], rebalance: Mapping[str, Any]) -> str:
@@ -153,7 +158,9 @@ def _nobody(story: Mapping[str, Any], rebalance: Mapping[str, Any]) -> str:
 
 
 def _lag(story: Mapping[str, Any], moment: float) -> str:
-    lags = {lane["label"]: lag_at(lane["lag"], moment) for lane in story["partitions"]}
+    lags = {lane["label"]: lag_at(lane["lag"], moment) for lane in story["partitions"] if lane["lag"]}
+    if not lags and story["partitions"]:
+        return "That is not known: nobody has told an offset yet."
     worst = max(lags, key=lambda label: lags[label], default="")
     if not worst or lags[worst] < 1:
         return "Nothing waits: every partition is read as it is written."
@@ -161,8 +168,10 @@ def _lag(story: Mapping[str, Any], moment: float) -> str:
 
 
 def lag_at(points: Sequence[Sequence[float]], moment: float) -> float:
-    """Between two points lag is a line."""
+    """Between two points lag is a line; before the first one it is as there."""
     before = points[0]
+    if moment <= before[0]:
+        return before[1]
     for point in points:
         if point[0] > moment:
             share = (moment - before[0]) / (point[0] - before[0])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from holdfast.model import TopicPartition, TraceRecord
 from holdfast.sim.timeline import Gap
+from holdfast.ui.lanes import partitions_of
 from holdfast.ui.names import Names
 
 STATES = {
@@ -21,11 +22,18 @@ STATES = {
 }
 
 
+SOON_MS = 1_000.0
+"""A member takes its part of the plan a moment after the coordinator has given it out."""
+
+
 def can_process(kind: str) -> dict[str, str]:
     """Whether members may process, by the coordinator's state."""
     meanwhile = "less and less: each gives up all to join" if kind == "eager" else "yes, what nobody has given up"
     return {
         "Empty": "no: nobody is in the group",
+        "Dead": "no: there is no such group",
+        "Assigning": meanwhile,
+        "Reconciling": meanwhile,
         "PreparingRebalance": meanwhile,
         "CompletingRebalance": meanwhile,
         "Stable": "yes, what is assigned",
@@ -42,7 +50,13 @@ class Rebalance:
     culprit: str
     rounds: int = 0
     generation: int = 0
+    settled_ms: float | None = None
+    """When its last round was over; None while one is on."""
+    birth: bool = False
+    """Whether the group had nobody before."""
     gaps: list[Gap] = field(default_factory=list)
+    seen_moved: list[TopicPartition] = field(default_factory=list)
+    """Moves that were seen from outside, where nobody saw the gap."""
 
     @property
     def pauses(self) -> list[Gap]:
@@ -54,7 +68,8 @@ class Rebalance:
 
     @property
     def moved(self) -> list[TopicPartition]:
-        return sorted({gap.partition for gap in self.gaps if gap.after and gap.after != gap.before})
+        told = {gap.partition for gap in self.gaps if gap.after and gap.after != gap.before}
+        return sorted(told.union(self.seen_moved))
 
     @property
     def needless(self) -> list[TopicPartition]:
@@ -73,11 +88,12 @@ def coordinator(records: Sequence[TraceRecord]) -> list[tuple[float, str, int]]:
     """(from, state, generation)"""
     spans: list[tuple[float, str, int]] = [(0.0, "Empty", 0)]
     for record in records:
-        if record.source == "coordinator" and record.step in STATES:
+        if record.source == "coordinator" and (record.step in STATES or record.step == "state-seen"):
+            state = STATES.get(record.step) or str(record.data.get("state"))
             generation = record.generation if record.generation is not None else spans[-1][2]
             if spans[-1][0] == record.at:
                 spans.pop()
-            spans.append((record.at, STATES[record.step], generation))
+            spans.append((record.at, state, generation))
     return spans
 
 
@@ -94,26 +110,51 @@ def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names
             owing = owing or bool(record.data.get("revoked")) or record.data.get("withheld") is True
         if record.source != "coordinator":
             continue
-        if record.step == "rebalance-started" and not (owing and found):
+        if record.step == "rebalance-started" and owing and found:
+            found[-1].settled_ms = None
+        elif record.step == "rebalance-started":
             found.append(
                 Rebalance(
                     from_ms=record.at,
                     to_ms=record.at,
                     cause=record.cause or "",
                     culprit=names.of(record.culprit) if record.culprit else "",
+                    birth=record.data.get("state") == "Empty",
                 )
             )
+        elif record.step == "rebalance-seen":
+            _take_seen(found, record)
         elif record.step == "generation":
             owing = False
             if found:
                 found[-1].rounds += 1
                 found[-1].generation = record.generation or 0
         if record.step == "stable" and found:
-            found[-1].to_ms = record.at
+            found[-1].to_ms = found[-1].settled_ms = record.at
     for gap in gaps:
         last = next((r for r in reversed(found) if r.from_ms <= gap.to_ms), None)
-        if last is not None:
+        # What stops when a rebalance is long over has another cause: a static member's restart, say.
+        if last is not None and (last.settled_ms is None or gap.from_ms <= last.settled_ms + SOON_MS):
             last.gaps.append(gap)
             if gap.after:
                 last.to_ms = max(last.to_ms, gap.to_ms)
     return found
+
+
+def _take_seen(found: list[Rebalance], record: TraceRecord) -> None:
+    """A rebalance that was seen from outside, when it was over; one of two rounds is told of twice."""
+    data = record.data
+    began, rounds, moved = data.get("began"), data.get("rounds"), data.get("moved")
+    one = Rebalance(
+        from_ms=float(began) if isinstance(began, int | float) else record.at,
+        to_ms=record.at,
+        settled_ms=record.at,
+        cause=record.cause or "",
+        culprit=record.culprit or "",
+        rounds=rounds if isinstance(rounds, int) else 1,
+        generation=record.generation or 0,
+        seen_moved=partitions_of(moved),
+    )
+    if one.rounds > 1 and found:
+        one.seen_moved += found.pop().seen_moved
+    found.append(one)

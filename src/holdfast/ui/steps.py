@@ -76,6 +76,7 @@ def _words(record: TraceRecord, names: Names) -> Step | None:
         "application-hung": f"{member} hangs",
         "application-returned": f"{member} polls again",
         "process-died": f"{member} dies",
+        "left-group": f"{member} is out of the group",
         "process-started": f"{member} starts",
         "process-ended": f"{member} has ended",
         "process-frozen": f"{member} is frozen",

@@ -5,7 +5,9 @@ A span begins where the one before it ends, so `[from, …]` is enough. Times ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from holdfast.model import TopicPartition, TraceRecord
@@ -17,12 +19,38 @@ from holdfast.ui.steps import steps
 VERSION = 1
 
 
-def story(records: Sequence[TraceRecord], end_ms: float, kind: str) -> dict[str, Any]:
-    """Everything there is to draw. `kind` says whose code runs: a key of `pseudo.LISTINGS`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What is known of a live group beside its records."""
+
+    begin_ms: float
+    """What is older is forgotten."""
+    wall_ms: float
+    """When the story's clock was 0, in milliseconds since 1970."""
+    strip_ms: float
+    """How much of the past a lane shows at once."""
+    protocol: str
+    at_least: bool
+    """Whether a generation is only known to be that or a later one."""
+    lags: Mapping[TopicPartition, Sequence[tuple[float, float]]]
+    per_s: float | None
+    """Records a second that come in; None where that is not known."""
+    witnesses: tuple[str, ...]
+
+
+def story(
+    records: Sequence[TraceRecord], end_ms: float, kind: str, *, measured: Measured | None = None
+) -> dict[str, Any]:
+    """Everything there is to draw. `kind` says whose code runs: a key of `pseudo.LISTINGS`. Without `measured` it is a
+    simulated history, in which lag follows from the producer's steady rate."""
     names = Names(records)
     gaps = timeline(records, end_ms).gaps()
     found = lanes.LaneReader(names).read(records, end_ms)
+    if measured is not None:
+        for partition, lane in found.items():
+            lane.lag = list(measured.lags.get(partition, ()))  # not known: no points
     topics = {partition.topic for partition in found}
+    told = rounds.rebalances(records, gaps, names)
     listing = pseudo.LISTINGS[kind]
     return {
         "version": VERSION,
@@ -39,7 +67,8 @@ def story(records: Sequence[TraceRecord], end_ms: float, kind: str) -> dict[str,
             for partition, lane in found.items()
         ],
         "coordinator": [[_ms(at), state, generation] for at, state, generation in rounds.coordinator(records)],
-        "rebalances": [_rebalance(each, topics) for each in rounds.rebalances(records, gaps, names)],
+        "rebalances": [_rebalance(each, topics) for each in told],
+        "birth": sum(each.birth for each in told[:1]),
         "steps": [[_ms(step.at), step.kind, step.text] for step in steps(records, names)],
         "code": {
             "coordinator": _listing(pseudo.COORDINATOR),
@@ -57,7 +86,21 @@ def story(records: Sequence[TraceRecord], end_ms: float, kind: str) -> dict[str,
             "members": {state: {"sign": sign, "text": text} for state, (sign, text) in people.LEGEND.items()},
             "states": rounds.can_process(kind),
         },
-        "wait": wait(gaps, len(found), end_ms),
+        "wait": wait(gaps, len(found), end_ms - (measured.begin_ms if measured else 0.0)),
+        **({} if measured is None else _live(measured)),
+    }
+
+
+def _live(measured: Measured) -> dict[str, Any]:
+    """What a story of a live group has beside, or instead of, a simulated one's."""
+    return {
+        "begin": _ms(measured.begin_ms),
+        "wall": _ms(measured.wall_ms),
+        "strip": measured.strip_ms,
+        "protocol": measured.protocol,
+        "produces": None if measured.per_s is None else round(measured.per_s),
+        "witnesses": list(measured.witnesses),
+        "atLeast": measured.at_least,
     }
 
 
@@ -112,6 +155,23 @@ def _listing(listing: pseudo.Listing) -> dict[str, Any]:
 
 def _ms(value: float) -> float:
     return round(value, 1)
+
+
+def moment_text(told: Mapping[str, Any], moment: float) -> str:
+    """A moment as people say it: seconds since the start, or the time of day where there is one."""
+    if "wall" not in told:
+        return f"{moment / 1000:.1f} s"
+    day = datetime.fromtimestamp((told["wall"] + moment) / 1000).astimezone()
+    return f"{day:%H:%M:%S}.{day.microsecond // 100_000}"
+
+
+def strip_window(told: Mapping[str, Any], moment: float) -> tuple[float, float]:
+    """What the strips show: a whole scene, or of a live group the stretch in which the moment lies."""
+    if "strip" not in told:
+        return 0.0, told["end"]
+    strip = told["strip"]
+    to = max(told["begin"] + strip, min(told["end"], moment + strip / 4))
+    return to - strip, to
 
 
 def at(spans: Sequence[Sequence[Any]], moment: float) -> Sequence[Any]:

@@ -11,8 +11,9 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from holdfast.model.text import one_line
-from holdfast.sim.played import time_text
+from holdfast.sim.played import time_text, times_less
 from holdfast.ui.story import at as span_at
+from holdfast.ui.story import moment_text, strip_window
 
 WIDTH = 1000
 LEFT, RIGHT = 170, 24
@@ -76,10 +77,10 @@ def _heading(story: Mapping[str, Any], moment: float, title: str) -> list[str]:
     lit, of = _lit(story, moment), len(story["partitions"])
     return [
         _text(24, 34, title or "A consumer group", "big"),
-        _text(WIDTH - RIGHT, 34, f"{story['kind']} · {moment / 1000:.1f} s", "dim", anchor="end"),
+        _text(WIDTH - RIGHT, 34, f"{story['kind']} · {moment_text(story, moment)}", "dim", anchor="end"),
         _box(24, 54, 210, 66),
         _text(38, 80, "Producer"),
-        _text(38, 102, f"steady: {story['produces']:,.0f} records/s", "dim"),
+        _text(38, 102, _produces(story), "dim"),
         _text(250, 92, "→", "dim"),
         _box(276, 54, 330, 66),
         _text(290, 80, f"Coordinator: {state}"),
@@ -87,12 +88,18 @@ def _heading(story: Mapping[str, Any], moment: float, title: str) -> list[str]:
         _text(622, 92, "→", "dim"),
         _box(648, 54, WIDTH - RIGHT - 648, 66),
         _text(662, 80, f"Can the group process now? {lit} of {of}"),
-        _text(662, 102, story["legend"]["states"][state], "dim"),
+        _text(662, 102, story["legend"]["states"].get(state, ""), "dim"),
     ]
 
 
+def _produces(story: Mapping[str, Any]) -> str:
+    if story["produces"] is None:
+        return "how much is not known yet"
+    return f"{'' if 'wall' in story else 'steady: '}{story['produces']:,.0f} records/s"
+
+
 def _lanes(story: Mapping[str, Any], moment: float, top: float, row: float) -> list[str]:
-    end = story["end"]
+    window = strip_window(story, moment)
     members = story["members"]
     signs = story["legend"]["lanes"]
     parts: list[str] = []
@@ -104,14 +111,20 @@ def _lanes(story: Mapping[str, Any], moment: float, top: float, row: float) -> l
             name = members[owner]["name"] if owner >= 0 and state != "dark" else "nobody"
             parts.append(_text(24, y + row * 0.7, f"{signs[state]['sign']} {lane['label']} → {name}", "small"))
         for index, (since, state, owner, _) in enumerate(spans):
-            until = spans[index + 1][0] if index + 1 < len(spans) else end
+            until = min(window[1], spans[index + 1][0] if index + 1 < len(spans) else story["end"])
+            since = max(window[0], since)
             share = signs[state]["height"]
-            parts.append(_segment(since, until, end, y, row, state, owner, share) if share else "")
+            if share and since <= until:
+                parts.append(_segment(_x(since, window), _x(until, window), y, row, state, owner, share))
     return parts
 
 
-def _segment(since: float, until: float, end: float, y: float, row: float, state: str, owner: int, share: float) -> str:
-    x, width = LEFT + STRIP * since / end, max(0.8, STRIP * (until - since) / end)
+def _x(at: float, window: tuple[float, float]) -> float:
+    return LEFT + STRIP * (at - window[0]) / (window[1] - window[0])
+
+
+def _segment(x: float, to: float, y: float, row: float, state: str, owner: int, share: float) -> str:
+    width = max(0.8, to - x)
     full = row * 0.82 if row > 4 else row
     high = max(0.8, full * share)
     paint = f'fill="{OWNERS[owner % len(OWNERS)]}"' if state == "working" else f'class="{state}"'
@@ -119,18 +132,18 @@ def _segment(since: float, until: float, end: float, y: float, row: float, state
 
 
 def _axis(story: Mapping[str, Any], moment: float, top: float, height: float) -> list[str]:
-    end = story["end"]
+    window = strip_window(story, moment)
     bottom = top + height
     parts = []
-    step = next((each for each in TICKS_MS if end / each <= 8), TICKS_MS[-1])
-    for number in range(int(end // step) + 1):
-        x = LEFT + STRIP * number * step / end
+    step = next((each for each in TICKS_MS if (window[1] - window[0]) / each <= 8), TICKS_MS[-1])
+    for number in range(int(-(-window[0] // step)), int(window[1] // step) + 1):
         words = f"{number * step / 60_000:g} min" if step >= 60_000 else f"{number * step / 1000:g} s"
-        parts.append(_text(x, bottom + 18, words, "dim small", anchor="middle"))
+        words = moment_text(story, number * step).partition(".")[0] if "wall" in story else words
+        parts.append(_text(_x(number * step, window), bottom + 18, words, "dim small", anchor="middle"))
     for when, kind, _ in story["steps"]:
-        if kind == "happened":
-            parts.append(_text(LEFT + STRIP * when / end, top - 6, "▼", "event small", anchor="middle"))
-    x = LEFT + STRIP * min(moment, end) / end
+        if kind == "happened" and window[0] <= when <= window[1]:
+            parts.append(_text(_x(when, window), top - 6, "▼", "event small", anchor="middle"))
+    x = _x(min(moment, story["end"]), window)
     parts.append(f'<line class="head" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 4:.1f}" y2="{bottom + 4:.1f}"/>')
     return parts
 
@@ -177,8 +190,8 @@ def _bars(waits: Mapping[str, Mapping[str, float]], top: float) -> list[str]:
         y = top + 28 + number * 26
         long = (STRIP - 190) * wait["paused"] / most
         words = time_text(wait["paused"])
-        if number and wait["paused"]:
-            words += f" · {first / wait['paused']:.1f} times less"
+        if number and (compared := times_less(first, wait["paused"])):
+            words += f" · {compared}"
         parts += [
             _text(24, y + 14, kind),
             f'<rect class="bar-bg" x="{LEFT}" y="{y}" width="{STRIP - 190}" height="18" rx="3"/>',

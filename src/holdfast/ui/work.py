@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 async def done_unless(ending: asyncio.Event, work: Callable[[], T]) -> T:
     """What `work` gives, or PAGE_ENDS as soon as `ending` is set. The work goes on then, for nobody."""
-    result = asyncio.wrap_future(_started(work))
+    result = in_thread(work)
     ends = asyncio.ensure_future(ending.wait())
     try:
         both: set[asyncio.Future[Any]] = {result, ends}
@@ -29,6 +29,10 @@ async def done_unless(ending: asyncio.Event, work: Callable[[], T]) -> T:
     finally:
         ends.cancel()
         result.cancel()
+
+
+def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    return asyncio.wrap_future(_started(work))
 
 
 def _started(work: Callable[[], T]) -> Future[T]:

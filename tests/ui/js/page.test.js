@@ -97,7 +97,7 @@ test("many partitions become a map and a line for each state", () => {
   const words = all(mapFrame(many, view));
   assert.match(words, /● 500/);
   assert.match(words, /✕ 500 .*: P0, P2, .* and 492 more/);
-  assert.equal(rectangles(many, 600, 400).length, 500 * 5 + 500);
+  assert.equal(rectangles(many, 600, 400, [0, many.end]).length, 500 * 5 + 500);
 });
 
 test("names are text, wherever they are drawn", () => {
@@ -160,11 +160,11 @@ test("steps go from one thing that happens to the next, and back", () => {
 });
 
 test("an address goes there and back, and does not carry the token", () => {
-  const address = { scene: "storm", kind: "eager", at: 12400, setup: { members: "5", events: "join@10s,crash:c0@20s" } };
+  const address = { scene: "storm", kind: "eager", at: 12400, setup: { members: "5", events: "join@10s,crash:c0@20s" }, live: null };
   assert.deepEqual(read(write(address)), address);
   assert.doesNotMatch(write(address), /token/);
   assert.equal(tokenIn("#token=a-b_c"), "a-b_c");
-  assert.deepEqual(read("?at=soon"), { scene: "", kind: "", at: -1, setup: {} });
+  assert.deepEqual(read("?at=soon"), { scene: "", kind: "", at: -1, setup: {}, live: null });
 });
 
 test("buttons write events as the simulator reads them", () => {
@@ -177,5 +177,7 @@ test("times and lists as people read them", () => {
   assert.deepEqual([12, 1500, 840000].map(time), ["12 ms", "1.5 s", "14.0 min"]);
   assert.equal(timesLess(10, 0), "none at all");
   assert.equal(timesLess(10, 20), "2.0 times more");
+  assert.equal(timesLess(2814000, 219), "12,849 times less");
+  assert.equal(time(76194000), "21.2 h");
   assert.equal(some(["a", "b", "c"], 2), "a, b and 1 more");
 });

@@ -29,5 +29,6 @@ export function story() {
       states: { Empty: "no", PreparingRebalance: "yes", CompletingRebalance: "yes", Stable: "yes" },
     },
     wait: { paused: 500, longest: 500, partitions: 1, needless: 0, dark: 500, darkLongest: 500, of: 2, during: 10000 },
+    birth: 0,
   };
 }

@@ -21,6 +21,7 @@ from holdfast.spark.files import positions
 from holdfast.spark.pipeline import orders_job
 from holdfast.spark.pipeline.processes import Command
 from holdfast.spark.pipeline.verdict import Balance, Effect, Event, balance, effect, read_commits, read_offsets
+from holdfast.trace.starting import StarterTrace
 
 TOPIC, GROUP = "orders", "billing"
 START_S = 240.0
@@ -52,6 +53,11 @@ class SceneOptions:
     watch_s: float = 6.0
     """How long things are watched before and after each event."""
 
+    @property
+    def traces(self) -> Path:
+        """The folder with the traces of the members, of the coordinator and of the scene itself."""
+        return self.folder / "traces"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneResult:
@@ -73,6 +79,8 @@ class Scene:
 
     options: SceneOptions
     say: Callable[[str], None]
+    opened: Callable[[str], None] = lambda bootstrap: None
+    """Called once, when there is a broker: whoever wants to watch may."""
     began: float = field(default_factory=time.monotonic)
     members: dict[str, Command] = field(default_factory=dict)
     bootstrap: str = ""
@@ -83,11 +91,16 @@ class Scene:
     _heard: dict[str, str] = field(default_factory=dict)
     """What each application has told last of its start."""
     _told_at: float = 0.0
+    _trace: StarterTrace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._trace = StarterTrace(self.options.traces / "scene.jsonl", GROUP)
 
     def play(self) -> SceneResult:
         try:
             return self._play()
         finally:
+            self._trace.close()
             for command in reversed(self._commands):
                 if command.process.poll() is None:
                     command.kill()
@@ -127,11 +140,12 @@ class Scene:
     def _set_up(self) -> Command:
         self._tell("starting the embedded broker")
         data = str(self.options.folder / "broker")
-        broker = self._command(
-            "broker", ["broker", "--listen", "127.0.0.1:0", "--data", data, "--rebalance-delay-ms", "0"]
-        )
+        trace = str(self.options.traces / "broker.jsonl")
+        where = ["--listen", "127.0.0.1:0", "--data", data, "--trace", trace]
+        broker = self._command("broker", ["broker", *where, "--rebalance-delay-ms", "0"])
         broker.wait("it was ready", lambda: bool(broker.lines), START_S)
         self.bootstrap = str(broker.lines[0]["bootstrap"])
+        self.opened(self.bootstrap)
         self._tell("three PySpark applications start (Spark takes its seconds); c will wait for its turn")
         for name in ("a", "b", "c"):
             self._start(name)
@@ -164,8 +178,8 @@ class Scene:
         args += ["--sink", self._sink, "--checkpoint", str(self.options.folder / f"checkpoint-{name}")]
         args += ["--master", "local[1]", "--trigger", self.options.trigger, "--every", "0.5"]
         args += ["--bootstrap-server", self.bootstrap, "--spark-log", str(self.options.folder / f"{name}-spark.log")]
-        args += ["--trace", str(self.options.folder / f"{name}-trace.jsonl")]
-        source = {"startingOffsets": "earliest", "kafka.session.timeout.ms": str(SESSION_MS)}
+        args += ["--trace", str(self.options.traces / f"{name}.jsonl")]
+        source = {"startingOffsets": "earliest", "kafka.client.id": name, "kafka.session.timeout.ms": str(SESSION_MS)}
         for key, value in source.items():
             args += ["--source-option", f"{key}={value}"]
         for key, value in SMALL_SPARK.items():
@@ -174,6 +188,7 @@ class Scene:
             self._waiting[name] = self._command(name, [*args, "--when", str(self.options.folder / "c-joins")])
         else:
             self.members[name] = self._command(name, args)
+            self._trace.tell("process-started", name)
 
     def _await_event(self, member: Command, event: str) -> None:
         member.wait(f"it was {event}", lambda: member.last(event) is not None, START_S, self._meanwhile)
@@ -188,6 +203,7 @@ class Scene:
     def _event(self, what: str, happen: Callable[[], float | None]) -> Event:
         """Let it happen, wait until the members share all partitions again, and watch for a while."""
         self._tell(what)
+        self._trace.tell("happened", what=what)
         began = happen() or time.time()
         self._settle()
         self._watch(self.options.watch_s)
@@ -197,6 +213,7 @@ class Scene:
 
     def _let_join(self, name: str) -> float:
         member = self.members[name] = self._waiting.pop(name)
+        self._trace.tell("process-started", name)
         (self.options.folder / f"{name}-joins").touch()
         self._await_event(member, "started")
         return time.time()
@@ -205,11 +222,13 @@ class Scene:
         began = time.time()
         if code := self.members.pop("a").stop(self._meanwhile):
             raise HoldfastError("SCENE_FAILED", f"a ended with {code}.", f"See {self.options.folder / 'a.log'}.")
+        self._trace.tell("process-ended", "a")
         return began
 
     def _kill_b(self) -> float:
         began = time.time()
         self.members.pop("b").kill()
+        self._trace.tell("process-died", "b")
         return began
 
     def _settle(self) -> None:

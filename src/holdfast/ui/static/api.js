@@ -21,10 +21,10 @@ export async function get(path) {
   return answered(await reached(fetch(path)));
 }
 
-/** @param {string} path @param {object} body @returns {Promise<Response>} */
-export async function post(path, body) {
+/** @param {string} path @param {object} body @param {AbortSignal} [signal] @returns {Promise<Response>} */
+export async function post(path, body, signal) {
   const headers = { "content-type": "application/json", "x-holdfast-token": localStorage.getItem(KEY) ?? "" };
-  return reached(fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
+  return reached(fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal: signal ?? null }));
 }
 
 /** @param {string} path @param {object} body @returns {Promise<any>} */

@@ -1,6 +1,7 @@
 // The lanes of up to 40 partitions: label, sign, owner, lag, and a strip of the past up to the moment.
 
 import { h } from "./h.js";
+import { stripWindow } from "./moment.js";
 import { count } from "./words.js";
 
 /** @typedef {import("./types.js").Story} Story */
@@ -28,26 +29,32 @@ function row(story, lane, now, at) {
     h("span", { class: "sign", "aria-hidden": "true" }, sign),
     h("span", { class: "label" }, lane.label),
     h("span", { class: `owner o${now.owner % 8}` }, `→ ${owner}`),
-    h("span", { class: "state" }, `${text}${why}`),
-    h("span", { class: "lag" }, now.lag >= 1 ? `lag ${count(now.lag)}` : ""),
+    h("span", { class: "state", title: `${text}${why}` }, `${text}${why}`),
+    h("span", { class: "lag" }, Number.isNaN(now.lag) ? "lag ?" : now.lag >= 1 ? `lag ${count(now.lag)}` : ""),
     strip(story, lane, at),
   );
 }
 
 /** @param {Story} story @param {Lane} lane @param {number} at */
 export function strip(story, lane, at) {
-  const x = (/** @type {number} */ ms) => ((ms / story.end) * WIDE).toFixed(1);
-  const segments = lane.spans.map(([from, state, owner], index) => {
-    const to = lane.spans[index + 1]?.[0] ?? story.end;
+  const [first, last] = stripWindow(story, at);
+  const x = (/** @type {number} */ ms) => (((ms - first) / (last - first)) * WIDE).toFixed(1);
+  const end = Math.max(story.end, at); // a live lane goes on until the next message
+  /** @type {import("./types.js").Element_[]} */
+  const segments = [];
+  lane.spans.forEach(([begin, state, owner], index) => {
+    const from = Math.max(first, begin);
+    const to = Math.min(last, lane.spans[index + 1]?.[0] ?? end);
+    if (to < first || from > last) return;
     const high = Math.max(state === "waiting" ? 0 : 1.5, HIGH * (story.legend.lanes[state].height ?? 0));
-    return h("rect", {
+    segments.push(h("rect", {
       class: `seg ${state} o${owner % 8}`, x: x(from), y: HIGH - high,
-      width: Math.max(1.5, ((to - from) / story.end) * WIDE).toFixed(1), height: high,
-    });
+      width: Math.max(1.5, ((to - from) / (last - first)) * WIDE).toFixed(1), height: high,
+    }));
   });
   return h("svg", { class: "strip", viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" },
     ...segments,
-    h("rect", { class: "future", x: x(at), y: 0, width: (WIDE - (at / story.end) * WIDE).toFixed(1), height: HIGH }),
+    h("rect", { class: "future", x: x(at), y: 0, width: Math.max(0, ((last - at) / (last - first)) * WIDE).toFixed(1), height: HIGH }),
     h("rect", { class: "head", x: x(at), y: 0, width: 2, height: HIGH }),
   );
 }

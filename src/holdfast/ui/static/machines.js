@@ -12,15 +12,27 @@ export function machines(story, view) {
   const can = view.lit === view.of ? "yes, everything" : view.lit === 0 ? "no, nothing" : "in part";
   return [
     h("div", { class: "machines" },
-      box("Producer", `steady: ${count(story.produces)} records/s`, "", `${count(view.lag)} records wait`),
+      box("Producer", produces(story), "", `${count(view.lag)} records wait`),
       h("span", { class: "arrow", "aria-hidden": "true" }, "→"),
       box("Group coordinator", h("span", {}, calm ? "" : "⟳ ", h("strong", { "data-state": view.state }, view.state)),
-        calm ? "" : "busy", `${story.protocol} · generation ${view.generation}`),
+        calm ? "" : "busy", `${story.protocol || "assignor not told"} · ${generation(story, view)}`),
       h("span", { class: "arrow", "aria-hidden": "true" }, "→"),
       box("Can the group process now?", h("strong", { "data-lit": view.lit }, `${can}: ${view.lit} of ${view.of}`),
         view.lit === view.of ? "" : view.lit === 0 ? "stop" : "busy", story.legend.states[view.state] ?? ""),
     ),
   ];
+}
+
+/** @param {Story} story */
+function produces(story) {
+  if (story.produces === null) return "how much is not known yet";
+  return `${story.wall === undefined ? "steady: " : ""}${count(story.produces)} records/s`;
+}
+
+/** @param {Story} story @param {View} view */
+function generation(story, view) {
+  if (view.generation < 0) return "generation not known";
+  return `generation ${story.atLeast ? "≥ " : ""}${view.generation}`;
 }
 
 /** @param {string} title @param {import("./types.js").Node_} first @param {string} mood @param {string} second */

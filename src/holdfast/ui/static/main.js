@@ -5,19 +5,26 @@ import { ask as askServer, get, post, refusal, remember } from "./api.js";
 import { ask } from "./ask.js";
 import { code } from "./code.js";
 import { show } from "./dom.js";
+import { buttons, liveSetup } from "./groups.js";
 import { h } from "./h.js";
 import { history as rebalances } from "./history.js";
+import { listenToKeys } from "./keys.js";
 import { lanes, MOST_ROWS } from "./lanes.js";
 import { legend } from "./legend.js";
+import { asPlayed, follow, moves, showConnection, showGroups } from "./livemode.js";
 import { machines } from "./machines.js";
 import { mapFrame, paintMap } from "./map.js";
 import { members } from "./members.js";
+import { carefully, notice } from "./notice.js";
 import { pass, SPEEDS, step, toggle, usualSpeed } from "./player.js";
-import { deployWords, eventWord, setup } from "./setup.js";
+import { asPng, copied, download } from "./saving.js";
+import { eventsWith, setup } from "./setup.js";
 import { told } from "./told.js";
+import { about, choices, kinds, LIVE } from "./top.js";
+import { playWords, showMoment } from "./transport.js";
 import { moments, viewAt } from "./view.js";
 import { waits } from "./waits.js";
-import { clock, some } from "./words.js";
+import { some } from "./words.js";
 
 /** @typedef {import("./types.js").Played} Played */
 /** @typedef {import("./types.js").Question} Question */
@@ -29,6 +36,7 @@ const state = {
   /** @type {import("./types.js").Catalogue|null} */ catalogue: null,
   address: read(location.search),
   /** @type {Played|null} */ played: null,
+  /** @type {ReturnType<typeof follow>|null} a live group, instead of a scene */ followed: null,
   player: { at: 0, end: 1, playing: false, speed: 1 },
   /** @type {number[]} */ moments: [],
   chosen: -1,
@@ -37,35 +45,20 @@ const state = {
   questionsAt: -1,
   /** @type {import("./ask.js").Said|null} */ said: null,
   plan: "",
+  acted: "",
   resize: 6,
   busy: false,
   asked: 0,
-  noticeBy: "person",
 };
 
 // Asking the server
 
-const body = (/** @type {object} */ more = {}) => ({
+const body = (/** @type {object} */ more = {}) => (state.followed ? { group: state.address.live, at: state.player.at, ...more } : {
   scene: state.address.scene, setup: state.address.setup, kind: state.address.kind, at: state.player.at, ...more,
 });
 
-/** What a person did ends any notice. What the page asks by itself ends only its own: a refusal stays to be read.
- * @param {() => Promise<void>} work @param {"person"|"page"} [by] */
-async function carefully(work, by = "person") {
-  try {
-    await work();
-    if (by === "person" || state.noticeBy === by) notice("", by);
-  } catch (error) {
-    notice(error instanceof Error ? error.message : String(error), by);
-  }
-}
-
-/** @param {string} text @param {"person"|"page"} by */
-function notice(text, by) {
-  state.noticeBy = by;
-  part("notice").hidden = text === "";
-  if (part("notice").textContent !== text) part("notice").textContent = text;
-}
+/** The same is asked about scenes and about live groups. @param {string} name */
+const api = (name) => `/api/${state.followed ? "live/" : ""}${name}`;
 
 /** @param {{at?: number}} [where] */
 function play({ at } = {}) {
@@ -107,12 +100,12 @@ function settled() {
 }
 
 function atRest() {
-  if (!state.played || state.player.playing) return;
+  if (!state.played || state.player.playing || state.followed?.live.connected === false) return;
   window.history.replaceState(null, "", write({ ...state.address, at: state.player.at }));
   if (state.questionsAt === state.player.at) return;
   const at = (state.questionsAt = state.player.at);
   void carefully(async () => {
-    const { questions } = await askServer("/api/questions", body({ at }));
+    const { questions } = await askServer(api("questions"), body({ at }));
     if (state.questionsAt !== at) return;
     state.questions = questions;
     draw();
@@ -123,10 +116,54 @@ function atRest() {
 
 /** @param {string} name */
 function chooseScene(name) {
+  if (name.startsWith(LIVE)) return chooseGroup(name.slice(LIVE.length));
+  state.followed?.end();
+  state.followed = null;
   const scene = state.catalogue?.scenes.find((each) => each.name === name);
-  state.address = { scene: name, kind: scene?.look ?? "holdfast", at: -1, setup: {} };
+  state.address = { scene: name, kind: scene?.look ?? "holdfast", at: -1, setup: {}, live: null };
   state.chosen = -1;
   void play({ at: scene?.at ?? 0 });
+}
+
+/** Without a name the list of groups is shown. @param {string} group */
+function chooseGroup(group) {
+  state.followed?.end();
+  state.address = { scene: "", kind: "", at: -1, setup: {}, live: group };
+  Object.assign(state, { played: null, moments: [], questions: [], questionsAt: -1, said: null, plan: "", chosen: -1 });
+  // What the page asked when the connection went has failed. With the next one that is over, and it is asked again.
+  const connected = () => void carefully(async () => { state.questionsAt = -1; settled(); }, "page");
+  state.followed = follow(group, state.catalogue?.acts ?? [], { news, connected, refused: (error) => notice(error.message, "page") });
+  state.player = { at: 0, end: 1, playing: false, speed: 1 };
+  window.history.replaceState(null, "", write(state.address));
+  draw();
+}
+
+/** @param {import("./following.js").Live} live @param {boolean} story */
+function news(live, story) {
+  if (live.group !== state.address.live) return; // of a connection that is being ended
+  const before = state.played?.story.steps.at(-1);
+  if (story) {
+    state.played = asPlayed(live);
+    state.moments = state.played ? moments(state.played.story) : [];
+  }
+  const now = state.followed?.now() ?? 0;
+  state.player = { ...state.player, at: live.following ? now : state.player.at, end: now };
+  draw();
+  if (String(state.played?.story.steps.at(-1)) !== String(before)) settled();
+}
+
+/** What the buttons of a demo do. @param {string} name */
+function act(name) {
+  void carefully(async () => {
+    const { said } = await askServer("/api/live/act", { act: name, member: state.target });
+    state.acted = said;
+    draw();
+  });
+}
+
+/** Stop following a live group: the moment stays. */
+function rest() {
+  if (state.followed?.live.following) state.followed.following = false;
 }
 
 /** @param {string} kind */
@@ -137,6 +174,7 @@ function chooseKind(kind) {
 
 /** @param {number} at */
 function go(at) {
+  rest();
   state.player = { ...state.player, at: Math.min(at, state.player.end), playing: false };
   draw();
   settled();
@@ -157,9 +195,7 @@ function happen(kind, lasts) {
   if (!story) return;
   const at = state.player.at;
   const alive = viewAt(story, at).members.filter((m) => m.state !== "gone").map((m) => m.name);
-  const word = kind === "deploy" ? deployWords(alive, at) : eventWord(kind, state.target, at, lasts);
-  const events = state.played?.setup.events ?? "";
-  change("events", events ? `${events},${word}` : word);
+  change("events", eventsWith(state.played?.setup.events ?? "", kind, kind === "deploy" ? alive : [state.target], at, lasts));
   void play({ at });
 }
 
@@ -185,7 +221,7 @@ function tap(question) {
 
 function plan() {
   void carefully(async () => {
-    const found = await askServer("/api/plan", body({ members: state.resize }));
+    const found = await askServer(api("plan"), body({ members: state.resize }));
     const moves = found.moves.map((/** @type {any} */ m) => `${m.partition}: ${m.from} → ${m.to}`);
     state.plan = moves.length
       ? `From ${found.from} to ${found.to} members: ${moves.length} of ${found.of} partitions move, ${found.stopped} stop. ${some(moves, 12)}.`
@@ -197,45 +233,14 @@ function plan() {
 /** @param {"svg"|"png"} form */
 function save(form) {
   void carefully(async () => {
-    const response = await post("/api/picture", body());
+    const response = await post(api("picture"), body());
     if (!response.ok) throw await refusal(response);
     const drawn = await response.blob();
-    download(form === "svg" ? drawn : await asPng(drawn), `holdfast-${state.address.scene || "scene"}.${form}`);
+    download(form === "svg" ? drawn : await asPng(drawn), `holdfast-${state.address.scene || (state.followed ? "group" : "scene")}.${form}`);
   });
 }
 
-/** @param {Blob} svg @returns {Promise<Blob>} */
-async function asPng(svg) {
-  const url = URL.createObjectURL(svg);
-  try {
-    const image = new Image();
-    image.src = url;
-    await image.decode();
-    const canvas = document.createElement("canvas");
-    [canvas.width, canvas.height] = [image.naturalWidth * 2, image.naturalHeight * 2];
-    canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
-    return await new Promise((done, failed) => canvas.toBlob((blob) => (blob ? done(blob) : failed(new Error("no picture")))));
-  } finally {
-    URL.revokeObjectURL(url);
-  }
-}
-
-/** @param {Blob} blob @param {string} name */
-function download(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}
-
-function copyLink() {
-  const link = location.origin + write({ ...state.address, at: state.player.at });
-  void carefully(async () => {
-    await navigator.clipboard.writeText(link);
-    part("caption").textContent = "The link is copied.";
-  });
-}
+const copyLink = () => void carefully(() => copied(location.origin + write({ ...state.address, at: state.player.at }), part("caption")));
 
 // Drawing
 
@@ -243,20 +248,35 @@ function draw() {
   const { played, catalogue, player } = state;
   if (!catalogue) return;
   drawTop();
+  const live = state.followed?.live ?? null;
+  showConnection(part("connection"), live);
+  part("transport").hidden = live !== null && !live.story;
+  if (live && !live.story) return showGroups(part, live.listed, chooseGroup);
   if (!played) return;
   const { story } = played;
   drawMoment();
-  show(part("waits"), waits(played.waits, state.address.kind, chooseKind));
+  if (!live) show(part("acts"), []);
+  show(part("waits"), waits(played.waits, state.address.kind, live ? null : chooseKind, story.witnesses?.length === 1));
   show(part("told"), told(played.told));
   show(part("legend"), legend(story));
   show(part("ask"), ask(state.questions, state.said, tap));
-  show(part("setup"), setup(
+  show(part("setup"), live ? drawLiveSetup(live) : setup(
     { words: played.setup.events === undefined && state.address.scene ? played.setup : { ...played.setup, ...state.address.setup },
       usual: catalogue.usual, members: story.members.map((m) => m.name), target: state.target, at: player.at,
       plan: state.plan, resize: state.resize, command: played.command },
     { change, happen, choose: (name) => { state.target = name; }, play: () => void play(),
       resize: (number) => { state.resize = number; }, plan, svg: () => save("svg"), png: () => save("png"), link: copyLink },
   ));
+}
+
+/** @param {import("./following.js").Live} live */
+function drawLiveSetup(live) {
+  const names = viewAt(/** @type {import("./types.js").Story} */ (live.story), state.player.end).members
+    .filter((m) => m.state !== "gone").map((m) => m.name);
+  if (names.length && !names.includes(state.target)) state.target = names[0];
+  show(part("acts"), buttons(live.acts, names, state.target, state.acted, act, (name) => { state.target = name; }));
+  return liveSetup({ readOnly: live.acts.length === 0, plan: state.plan, resize: state.resize },
+    { resize: (number) => { state.resize = number; }, plan, svg: () => save("svg"), png: () => save("png") });
 }
 
 /** What changes while it plays. */
@@ -266,35 +286,36 @@ function drawMoment() {
   const { story } = played;
   const view = viewAt(story, player.at, state.chosen);
   show(part("machines"), machines(story, view));
+  show(part("members"), members(story, view, state.chosen, (number) => { state.chosen = number; draw(); }));
+  show(part("history"), rebalances(story, player.at, go));
+  show(part("code"), code(story, view));
+  if (part("caption").textContent !== view.caption) part("caption").textContent = view.caption;
+  drawLanes(story, view);
+  part("play").textContent = playWords(player.playing, state.followed?.live.following ?? null);
+}
+
+/** The lanes and the clock: of a live group they move with every frame.
+ * @param {import("./types.js").Story} story @param {import("./view.js").View} view */
+function drawLanes(story, view) {
+  const { player } = state;
   if (story.partitions.length <= MOST_ROWS) {
     show(part("lanes"), lanes(story, view, player.at));
   } else {
     show(part("lanes"), mapFrame(story, view));
     paintMap(/** @type {HTMLCanvasElement} */ (part("map")), story, player.at);
   }
-  show(part("members"), members(story, view, state.chosen, (number) => { state.chosen = number; draw(); }));
-  show(part("history"), rebalances(story, player.at, go));
-  show(part("code"), code(story, view));
-  if (part("caption").textContent !== view.caption) part("caption").textContent = view.caption;
-  const scrub = /** @type {HTMLInputElement} */ (part("scrub"));
-  scrub.max = String(player.end);
-  scrub.value = String(player.at);
-  scrub.setAttribute("aria-valuetext", clock(player.at));
-  part("clock").textContent = clock(player.at);
-  part("play").textContent = player.playing ? "❚❚ Pause" : "▶ Play";
+  showMoment(part, story, player);
 }
 
 function drawTop() {
   const { catalogue, address, player } = state;
   if (!catalogue) return;
-  const options = [...catalogue.scenes.map((s) => ({ name: s.name, title: s.title })), { name: "", title: "Your own scene" }];
-  show(part("scene"), options.map(({ name, title }) => h("option", { value: name, selected: name === address.scene }, title)));
-  show(part("kinds"), Object.entries(catalogue.kinds).map(([kind, words]) =>
-    h("button", { type: "button", title: words, "data-kind": kind, "aria-pressed": kind === address.kind ? "true" : "false",
-      onclick: () => chooseKind(kind) }, kind)));
-  const scene = catalogue.scenes.find((each) => each.name === address.scene);
-  const text = `${scene ? scene.story : "Your own scene."} In ${address.kind}: ${catalogue.kinds[address.kind] ?? ""}.`;
+  const live = state.followed?.live ?? null;
+  show(part("scene"), choices(catalogue, address, live));
+  show(part("kinds"), kinds(catalogue, address.kind, live, chooseKind));
+  const text = about(catalogue, address, live);
   if (part("story").textContent !== text) part("story").textContent = text;
+  /** @type {HTMLElement} */ (part("speed").closest("label")).hidden = live !== null;
   show(part("speed"), SPEEDS.map((speed) => h("option", { value: String(speed), selected: speed === player.speed }, `${speed}×`)));
 }
 
@@ -305,8 +326,14 @@ let stepped = 0;
 
 /** @param {number} now */
 function frame(now) {
-  const { player } = state;
-  if (player.playing) {
+  const { player, followed, played } = state;
+  if (followed) {
+    if (played && moves(followed.live) && !still.matches) {
+      const now = followed.now();
+      state.player = { ...player, at: now, end: now };
+      drawLanes(played.story, viewAt(played.story, now, state.chosen));
+    }
+  } else if (player.playing) {
     if (still.matches) {
       // Without motion: from one thing that happens to the next, once a second.
       if (now - stepped > 1000) {
@@ -327,6 +354,10 @@ function frame(now) {
 function listen() {
   part("scene").addEventListener("change", (event) => chooseScene(/** @type {HTMLSelectElement} */ (event.target).value));
   part("play").addEventListener("click", () => {
+    if (state.followed) {
+      state.followed.following = !state.followed.live.following;
+      return settled();
+    }
     state.player = toggle(state.player);
     drawMoment();
     if (!state.player.playing) settled();
@@ -336,6 +367,7 @@ function listen() {
   part("back").addEventListener("click", by(-1));
   const scrub = /** @type {HTMLInputElement} */ (part("scrub"));
   scrub.addEventListener("input", () => {
+    rest();
     state.player = { ...state.player, at: Number(scrub.value), playing: false };
     drawMoment();
   });
@@ -343,15 +375,7 @@ function listen() {
   part("speed").addEventListener("change", (event) => {
     state.player.speed = Number(/** @type {HTMLSelectElement} */ (event.target).value);
   });
-  document.addEventListener("keydown", (event) => {
-    const target = /** @type {HTMLElement} */ (event.target);
-    if (target.closest("input, select, button, summary, a") || event.ctrlKey || event.metaKey || event.altKey) return;
-    const key = { " ": "play", ArrowRight: "step", ArrowLeft: "back" }[event.key];
-    if (key) {
-      event.preventDefault();
-      part(key).click();
-    }
-  });
+  listenToKeys(part);
   addEventListener("resize", drawMoment);
 }
 
@@ -363,12 +387,14 @@ async function start() {
   await carefully(async () => {
     state.catalogue = await get("/api/scenes");
   });
-  const { scene, kind, at } = state.address;
+  const { scene, kind, at, live } = state.address;
+  requestAnimationFrame(frame);
+  if (live !== null && state.catalogue?.live) return chooseGroup(live);
+  state.address.live = null;
   const ready = state.catalogue?.scenes.find((each) => each.name === scene);
   state.address.kind = kind || ready?.look || "holdfast";
   draw();
   await play({ at: at >= 0 ? at : (ready?.at ?? 0) });
-  requestAnimationFrame(frame);
 }
 
 void start();

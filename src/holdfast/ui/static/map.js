@@ -1,6 +1,7 @@
 // Many partitions: one thin row each on a canvas, and a line in words for every member. Painted once, then only moved.
 
 import { h } from "./h.js";
+import { stripWindow } from "./moment.js";
 import { count, some } from "./words.js";
 
 /** @typedef {import("./types.js").Story} Story */
@@ -24,40 +25,44 @@ export function mapFrame(story, view) {
 }
 
 /** The rectangles of a story: pure, so that it can be tested without a canvas.
- * @param {Story} story @param {number} wide @param {number} high
+ * @param {Story} story @param {number} wide @param {number} high @param {[number, number]} window what part of the past
  * @returns {{x: number, y: number, w: number, h: number, state: string, owner: number}[]} */
-export function rectangles(story, wide, high) {
+export function rectangles(story, wide, high, [first, last]) {
   const row = high / Math.max(1, story.partitions.length);
   const found = [];
   for (const [number, lane] of story.partitions.entries()) {
-    for (const [index, [from, state, owner]] of lane.spans.entries()) {
-      if (state === "waiting") continue;
-      const to = lane.spans[index + 1]?.[0] ?? story.end;
-      found.push({ x: (from / story.end) * wide, y: number * row, w: Math.max(0.8, ((to - from) / story.end) * wide),
+    for (const [index, [begin, state, owner]] of lane.spans.entries()) {
+      const from = Math.max(first, begin);
+      const to = Math.min(last, lane.spans[index + 1]?.[0] ?? story.end);
+      if (state === "waiting" || to < first || from > last) continue;
+      const scale = wide / (last - first);
+      found.push({ x: (from - first) * scale, y: number * row, w: Math.max(0.8, (to - from) * scale),
         h: row * (row > 3 ? 0.85 : 1), state, owner });
     }
   }
   return found;
 }
 
-/** @type {{story: Story|null, wide: number, dark: boolean, picture: HTMLCanvasElement|null}} */
-const painted = { story: null, wide: 0, dark: false, picture: null };
+/** @type {{story: Story|null, wide: number, dark: boolean, from: number, picture: HTMLCanvasElement|null}} */
+const painted = { story: null, wide: 0, dark: false, from: 0, picture: null };
 
 /** @param {HTMLCanvasElement} canvas @param {Story} story @param {number} at */
 export function paintMap(canvas, story, at) {
   const wide = canvas.clientWidth || 600;
   const high = canvas.clientHeight || 420;
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  if (painted.story !== story || painted.wide !== wide || painted.dark !== dark) {
+  const window = stripWindow(story, at);
+  const [from, to] = window;
+  if (painted.story !== story || painted.wide !== wide || painted.dark !== dark || painted.from !== from) {
     const picture = document.createElement("canvas");
     [picture.width, picture.height] = [wide, high];
     const context = /** @type {CanvasRenderingContext2D} */ (picture.getContext("2d"));
     const style = getComputedStyle(canvas);
-    for (const each of rectangles(story, wide, high)) {
+    for (const each of rectangles(story, wide, high, window)) {
       context.fillStyle = style.getPropertyValue(each.state === "working" ? `--o${each.owner % 8}` : `--${each.state}`);
       context.fillRect(each.x, each.y, each.w, each.h);
     }
-    Object.assign(painted, { story, wide, dark, picture });
+    Object.assign(painted, { story, wide, dark, from, picture });
   }
   if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
   const context = canvas.getContext("2d");
@@ -65,7 +70,7 @@ export function paintMap(canvas, story, at) {
   context.clearRect(0, 0, wide, high);
   context.drawImage(painted.picture, 0, 0);
   const style = getComputedStyle(canvas);
-  const x = (at / story.end) * wide;
+  const x = ((at - from) / (to - from)) * wide;
   context.fillStyle = style.getPropertyValue("--veil");
   context.fillRect(x, 0, wide - x, high);
   context.fillStyle = style.getPropertyValue("--ink");

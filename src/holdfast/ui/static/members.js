@@ -16,7 +16,7 @@ export function members(story, view, chosen, choose) {
     h("p", { class: "dim" }, membership(view)),
     h("ul", { class: small ? "members small" : "members" }, ...view.members.map((member) => {
       const { sign, text } = story.legend.members[member.state];
-      const owns = member.owns.length === 0 ? "owns nothing" : small ? `owns ${member.owns.length}` : `owns ${some(member.owns, 4)}`;
+      const owns = small ? `owns ${member.owns.length}` : member.owns.length === 0 ? "owns nothing" : `owns ${some(member.owns, 4)}`;
       return h("li", {},
         h("button", {
           type: "button", class: `member o${member.number % 8} ${member.state}`, "data-member": member.name,

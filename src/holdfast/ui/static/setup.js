@@ -32,6 +32,12 @@ export function deployWords(members, at) {
   return members.map((name, number) => eventWord("restart", name, at + number * 5000, "3s")).join(",");
 }
 
+/** The events with one more. @param {string} events @param {string} kind @param {string[]} members @param {number} at @param {string} lasts */
+export function eventsWith(events, kind, members, at, lasts) {
+  const word = kind === "deploy" ? deployWords(members, at) : eventWord(kind, members[0], at, lasts);
+  return events ? `${events},${word}` : word;
+}
+
 /** @param {Form} form @param {Acts} acts */
 export function setup(form, acts) {
   const value = (/** @type {string} */ name) => form.words[name] ?? String(form.usual[name] ?? "");

@@ -26,8 +26,9 @@ export function spanAt(spans, moment) {
   return spans[indexAt(spans, moment)];
 }
 
-/** Between two points lag is a line. @param {[number, number][]} points @param {number} moment */
+/** Between two points lag is a line. NaN where nobody knows. @param {[number, number][]} points @param {number} moment */
 export function lagAt(points, moment) {
+  if (points.length === 0) return NaN;
   const index = indexAt(points, moment);
   const [from, lag] = points[index];
   const next = points[index + 1];

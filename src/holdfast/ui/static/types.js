@@ -9,20 +9,22 @@
  *   darkLongest: number, of: number, during: number}} Wait */
 /** @typedef {{title: string, lines: string[]}} Listing */
 /** @typedef {{sign: string, text: string, height?: number}} Sign */
-/** @typedef {{version: number, kind: string, end: number, protocol: string, produces: number, members: Member[],
+/** @typedef {{version: number, kind: string, end: number, protocol: string, produces: number|null, members: Member[],
  *   partitions: Lane[], coordinator: [number, string, number][], rebalances: Rebalance[],
  *   steps: [number, string, string][],
  *   code: {coordinator: Listing, consumer: Listing, coordinatorLit: [number, number][], memberLit: [number, number][][]},
  *   legend: {lanes: Record<string, Sign>, members: Record<string, Sign>, states: Record<string, string>},
- *   wait: Wait}} Story */
+ *   wait: Wait, birth: number, begin?: number, wall?: number, strip?: number, witnesses?: string[], atLeast?: boolean}} Story
+ * What a live group's has beside: where the past begins that is known, when its clock was 0, how much a strip shows,
+ * who told it, and whether a generation may also be a later one. */
 /** @typedef {{what: string, about: string, told: string, played: Record<string, string>, holds: boolean, why: string}} Told */
 /** @typedef {{setup: Record<string, string>, command: string, story: Story, waits: Record<string, Wait>, told: Told[],
  *   violations: string[]}} Played */
 /** @typedef {{name: string, title: string, story: string, look: string, at: number, setup: Record<string, string>}} Scene */
 /** @typedef {{scenes: Scene[], kinds: Record<string, string>, events: Record<string, string>,
- *   usual: Record<string, string|number|boolean|null>}} Catalogue */
+ *   usual: Record<string, string|number|boolean|null>, live: boolean, acts: string[]}} Catalogue */
 /** @typedef {{id: string, text: string, answer: string|null}} Question */
-/** @typedef {{scene: string, kind: string, at: number, setup: Record<string, string>}} Address */
+/** @typedef {{scene: string, kind: string, at: number, setup: Record<string, string>, live: string|null}} Address */
 /** @typedef {{tag: string, attrs: Record<string, string|number|boolean|null|undefined>,
  *   on: Record<string, (event: Event) => void>, children: Node_[]}} Element_ */
 /** @typedef {Element_|string} Node_ */

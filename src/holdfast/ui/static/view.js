@@ -1,5 +1,6 @@
 // A story at one moment: what every part of the page says then. Pure.
 
+import { when } from "./moment.js";
 import { indexAt, lagAt, spanAt } from "./spans.js";
 
 /** @typedef {import("./types.js").Story} Story */
@@ -25,7 +26,7 @@ export function viewAt(story, at, chosen = -1) {
     lit: lanes.filter((lane) => lane.state === "working").length,
     of: lanes.length,
     members: membersAt(story, at, lanes),
-    lag: lanes.reduce((sum, lane) => sum + lane.lag, 0),
+    lag: lanes.reduce((sum, lane) => sum + (lane.lag || 0), 0),
     caption: captionAt(story, at),
     speaker,
     coordinatorLine: spanAt(story.code.coordinatorLit, at)[1],
@@ -52,7 +53,15 @@ function membersAt(story, at, lanes) {
       owns: owns[number],
       dark: dark[number],
     }))
-    .filter((member) => member.state !== "absent");
+    .filter((member) => member.state !== "absent" && !isLongGone(story, member, at));
+}
+
+const LONG_GONE_MS = 30000;
+
+/** Of a live group, whoever left is shown for a while. @param {Story} story @param {MemberNow} member @param {number} at */
+function isLongGone(story, { number, state, owns }, at) {
+  if (story.wall === undefined || (state !== "gone" && state !== "out") || owns.length) return false;
+  return at - spanAt(story.members[number].spans, at)[0] > LONG_GONE_MS;
 }
 
 /** The member whose last step is the newest. @param {Story} story @param {number} at */
@@ -70,7 +79,7 @@ function lastToAct(story, at) {
 function captionAt(story, at) {
   if (story.steps.length === 0 || story.steps[0][0] > at) return "";
   const index = indexAt(story.steps, at);
-  return `${(story.steps[index][0] / 1000).toFixed(1)} s: ${story.steps[index][2]}`;
+  return `${when(story, story.steps[index][0])}: ${story.steps[index][2]}`;
 }
 
 /** All moments at which something happens. @param {Story} story */

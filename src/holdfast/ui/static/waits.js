@@ -5,19 +5,23 @@ import { time, timesLess } from "./words.js";
 
 /** @typedef {import("./types.js").Wait} Wait */
 
-/** @param {Record<string, Wait>} waits @param {string} shown @param {(kind: string) => void} choose */
-export function waits(waits, shown, choose) {
+/** Of a live group there is one, measured, and nothing to choose.
+ * @param {Record<string, Wait>} waits @param {string} shown @param {((kind: string) => void)|null} choose
+ * @param {boolean} [coarse] whether it was only looked at from outside */
+export function waits(waits, shown, choose, coarse = false) {
   const most = Math.max(1, ...Object.values(waits).map((wait) => wait.paused));
   const first = waits.eager;
   return [
     h("h2", {}, "Wait time"),
-    h("p", { class: "dim" }, "Paused by rebalances, all partitions together; same events, same seed."),
+    h("p", { class: "dim" }, choose ? "Paused by rebalances, all partitions together; same events, same seed."
+      : `Paused by rebalances, all partitions together, in the last ${time(Object.values(waits)[0].during)}${coarse ? ", as far as looks half a second apart show" : ""}.`),
     h("ul", { class: "waits" }, ...Object.entries(waits).map(([kind, wait]) =>
       h("li", { "data-wait": kind },
-        h("button", { type: "button", class: "plain", "aria-pressed": kind === shown ? "true" : "false", onclick: () => choose(kind) }, kind),
+        choose ? h("button", { type: "button", class: "plain", "aria-pressed": kind === shown ? "true" : "false", onclick: () => choose(kind) }, kind)
+          : h("span", {}, kind),
         h("span", { class: "track" }, h("span", { class: `fill ${kind}`, "width%": Math.max(0.5, (wait.paused / most) * 100).toFixed(2) })),
         h("strong", {}, time(wait.paused)),
-        h("span", { class: "dim ratio" }, kind === "eager" ? "" : timesLess(first.paused, wait.paused)),
+        h("span", { class: "dim ratio" }, kind === "eager" || !first ? "" : timesLess(first.paused, wait.paused)),
         h("span", { class: "dim more" }, `longest ${time(wait.longest)}, ${wait.partitions} of ${wait.of} paused, ${wait.needless} given back`),
       ))),
   ];

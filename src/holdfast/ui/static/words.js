@@ -2,6 +2,7 @@
 
 /** @param {number} ms */
 export function time(ms) {
+  if (ms >= 7200000) return `${(ms / 3600000).toFixed(1)} h`;
   if (ms >= 120000) return `${(ms / 60000).toFixed(1)} min`;
   return ms >= 1000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms)} ms`;
 }
@@ -20,8 +21,8 @@ export function count(number) {
 export function timesLess(first, other) {
   if (first <= 0) return "";
   if (other <= 0) return "none at all";
-  const ratio = first / other;
-  return ratio >= 1 ? `${ratio.toFixed(1)} times less` : `${(1 / ratio).toFixed(1)} times more`;
+  const ratio = Math.max(first, other) / Math.min(first, other);
+  return `${ratio >= 100 ? count(ratio) : ratio.toFixed(1)} times ${first >= other ? "less" : "more"}`;
 }
 
 /** @param {string[]} labels @param {number} most */

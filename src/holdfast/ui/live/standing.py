@@ -1,0 +1,216 @@
+"""How a live group stands: who lives and is in it, who has which partition; and a record of everything that changes it.
+
+It believes whom it is told by `telling`, and knows no traces and no looks. Times are milliseconds on the story's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.model import TopicPartition, TraceRecord
+from holdfast.ui.live.lives import Life, Lives
+
+STALE_MS = 3_000.0
+"""A trace is behind what it tells by milliseconds, and a look by the time that the broker needs to answer."""
+
+
+@dataclass(slots=True)
+class Held:
+    """Who has a partition, and whether it works on it."""
+
+    name: str
+    working: bool
+
+
+@dataclass(slots=True)
+class Standing:
+    lives: Lives = field(default_factory=Lives)
+    held: dict[TopicPartition, Held] = field(default_factory=dict)
+    left: dict[TopicPartition, tuple[str, str]] = field(default_factory=dict)
+    """Partitions that nobody has: who had them last, and why that ended."""
+    topics: dict[str, int] = field(default_factory=dict)
+    state: str = ""
+    """The coordinator's, empty before anybody told."""
+    generation: int = -1
+    """-1 where nobody told."""
+    moved: set[TopicPartition] = field(default_factory=set)
+    """Partitions that got another owner; whoever tells of a rebalance empties it."""
+    _told: list[TraceRecord] = field(default_factory=list)
+
+    def taken(self) -> list[TraceRecord]:
+        """What was told since the last time."""
+        told, self._told = self._told, []
+        return told
+
+    def opening(self, at: float) -> list[TraceRecord]:
+        """How things stand, as records of one moment: where a story begins whose past is forgotten."""
+        for topic, count in sorted(self.topics.items()):
+            self.tell(at, "live", "topic-changed", topic=topic, partitions=count)
+        for life in self.lives.by_name.values():
+            if life.alive:
+                self._opening_life(at, life)
+        for partition, (name, why) in sorted(self.left.items()):
+            self._lane(at, "lane-opened", name, partition, "")
+            self._lane(at, "lane-stopped", name, partition, why)
+        for partition, held in sorted(self.held.items()):
+            self._lane(at, "lane-opened", held.name, partition, "")
+            if not held.working:
+                self._lane(at, "lane-stopped", held.name, partition, "hung")
+        if self.state:
+            self.state_seen(at, self.state)
+        return self.taken()
+
+    def _opening_life(self, at: float, life: Life) -> None:
+        self.tell(at, "live", "process-started", life.name, static=life.static)
+        if life.where == "in":
+            self.tell(at, "member", "stable", life.name)
+        elif life.where == "out":
+            self.tell(at, "live", "left-group", life.name)
+        if life.hung:
+            self.tell(at, "live", "application-hung", life.name)
+
+    # -- processes
+
+    def alive(self, at: float, member_id: str, base: str = "", static: str | None = None) -> Life:
+        """The process behind a member id, told of if it is new."""
+        life, fresh = self.lives.life(member_id, base)
+        if fresh or (static is not None and life.static != static):
+            life.static = static
+            self.tell(at, "live", "process-started", life.name, static=static)
+            if life.where == "in":
+                self.tell(at, "member", "stable", life.name)
+        return life
+
+    def started(self, at: float, name: str, static: str | None) -> None:
+        """Whoever starts it says so, and will say when it ends."""
+        life, _ = self.lives.named(name)
+        life.stated, life.static = True, static
+        self.tell(at, "live", "process-started", name, static=static)
+
+    def all_in(self, at: float) -> None:
+        """The round is over: whoever does not tell by itself is in the group."""
+        for life in self.lives.by_name.values():
+            if life.alive and life.member_id is not None and life.where != "in" and not self.traced(at, life.name):
+                life.where = "in"
+                self.tell(at, "member", "stable", life.name)
+
+    def traced(self, at: float, name: str) -> bool:
+        """Whether its own trace tells what it has. One that was silent for a while has ended, if a look says else."""
+        life = self.lives.by_name.get(name)
+        return life is not None and at - life.traced_ms <= STALE_MS
+
+    def end_membership(self, at: float, life: Life) -> None:
+        self.owns(at, life, frozenset(), why="out of the group")
+        life.member_id = None
+        if life.where != "out":
+            life.where = "out"
+            self.tell(at, "live", "left-group", life.name)
+        # Whether its process lives, others tell; where nobody does, whoever comes next by this name is another one.
+        life.alive = life.stated or self.traced(at, life.name)
+
+    def ended(self, at: float, life: Life, step: str, why: str) -> None:
+        """A static member that ends in order keeps its place in the group, and with it what it had."""
+        stays = life.static is not None and step == "process-ended"
+        mine = [partition for partition, held in self.held.items() if held.name == life.name]
+        self.stop(at, life, mine, why, listener=stays)
+        life.alive, life.member_id = False, None
+        self.tell(at, "live", step, life.name)
+
+    def hangs(self, at: float, life: Life, *, hung: bool) -> None:
+        """What it has stands still, or goes on."""
+        life.hung = hung
+        self.tell(at, "live", "application-hung" if hung else "application-returned", life.name)
+        for partition, held in sorted(self.held.items()):
+            if held.name == life.name and held.working == hung:
+                held.working = not hung
+                self._lane(
+                    at,
+                    "lane-stopped" if hung else "lane-opened",
+                    life.name,
+                    partition,
+                    "hung" if hung else "returned",
+                )
+
+    # -- partitions
+
+    def has_topic(self, at: float, topic: str, partitions: int) -> None:
+        if partitions > self.topics.get(topic, 0):
+            self.topics[topic] = partitions
+            self.tell(at, "live", "topic-changed", topic=topic, partitions=partitions)
+
+    def owns(self, at: float, life: Life, owned: frozenset[TopicPartition], why: str = "revoked") -> None:
+        """Exactly these; `why` is about the ones that it has no more."""
+        had = [partition for partition, held in self.held.items() if held.name == life.name and partition not in owned]
+        self.stop(at, life, had, why)
+        self.open(at, life, owned)
+
+    def open(self, at: float, life: Life, partitions: Iterable[TopicPartition]) -> None:
+        for partition in sorted(partitions):
+            held = self.held.get(partition)
+            if held is not None and held.name == life.name:
+                continue
+            if held is not None:  # its old owner has not told; the new one has it all the same
+                self.stop(at, self.lives.by_name[held.name], [partition], "revoked")
+            self.has_topic(at, partition.topic, partition.partition + 1)
+            before = self.left.pop(partition, None)
+            if before is not None and before[0] != life.name:
+                self.moved.add(partition)
+            self.held[partition] = Held(life.name, working=not life.hung)
+            self._lane(at, "lane-opened", life.name, partition, "")
+            if life.hung:
+                self._lane(at, "lane-stopped", life.name, partition, "hung")
+
+    def stop(
+        self, at: float, life: Life, partitions: Iterable[TopicPartition], why: str, *, listener: bool = False
+    ) -> None:
+        """`listener` says that its listener is at work on them now, and its trace will tell when it is done."""
+        mine = [each for each in sorted(partitions) if each in self.held and self.held[each].name == life.name]
+        for partition in mine:
+            held = self.held.pop(partition)
+            self.left[partition] = (life.name, why)
+            if not held.working:  # the lane stood still; from now on nobody has it
+                self._lane(at, "lane-opened", life.name, partition, "")
+            self._lane(at, "lane-stopped", life.name, partition, why)
+        if mine and not listener:
+            self.tell(at, "live", "given-up", life.name)
+
+    # -- records
+
+    def state_seen(self, at: float, state: str) -> None:
+        self.state = state
+        self.tell(at, "coordinator", "state-seen", state=state, generation=self.generation)
+
+    def _lane(self, at: float, step: str, name: str, partition: TopicPartition, why: str) -> None:
+        topic, number = partition.topic, partition.partition
+        self.tell(at, "live", step, name, cause=why or None, topic=topic, partition=number, position=0)
+
+    def pass_on(self, record: TraceRecord) -> None:
+        """A record as somebody else told it."""
+        self._told.append(record)
+
+    def tell(
+        self,
+        at: float,
+        source: str,
+        step: str,
+        member: str = "",
+        *,
+        cause: str | None = None,
+        culprit: str | None = None,
+        generation: int | None = None,
+        **data: Any,
+    ) -> None:
+        self._told.append(
+            TraceRecord(
+                at=at,
+                source=source,
+                step=step,
+                member=member,
+                cause=cause,
+                culprit=culprit,
+                generation=generation,
+                data=data,
+            )
+        )

@@ -1,0 +1,144 @@
+"""Looks at one group for as long as somebody looks at the page, and keeps its newest story ready for all of them.
+
+Rules. One watch per group, however many look. It looks again half a second after the last time, at once when a trace
+tells of a round, and less often where a look takes long: at most a fifth of the time is spent looking, and at most a
+third telling. Only the newest story is kept: whoever is slow misses the ones between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.model import HoldfastError, TraceRecord
+from holdfast.observe.snapshot import GroupSnapshot
+from holdfast.ui.live.chronicle import Chronicle
+from holdfast.ui.live.tails import Tails
+from holdfast.ui.work import in_thread
+
+log = logging.getLogger("holdfast.ui")
+
+LOOK_S = 0.5
+TICK_S = 0.05
+"""How often trace files are asked whether they have grown."""
+FILES_S = 1.0
+"""How often there may be new files."""
+
+SILENT_S = 3.0
+"""How long a look may take before it is said; it goes on until the client gives up, which takes its own time."""
+NO_ANSWER = HoldfastError(
+    "BROKERS_SILENT",
+    f"the brokers have not answered for {SILENT_S:g} s.",
+    "What is shown is how the group stood before. The page goes on by itself when they answer.",
+)
+
+Look = Callable[[str], Awaitable[GroupSnapshot]]
+
+
+class Watch:
+    """One group's."""
+
+    def __init__(self, group: str, look: Look, tails: Tails, changed: Callable[[], None]) -> None:
+        self.group = group
+        self.viewers = 0
+        self.looks = 0
+        self.number = 0
+        """Of the newest story; goes up with each."""
+        self.story: dict[str, Any] | None = None
+        self.message = b""
+        """The newest story as it is sent."""
+        self.problem: HoldfastError | None = None
+        self._look = look
+        self._tails = tails
+        self._changed = changed
+        self._chronicle = Chronicle.begun(group, time.time() * 1000)
+        self._looking: asyncio.Task[GroupSnapshot] | None = None
+        self._look_at = self._asked_at = self._files_at = self._tell_at = 0.0
+        self._told = -1
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                await self._traces()
+                self._ask()
+                await self._tell()
+                await asyncio.sleep(TICK_S)
+        finally:
+            if self._looking is not None:
+                self._looking.cancel()
+
+    async def _traces(self) -> None:
+        now = time.monotonic()
+        if now >= self._files_at:
+            self._files_at = now + FILES_S
+            self._tails.find()
+        if not self._tails.grown():
+            return
+        records = await in_thread(self._tails.read)
+        self._chronicle.traced(records)
+        if any(self._is_news(record) for record in records):
+            self._look_at = 0.0
+
+    def _is_news(self, record: TraceRecord) -> bool:
+        return record.group == self.group and record.source == "coordinator"
+
+    def _ask(self) -> None:
+        """Take the look that is done, or begin the next one."""
+        now = time.monotonic()
+        if self._looking is None:
+            if now >= self._look_at:
+                self._asked_at = now
+                self._looking = asyncio.create_task(self._timed(now))
+            return
+        if not self._looking.done():
+            if self.problem is None and now - self._asked_at > SILENT_S:
+                self._trouble(NO_ANSWER)
+            return
+        asked, self._looking = self._looking, None
+        try:
+            self._chronicle.looked(asked.result(), time.time() * 1000)
+            self._trouble(None)
+        except HoldfastError as error:
+            self._trouble(error)
+        except Exception as error:
+            log.exception("a look at %s failed", self.group)
+            self._trouble(HoldfastError("PAGE_FAULT", f"a look failed: {error}.", "That is a fault of holdfast."))
+
+    async def _timed(self, began: float) -> GroupSnapshot:
+        self.looks += 1
+        try:
+            return await self._look(self.group)
+        finally:
+            now = time.monotonic()
+            self._look_at = now + max(LOOK_S, 4 * (now - began))
+
+    def _trouble(self, error: HoldfastError | None) -> None:
+        if (error and str(error)) != (self.problem and str(self.problem)):
+            self.problem = error
+            self._changed()
+
+    async def _tell(self) -> None:
+        """The newest story, where something is new."""
+        began = time.monotonic()
+        if self._chronicle.version == self._told or began < self._tell_at or self._chronicle.begin_ms is None:
+            return
+        self._told = self._chronicle.version
+        self.story, self.message = await in_thread(self._make)
+        self.number += 1
+        now = time.monotonic()
+        self._tell_at = now + 2 * (now - began)
+        self._changed()
+
+    def _make(self) -> tuple[dict[str, Any], bytes]:
+        story = self._chronicle.story()
+        return story, message("story", {"group": self.group, "story": story})
+
+
+def message(event: str, data: object) -> bytes:
+    """One server-sent event."""
+    return f"event: {event}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()

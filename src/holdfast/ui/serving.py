@@ -1,0 +1,105 @@
+"""The page's server: where it listens, its link, and how it runs and ends."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import uvicorn
+
+from holdfast.model import HoldfastError
+from holdfast.ui.app import page
+from holdfast.ui.live.answers import Acts
+from holdfast.ui.live.hub import Hub
+from holdfast.ui.live.tails import check_paths
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PATIENCE_S = 1
+"""How long the end waits for whoever has not read an answer or not finished a question."""
+START_S = 30.0
+
+
+class Live(NamedTuple):
+    """The groups that the page shows."""
+
+    settings: dict[str, Any]
+    groups: tuple[str, ...] = ()
+    traces: tuple[Path, ...] = ()
+
+
+class PageServer(uvicorn.Server):
+    """Tells the page first that it ends: an answer in work would hold up the end until it is there."""
+
+    def __init__(self, listening: socket.socket, live: Live | None = None, acts: Acts | None = None) -> None:
+        if live is not None:
+            check_paths(live.traces)
+        self.token = secrets.token_urlsafe(24)
+        self._listening = listening
+        self._hub = None if live is None else Hub(live.settings, groups=live.groups, traces=live.traces)
+        self._app = page(self.token, self._hub, acts)
+        super().__init__(
+            uvicorn.Config(
+                self._app,
+                log_level="warning",
+                server_header=False,
+                date_header=False,
+                lifespan="off",
+                timeout_graceful_shutdown=PATIENCE_S,
+            )
+        )
+
+    def link(self, **words: str) -> str:
+        """What a person opens; the words say what is shown first."""
+        host, port = self._listening.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{port}/?{urlencode(words)}#token={self.token}"
+
+    def serve_until_ended(self) -> None:
+        """Until a signal ends it."""
+        self.run(sockets=[self._listening])
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.ending.set()
+        if self._hub is not None:
+            await self._hub.close()
+        await super().shutdown(sockets)
+
+
+class Beside:
+    """The page beside something else that this process does: a server on a thread."""
+
+    def __init__(self, server: PageServer) -> None:
+        self.server = server
+        self._thread = threading.Thread(target=server.serve_until_ended, name="holdfast-page", daemon=True)
+
+    def __enter__(self) -> PageServer:
+        self._thread.start()
+        return self.server
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.server.should_exit = True
+        self._thread.join(START_S)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    if host not in LOOPBACK:
+        raise HoldfastError("NOT_LOOPBACK", f"{host} can be reached by others.", "Use 127.0.0.1, or a tunnel to it.")
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise HoldfastError(
+            "PORT_TAKEN", f"port {port} can't be opened: {error.strerror}.", "Give another --port, or 0 for a free one."
+        ) from error
+
+
+def listen_near(port: int) -> socket.socket:
+    """On this port, or on any that is free: for a page that is only beside something else."""
+    try:
+        return listen("127.0.0.1", port)
+    except HoldfastError:
+        return listen("127.0.0.1", 0)
