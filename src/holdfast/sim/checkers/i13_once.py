@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 ORDERLY = frozenset({"join", "leave", "drain", "subscribe", "unsubscribe", "enforce"})
 GIVEN_UP = frozenset({"revoked", "left"})
 
+JITTERS = 50
+"""A request on a network whose jitter is more than this part of its timeout may time out, a commit among them."""
+
 
 class DoneOnce(Checker):
     """Compares where a lane was given up with where the next one begins."""
@@ -60,7 +63,9 @@ class DoneOnce(Checker):
     def finish(self, world: World) -> None:
         config = world.config
         slow = any(plan.batch_ms + plan.listener_ms >= plan.max_poll_interval_ms for plan in config.members)
-        if slow or config.network.loss or config.refuses or config.crash_on_append:
+        network = config.network
+        times_out = network.jitter_ms * JITTERS > config.request_timeout_ms
+        if slow or times_out or network.loss or config.refuses or config.crash_on_append:
             return
         plans = {plan.name: plan for plan in config.members}
         for at, by, what in self._again:
