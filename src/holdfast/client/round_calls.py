@@ -26,7 +26,7 @@ from holdfast.client.tracing import ConsumerTrace
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
 from holdfast.group.user_data import fit_in
-from holdfast.model import HoldfastError, TopicPartition
+from holdfast.model import GroupMetadata, HoldfastError, Membership, TopicPartition
 
 
 class RoundCalls:
@@ -77,12 +77,20 @@ class RoundCalls:
                 self._lose(plane, partitions)
             case mb.OnAssignment(protocol, assignment, membership):
                 assignor = next(a for a in self._config.all_assignors if a.name == protocol)
-                assignor.on_assignment(assignment, membership)
+                assignor.on_assignment(assignment, self._metadata(membership))
                 return False
             case mb.Assigned(partitions):
                 self._assign(plane, pending, partitions)
                 return bool(partitions)
         return True
+
+    def _metadata(self, membership: Membership) -> GroupMetadata:
+        return GroupMetadata(
+            member_id=membership.member_id,
+            generation=membership.generation,
+            group=self._config.group,
+            instance_id=self._config.instance_id,
+        )
 
     def end(self, plane: ControlPlane, last: PendingCall) -> None:
         """All calls of this round are made: the group may go on."""
