@@ -276,6 +276,10 @@ def state(
         str | None,
         typer.Option(metavar="TOPIC-N", help="Forget the state of one partition. Stop the applications first."),
     ] = None,
+    skip_to: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC-N=OFFSET", help="Leave out records that are gone. Stop the applications first."),
+    ] = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
     """What a stateful query holds: by partition the next offset, watermark, rows, bytes, and what is kept for whom."""
@@ -290,6 +294,12 @@ def state(
     if start_empty is not None:
         gone = upkeep.start_empty(store, upkeep.parse_partition(start_empty))
         _print_rows([{"partition": start_empty, "files_removed": gone}], output)
+    elif skip_to is not None:
+        name, _, offset = skip_to.rpartition("=")
+        if not offset.isdigit():
+            wrong_use("INVALID_OPTION", f"--skip-to {skip_to!r} has no offset.", "Write orders-3=700.")
+        before = upkeep.skip_to(store, upkeep.parse_partition(name), int(offset))
+        _print_rows([{"partition": name, "from": before, "to": int(offset)}], output)
     elif clean_up:
         done = upkeep.clean(store, now=time.time(), grace_s=_seconds(older_than), dry_run=dry_run)
         _print_rows([asdict(done)], output)

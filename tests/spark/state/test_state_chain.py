@@ -330,6 +330,20 @@ def test_a_partition_that_can_not_be_read_can_start_empty(world: World) -> None:
     assert world.delivered() == [(49, 7), (59, 7)]
 
 
+def test_records_that_are_gone_can_be_left_out_on_purpose(world: World) -> None:
+    """Retention was faster than the query. What is known of the partition stays."""
+    opened(world).batch(0, 50)
+    with pytest.raises(HoldfastError, match=r"STATE_BEHIND: .*--skip-to orders-3=70"):
+        world.batch(70, 80)
+    assert command(world, "--skip-to", "orders-3=70") == [{"partition": "orders-3", "from": 50, "to": 70}]
+    world.batch(70, 80)
+    kept = world.log[:50] + world.log[70:80]
+    assert world.counts() == {key: kept.count(key) for key in kept}
+    done = CliRunner().invoke(pipeline.app, ["state", str(world.state.root), "--skip-to", "orders-3=60"])
+    assert isinstance(done.exception, HoldfastError)
+    assert done.exception.code == "STATE_NO_GAP"
+
+
 @pytest.mark.parametrize("name", ["orders-4", "orders", "-3"])
 def test_a_partition_that_is_not_there_is_refused(world: World, name: str) -> None:
     opened(world).batch(0, 50)

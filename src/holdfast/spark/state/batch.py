@@ -120,8 +120,8 @@ class Batch:
             f"The state of {partition} stands at {tip.end}, and {self.told} begins at {start}: "
             "what lies between is missing in it.",
             "Set the group's offset of the partition back to where the state stands (`holdfast groups reset-offsets`), "
-            "or put the state back that belongs to it. If those records are gone or to be left out, "
-            f"`holdfast pipeline state PATH --start-empty {partition}` begins without a past.",
+            "or put the state back that belongs to it. If those records are gone, or are to be left out: "
+            f"`holdfast pipeline state PATH --skip-to {partition}={start}`.",
         )
 
     def _ahead(self, partition: TopicPartition, start: int, found: list[Entry]) -> HoldfastError:

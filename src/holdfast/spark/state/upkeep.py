@@ -87,6 +87,23 @@ def start_empty(store: Store, partition: TopicPartition) -> int:
     return len(names)
 
 
+def skip_to(store: Store, partition: TopicPartition, offset: int) -> int:
+    """Let the state stand at a later offset, as if nothing were between: for records that are gone. Returns from where.
+
+    The state itself stays as it is. For STATE_BEHIND, with the applications stopped.
+    """
+    chain = Chain(store, partition)
+    tip = chain.tip()
+    if tip is None or offset <= tip.end:
+        raise HoldfastError(
+            "STATE_NO_GAP",
+            f"The state of {partition} stands at {None if tip is None else tip.end}, not before {offset}.",
+            "Name the offset at which the next batch begins, as STATE_BEHIND told it.",
+        )
+    chain.extend(lambda now: None if now is None or now.end >= offset else now.next(offset))
+    return tip.end
+
+
 def parse_partition(text: str) -> TopicPartition:
     topic, _, number = text.rpartition("-")
     if not topic or not number.isdigit():
