@@ -6,7 +6,9 @@ they were cut into batches, how state was laid down in runs and merged, and that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,6 +188,40 @@ def test_a_sum_that_does_not_fit_is_an_error() -> None:
     """Arrow's own sum goes round to a negative number without a word."""
     with pytest.raises(HoldfastError, match="STATE_SUM_TOO_LARGE"):
         Played(Totals(by=("k",), aggregates=AGGREGATES), [("a", 1, 2**62), ("a", 1, 2**62)], [(1, True)])
+
+
+def documented() -> Any:
+    """The operator of the page, as it stands there."""
+    page = Path(__file__).parents[3] / "docs" / "stateful.md"
+    (code,) = re.findall(r"<!-- example -->\n```python\n(import numpy.*?)```", page.read_text("utf-8"), re.DOTALL)
+    there: dict[str, Any] = {"__name__": "documented"}
+    exec(code, there)
+    return there["Changes"]()
+
+
+@settings(max_examples=40, deadline=None)
+@given(said=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), min_size=1, max_size=40), cuts=CUTS)
+def test_the_documented_operator_depends_on_no_cuts(said: list[tuple[str, int]], cuts: list[tuple[int, bool]]) -> None:
+    operator = documented()
+    schema = pa.schema([("device", pa.string()), ("said", pa.int64())])
+    last: dict[str, int] = {}
+    wanted = []
+    for device, word in said:
+        if last.get(device) != word:
+            wanted.append({"device": device, "said": word})
+        last[device] = word
+    stored: list[pa.Table] = []
+    found: list[dict[str, Any]] = []
+    at = number = 0
+    while at < len(said):
+        size, _ = cuts[number % len(cuts)]
+        part = [list(column) for column in zip(*said[at : at + size], strict=True)]
+        view = View(operator.layout(schema), stored)
+        rows = pa.Table.from_arrays([pa.array(part[0]), pa.array(part[1])], schema=schema)
+        found += operator.step(view, rows, NOT_YET).output.to_pylist()
+        stored = laid_down(stored, view)
+        at, number = at + size, number + 1
+    assert found == wanted
 
 
 # -- keys and runs

@@ -146,6 +146,18 @@ class Stateful:
         delay = 0 if watermark is None else duration_us(watermark, "watermark")
         return self._checked(Distinct(by=tuple(by), time=time, delay_us=delay), self._given(), by, time)
 
+    def apply(self, operator: Operator) -> StatefulRows:
+        """An operator of your own: see docs/stateful.md."""
+        from holdfast.spark.state.operators import check_free, check_keys, check_names
+
+        given = self._given()
+        check_names(operator.columns or (), given)
+        layout = operator.layout(given)
+        check_keys([name for name in layout.identity if name in given.names], given)
+        if not operator.keeps_offsets:
+            check_free(operator.output(given).names)
+        return StatefulRows(self, operator)
+
     def _checked(self, operator: Operator, given: pa.Schema, by: Sequence[str], time: str | None) -> StatefulRows:
         from holdfast.spark.state.operators import check_free, check_keys, check_names
         from holdfast.spark.state.times import check_time_type
