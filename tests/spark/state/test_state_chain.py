@@ -42,7 +42,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.state, self.sink = LocalStore(folder / "state"), LocalStore(folder / "sink")
-        self.log = [f"k{number % 7}" for number in range(400)]
+        self.log = [f"k{number % 7}" for number in range(600)]
 
     def job(self, work: Mapping[TopicPartition, Work]) -> Mapping[TopicPartition, Entry]:
         plan = TaskPlan(
@@ -51,7 +51,7 @@ class World:
             schema_id="s",
             operator=TOTALS,
             given=SCHEMA,
-            ranges={P: (0, 400)},
+            ranges={P: (0, 600)},
             work=work,
             told="batch 7",
             writer="w",
@@ -219,8 +219,8 @@ def test_an_entry_that_is_not_one_is_told(world: World) -> None:
 
 
 def test_a_group_that_was_moved_on_or_back_is_told(world: World) -> None:
-    for start in range(0, 300, 10):
-        world.batch(start, start + 10)
+    for start in range(0, 300, 5):
+        world.batch(start, start + 5)
     with pytest.raises(
         HoldfastError, match="STATE_BEHIND: The state of orders-3 stands at 300, and batch 7 begins at 310"
     ):
@@ -355,6 +355,6 @@ def test_a_partition_that_is_not_there_is_refused(world: World, name: str) -> No
 def test_rows_that_the_batch_does_not_read_are_not_dropped_in_silence(world: World) -> None:
     """Symptom: behind a `repartition` nothing came out, and offsets moved on. Cause: Spark wraps such a plan, the scan
     in it was not found, and the batch seemed to read nothing. Rule: a row of an unknown range is an error."""
-    with pytest.raises(HoldfastError, match="STATE_ROWS_UNKNOWN: batch 7 has rows of orders-3 from 395 to 404"):
+    with pytest.raises(HoldfastError, match="STATE_ROWS_UNKNOWN: batch 7 has rows of orders-3 from 595 to 604"):
         world.log += ["k1"] * 10
-        world.job({P: Work(beginning(400), 405)})
+        world.job({P: Work(beginning(600), 605)})

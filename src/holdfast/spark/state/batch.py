@@ -30,8 +30,9 @@ AT_ONCE = 8
 MAX_ATTEMPTS = 10
 """Each lost race means that another application got a batch of the same partition in meanwhile."""
 
-KEPT_ENTRIES = 8
-"""The group may lack the last batch and the one before; the rest is for whoever stood still for a moment."""
+KEPT_ENTRIES = 16
+"""The group may lack the last batches: two as a rule, and some more while its coordinator is in trouble. The rest is
+for whoever stood still for a moment."""
 
 T = TypeVar("T")
 
