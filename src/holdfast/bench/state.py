@@ -80,11 +80,12 @@ def measure_throughput(
     kafka: RealKafka, jars: list[Path], folder: Path, records: int, repeats: int, say: Callable[[str], None]
 ) -> dict[str, dict[str, float]]:
     kafka.create_topic("steady", partitions=PARTITIONS)
-    # A minute of event time, so that windows close on the way.
+    # A minute of event time, so that windows close on the way. Of today: a broker deletes what is older than a week.
+    began_ms = int(time.time() * 1_000)
     _produce(
         kafka.bootstrap,
         (
-            ("steady", n % PARTITIONS, b"k%d" % ((n * 7919) % KEYS), 1_700_000_000_000 + n * 60_000 // records)
+            ("steady", n % PARTITIONS, b"k%d" % ((n * 7919) % KEYS), began_ms + n * 60_000 // records)
             for n in range(records)
         ),
     )
