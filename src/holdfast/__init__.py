@@ -22,15 +22,27 @@ if TYPE_CHECKING:
     from holdfast.client.aio.consumer import AsyncConsumer as AsyncConsumer
     from holdfast.client.config.warning import PitfallWarning as PitfallWarning
     from holdfast.client.consumer import Consumer as Consumer
+    from holdfast.client.member.listener import Listener as Listener
+    from holdfast.model import Assignment as Assignment
     from holdfast.model import Assignor as Assignor
+    from holdfast.model import ClusterView as ClusterView
+    from holdfast.model import GroupMetadata as GroupMetadata
     from holdfast.model import HoldfastError as HoldfastError
+    from holdfast.model import RebalanceProtocol as RebalanceProtocol
+    from holdfast.model import Subscription as Subscription
 
 _LAZY = {
+    "Assignment": "holdfast.model",
     "Assignor": "holdfast.model",
     "AsyncConsumer": "holdfast.client.aio.consumer",
+    "ClusterView": "holdfast.model",
     "Consumer": "holdfast.client.consumer",
+    "GroupMetadata": "holdfast.model",
     "HoldfastError": "holdfast.model",
+    "Listener": "holdfast.client.member.listener",
     "PitfallWarning": "holdfast.client.config.warning",
+    "RebalanceProtocol": "holdfast.model",
+    "Subscription": "holdfast.model",
     # What a consumer program imports in the same line as the Consumer: confluent-kafka's own.
     "KafkaError": "confluent_kafka",
     "KafkaException": "confluent_kafka",
@@ -44,7 +56,8 @@ _LAZY = {
     "TIMESTAMP_NOT_AVAILABLE": "confluent_kafka",
     "TopicPartition": "confluent_kafka",
 }
-__all__ = ["Assignor", "AsyncConsumer", "Consumer", "HoldfastError", "PitfallWarning"]
+__all__ = ["AsyncConsumer", "Consumer", "HoldfastError", "Listener", "PitfallWarning"]
+__all__ += ["Assignment", "Assignor", "ClusterView", "GroupMetadata", "RebalanceProtocol", "Subscription"]
 __all__ += ["KafkaError", "KafkaException", "Message", "TopicPartition"]
 __all__ += ["OFFSET_BEGINNING", "OFFSET_END", "OFFSET_INVALID", "OFFSET_STORED"]
 __all__ += ["TIMESTAMP_CREATE_TIME", "TIMESTAMP_LOG_APPEND_TIME", "TIMESTAMP_NOT_AVAILABLE"]

@@ -109,7 +109,7 @@ def run(*, records: int, repeats: int, batches: int, say: Callable[[str], None] 
             for sink in ("noop", "sum"):
                 for contender in CONTENDERS:
                     asked: dict[str, Any] = {"work": "throughput", "topic": "load", "sink": sink, "records": records}
-                    found = _ask(contender, kafka, jars, Path(folder), asked | {"repeats": repeats})
+                    found = ask(contender, kafka, jars, Path(folder), asked | {"repeats": repeats})
                     figures[contender.name][f"cold_{sink}_s"] = [found["cold_s"]]
                     figures[contender.name][f"warm_{sink}_s"] = found["warm_s"]
                     figures[contender.name][f"cpu_{sink}_s"] = found["cpu_s"]
@@ -117,7 +117,7 @@ def run(*, records: int, repeats: int, batches: int, say: Callable[[str], None] 
                     say(f"{contender.name}, {sink}: cold {found['cold_s']:.2f} s, warm {warm:.2f} s")
             for contender in CONTENDERS:
                 asked = {"work": "small", "topic": "small", "sizes": SIZES, "batches": batches}
-                found = _ask(contender, kafka, jars, Path(folder), asked | {"partitions": PARTITIONS})
+                found = ask(contender, kafka, jars, Path(folder), asked | {"partitions": PARTITIONS})
                 figures[contender.name] |= found
                 told = ", ".join(f"{statistics.median(found[f'batch_{size}_ms']):.0f} ms" for size in SIZES)
                 say(f"{contender.name}, batches of {' and '.join(map(str, SIZES))} records: {told}")
@@ -174,15 +174,21 @@ def _fill(kafka: RealKafka, records: int) -> None:
         raise HoldfastError("PRODUCE_FAILED", "the records did not all arrive.", "See whether the broker is up.")
 
 
-def _ask(
-    contender: Contender, kafka: RealKafka, jars: list[Path], folder: Path, asked: dict[str, Any]
+def ask(
+    contender: Contender,
+    kafka: RealKafka,
+    jars: list[Path],
+    folder: Path,
+    asked: dict[str, Any],
+    *,
+    worker: str = "holdfast.bench.spark_worker",
 ) -> dict[str, Any]:
     from holdfast.spark.pipeline.python import quick_python
 
     theirs = ",".join(map(str, jars)) if contender.format == "kafka" else ""
     given = {"format": contender.format, "options": dict(contender.options), "jars": theirs}
     given |= {"bootstrap": kafka.bootstrap, **asked}
-    command = [sys.executable, "-m", "holdfast.bench.spark_worker", json.dumps(given)]
+    command = [sys.executable, "-m", worker, json.dumps(given)]
     environment = os.environ | {"PYSPARK_PYTHON": quick_python(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S, env=environment)

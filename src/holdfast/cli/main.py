@@ -52,6 +52,7 @@ BENCHMARKS: Mapping[str, Lazy] = {
     "describe": Lazy("holdfast.bench.describe", "`groups describe` of a large group, beside Kafka's own tool."),
     "doctor": Lazy("holdfast.bench.doctor", "Logs read by the doctor, beside a plain Python parse of the same lines."),
     "spark": Lazy("holdfast.bench.spark", "The Spark source beside Spark's own Kafka connector."),
+    "state": Lazy("holdfast.bench.state", "State that moves with a partition, beside Spark's own state."),
     "assign": Lazy("holdfast.bench.assign", "Planning at scale, beside Java's CooperativeStickyAssignor."),
     "consume": Lazy("holdfast.bench.consume", "Records a second and memory, beside confluent-kafka's consumer."),
 }

@@ -264,6 +264,49 @@ def clean(
     _print_rows([asdict(done)], output)
 
 
+@app.command()
+def state(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The path of a stateful query's state.")],
+    clean_up: Annotated[bool, typer.Option("--clean", help="Remove files that nobody names any more.")] = False,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="With --clean, keep what is younger: longer than the longest batch.")
+    ] = GRACE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --clean, only count.")] = False,
+    start_empty: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC-N", help="Forget the state of one partition. Stop the applications first."),
+    ] = None,
+    skip_to: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC-N=OFFSET", help="Leave out records that are gone. Stop the applications first."),
+    ] = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """What a stateful query holds: by partition the next offset, watermark, rows, bytes, and what is kept for whom."""
+    from dataclasses import asdict
+
+    from holdfast.spark.files.store import open_store
+    from holdfast.spark.state import upkeep
+    from holdfast.spark.state.opening import read_state
+
+    store = open_store(path)
+    read_state(store)
+    if start_empty is not None:
+        gone = upkeep.start_empty(store, upkeep.parse_partition(start_empty))
+        _print_rows([{"partition": start_empty, "files_removed": gone}], output)
+    elif skip_to is not None:
+        name, _, offset = skip_to.rpartition("=")
+        if not offset.isdigit():
+            wrong_use("INVALID_OPTION", f"--skip-to {skip_to!r} has no offset.", "Write orders-3=700.")
+        before = upkeep.skip_to(store, upkeep.parse_partition(name), int(offset))
+        _print_rows([{"partition": name, "from": before, "to": int(offset)}], output)
+    elif clean_up:
+        done = upkeep.clean(store, now=time.time(), grace_s=_seconds(older_than), dry_run=dry_run)
+        _print_rows([asdict(done)], output)
+    else:
+        _print_rows(upkeep.held(store), output)
+
+
 def _sink(path: str) -> Store:
     from holdfast.spark.files.sink import sink_columns
     from holdfast.spark.files.store import open_store

@@ -2,7 +2,7 @@
 
 from holdfast.model.assignor import Assignor
 from holdfast.model.errors import ErrorCode, HoldfastError
-from holdfast.model.membership import NO_GENERATION, NOBODY, Membership
+from holdfast.model.membership import NO_GENERATION, NOBODY, GroupMetadata, Membership
 from holdfast.model.partition import TopicPartition, by_topic, flatten
 from holdfast.model.subscription import (
     Assignment,
@@ -22,6 +22,7 @@ __all__ = [
     "Assignor",
     "ClusterView",
     "ErrorCode",
+    "GroupMetadata",
     "HoldfastError",
     "JoinedMember",
     "Membership",

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from holdfast.model.membership import Membership
+from holdfast.model.membership import GroupMetadata
 from holdfast.model.partition import TopicPartition
 from holdfast.model.subscription import Assignment, ClusterView, RebalanceProtocol, Subscription
 
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Plans who gets which partition. It keeps no state between calls (KAFKA-5277)."""
+    """Plans who gets which partition. It keeps no state between calls (KAFKA-5277).
+
+    A user's own may leave out everything but `name` and `assign`: see `assign.filled`.
+    """
 
     @property
     def name(self) -> str:
@@ -46,6 +49,6 @@ class Assignor(Protocol):
         """
         ...
 
-    def on_assignment(self, assignment: Assignment, membership: Membership) -> None:
-        """Called on every member once it has received what the leader planned for it."""
+    def on_assignment(self, assignment: Assignment, membership: GroupMetadata) -> None:
+        """Called on every member once it has received what the leader planned for it, with who it is in its group."""
         ...

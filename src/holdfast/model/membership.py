@@ -30,4 +30,13 @@ class Membership:
         return Membership(self.member_id, NO_GENERATION)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadata(Membership):
+    """A membership with the names around it, as a custom assignor is told of it."""
+
+    group: str = ""
+    instance_id: str | None = None
+    """group.instance.id of a static member."""
+
+
 NOBODY = Membership()

@@ -19,11 +19,12 @@ from holdfast.spark.exactly_once import exactly_once
 from holdfast.spark.explaining import explain
 from holdfast.spark.guard import install as _install_guard
 from holdfast.spark.session import SETTINGS, Setting, configure
+from holdfast.spark.state.api import stateful
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "Setting", "configure", "drain", "exactly_once", "explain", "register", "report"]
+__all__ = ["SETTINGS", "Setting", "configure", "drain", "exactly_once", "explain", "register", "report", "stateful"]
 
 _install_guard()
 

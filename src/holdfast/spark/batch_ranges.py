@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SCAN = "MicroBatchScanExec"
+ADAPTIVE = "AdaptiveSparkPlanExec"
+"""What a plan with a shuffle is wrapped in, also for a stream, if it keeps no state."""
+HIDING = ("Adaptive", "QueryStage")
 
 
 def batch_ranges(batch: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
@@ -58,10 +61,11 @@ def _slices(plan: Any) -> list[Any]:
     from holdfast.spark.source import Slice
 
     found: list[Any] = []
-    leaves = plan.collectLeaves()
-    for number in range(leaves.size()):
-        leaf = leaves.apply(number)
-        if leaf.getClass().getSimpleName() != SCAN:
+    for leaf in _leaves(plan):
+        name = _name(leaf)
+        if any(word in name for word in HIDING):
+            raise _unknown(f"the plan has a {name}, which hides what it reads")
+        if name != SCAN:
             continue
         inputs = leaf.inputPartitions()
         for index in range(inputs.size()):
@@ -74,9 +78,54 @@ def _slices(plan: Any) -> list[Any]:
     return found
 
 
+def _leaves(node: Any) -> list[Any]:
+    """Also those below a plan that adapts itself while it runs, which says that it is a leaf."""
+    children = _children(node)
+    return [leaf for child in children for leaf in _leaves(child)] if children else [node]
+
+
+def _children(node: Any) -> list[Any]:
+    if _name(node) == ADAPTIVE:
+        return [node.inputPlan()]
+    found = node.children()
+    return [found.apply(number) for number in range(found.size())]
+
+
+def _name(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
 def _unknown(what: str) -> HoldfastError:
     return HoldfastError(
         "BATCH_RANGES_UNKNOWN",
         f"What this batch reads can't be told: {what}.",
         'Use by="batch" only in foreachBatch of a query that reads from format("holdfast") alone; else by="rows".',
     )
+
+
+IN_PLACE = frozenset(
+    {SCAN, "ProjectExec", "FilterExec", "ColumnarToRowExec", "WholeStageCodegenExec", "InputAdapter", "GenerateExec"}
+    | {"ArrowEvalPythonExec", "BatchEvalPythonExec", "MapInArrowExec", "MapInPandasExec", "SubqueryBroadcastExec"}
+    | {"EventTimeWatermarkExec", "DeserializeToObjectExec", "SerializeFromObjectExec", "MapElementsExec"}
+)
+"""Operators that leave rows in the task, and in the order, that they were read in."""
+
+
+def stays_in_place(batch: DataFrame) -> bool:
+    """Whether all rows of a partition come out of one task, in the order of their offsets.
+
+    No is always a right answer: the rows are then sorted. So whatever is not known to leave rows in place means no.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        plan = _execution(batch)
+        pieces = [piece[0] for slice_ in _slices(plan) for piece in slice_.pieces]
+        return len(pieces) == len(set(pieces)) and _in_place(plan)
+    except (AttributeError, Py4JError, PySparkException):
+        return False
+
+
+def _in_place(node: Any) -> bool:
+    return _name(node) in IN_PLACE and all(map(_in_place, _children(node)))

@@ -65,6 +65,13 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return make(schema, timezone="UTC") if VERSION >= (4, 2) else make(schema)  # type: ignore[no-any-return]
 
 
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Arrow's schema as Spark's."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
 StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
 
 __all__ = [
@@ -76,6 +83,7 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_schema",
     "needs",
+    "spark_schema",
 ]
 
 

@@ -54,8 +54,8 @@ def sources_of_others(query: StreamingQuery, source: str) -> int:
     from pyspark.sql import SparkSession
 
     session: Any = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    running = session._jsparkSession.sharedState().activeStreamingQueries().values().toArray()
-    others = [one for one in running if one.id().toString() != str(query.id)]
+    running = session._jsparkSession.sharedState().activeStreamingQueries()  # py4j shows it as a mapping of Python's
+    others = [one for one in running.values() if one is not None and one.id().toString() != str(query.id)]
     return sum(len(read_plan(other.analyzedPlan, source).sources) for other in others)
 
 

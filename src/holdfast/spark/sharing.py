@@ -25,7 +25,8 @@ ALONE, NONE = "alone", "none"
 SEEN = "seen"
 
 WAYS_OUT = (
-    "Say kafka.holdfast.stateful=alone for one application, which ends if others join the group; or read partitions by "
+    "Use holdfast.spark.stateful, whose state follows the partition (windows, sessions, aggregates, duplicates). Or "
+    "say kafka.holdfast.stateful=alone for one application, which ends if others join the group; or read partitions by "
     "hand (assign); or aggregate each batch by itself, in foreachBatch."
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import chaos_job
@@ -23,11 +23,24 @@ SESSION_MS, MAX_POLL_MS = 6_000, 8_000
 class ChaosGroup:
     """Members by name. A member that was hurt is restarted from its own checkpoint."""
 
-    def __init__(self, bootstrap: str, folder: Path, partitions: int) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        partitions: int,
+        *,
+        job: str = chaos_job.__file__,
+        more: Sequence[str] = (),
+        stands: Callable[[], Mapping[TopicPartition, int]] | None = None,
+        max_poll_ms: int = MAX_POLL_MS,
+    ) -> None:
+        """`stands` says how far each partition is, if that is not for the sink to say."""
         self.bootstrap = bootstrap
         self.folder = folder
         self.partitions = partitions
         self.sink = str(folder / "sink")
+        self._job, self._more, self._max_poll_ms = job, list(more), max_poll_ms
+        self._stands = stands or (lambda: positions(self.sink))
         self.members: dict[str, Command] = {}
         self._masters: dict[str, str] = {}
         self._lives: dict[str, int] = {}
@@ -37,7 +50,7 @@ class ChaosGroup:
     def start(self, name: str, master: str = "local[1]") -> None:
         self._masters[name] = master
         self._lives[name] = self._lives.get(name, 0) + 1
-        args = ["pipeline", "run", chaos_job.__file__, "--name", name, "--subscribe", "orders", "--group", "chaos"]
+        args = ["pipeline", "run", self._job, *self._more, "--name", name, "--subscribe", "orders", "--group", "chaos"]
         args += ["--sink", self.sink, "--checkpoint", str(self.folder / f"checkpoint-{name}"), "--master", master]
         args += ["--bootstrap-server", self.bootstrap, "--trigger", "100ms", "--every", "0.5"]
         args += ["--spark-log", str(self.folder / f"{name}-{self._lives[name]}-spark.log")]
@@ -45,7 +58,7 @@ class ChaosGroup:
             "startingOffsets": "earliest",
             "kafka.session.timeout.ms": str(SESSION_MS),
             "kafka.heartbeat.interval.ms": "1000",
-            "kafka.max.poll.interval.ms": str(MAX_POLL_MS),
+            "kafka.max.poll.interval.ms": str(self._max_poll_ms),
         }
         for key, value in source.items():
             args += ["--source-option", f"{key}={value}"]
@@ -123,11 +136,13 @@ class ChaosGroup:
 
     def await_progress(self) -> None:
         """Until every partition has got new rows, reviving whoever falls."""
-        before = positions(self.sink)
-        self.wait(
-            "every partition to go on",
-            lambda: all(positions(self.sink).get(p, 0) > before.get(p, 0) for p in self._all()),
-        )
+        before = self._stands()
+
+        def went_on() -> bool:
+            now = self._stands()
+            return all(now.get(p, 0) > before.get(p, 0) for p in self._all())
+
+        self.wait("every partition to go on", went_on)
 
     def wait(self, what: str, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LIMIT_S

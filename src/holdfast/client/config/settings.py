@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.assign import by_name
+from holdfast.assign.filled import filled, is_assignor
 from holdfast.client.config.errors import ConfigError, ConfigValueError, bad
 from holdfast.client.config.keys import boolean, named, normalized, number, text, unknown
 from holdfast.client.config.pitfalls import check_static
@@ -350,13 +351,13 @@ def _assignors(value: object) -> tuple[Assignor, ...]:
             name = part.strip()
             if name:
                 found.append(by_name(JAVA_NAMES.get(name, name)))
-        elif isinstance(part, Assignor):
-            found.append(part)
+        elif is_assignor(part):
+            found.append(filled(part))
         else:
             raise bad(
                 "partition.assignment.strategy",
                 f"holds {type(part).__name__}, which is not an assignor",
-                "Give names, or objects that follow holdfast.Assignor.",
+                "Give names, or objects that have at least name and assign, as docs/assignors.md shows.",
             )
     if not found:
         raise bad("partition.assignment.strategy", "is empty", f"The default is {DEFAULT_STRATEGY}.")

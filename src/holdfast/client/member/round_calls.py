@@ -35,7 +35,7 @@ from holdfast.group.session import (
     Tell,
     steps_around,
 )
-from holdfast.model import TopicPartition
+from holdfast.model import GroupMetadata, Membership, TopicPartition
 
 
 class RoundCalls:
@@ -110,6 +110,14 @@ class RoundCalls:
             case Start():
                 self._start(plane)
 
+    def _metadata(self, membership: Membership) -> GroupMetadata:
+        return GroupMetadata(
+            member_id=membership.member_id,
+            generation=membership.generation,
+            group=self._config.group,
+            instance_id=self._config.instance_id,
+        )
+
     def end(self, plane: ControlPlane, last: PendingCall) -> None:
         """All calls of this round are made: the group may go on."""
         if not last.answered:
@@ -134,7 +142,7 @@ class RoundCalls:
             match call:
                 case mb.OnAssignment(protocol, assignment, membership):
                     assignor = next(a for a in self._config.all_assignors if a.name == protocol)
-                    assignor.on_assignment(assignment, membership)
+                    assignor.on_assignment(assignment, self._metadata(membership))
                 case mb.Revoked(partitions):
                     self.leaving = partitions
                     self.listener.on_revoke(self._owner(), _listed(partitions))

@@ -1,0 +1,74 @@
+"""A user's own assignor with what it leaves out: `name` and `assign` are enough, the rest has Kafka's defaults.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.model import (
+    Assignment,
+    Assignor,
+    ClusterView,
+    GroupMetadata,
+    HoldfastError,
+    RebalanceProtocol,
+    Subscription,
+    TopicPartition,
+)
+
+EAGER = (RebalanceProtocol.EAGER,)
+"""As in Java: an assignor that says nothing has not been written with partitions in mind that are still held."""
+
+
+def is_assignor(candidate: object) -> bool:
+    """Whether it has the least that an assignor needs."""
+    return isinstance(getattr(candidate, "name", None), str) and callable(getattr(candidate, "assign", None))
+
+
+def filled(own: Any) -> Assignor:
+    """The assignor itself if it is whole; else with defaults for what it lacks."""
+    protocols = getattr(own, "protocols", EAGER)
+    if not protocols or not all(isinstance(one, RebalanceProtocol) for one in protocols):
+        raise HoldfastError(
+            "INVALID_ASSIGNOR",
+            f"The assignor {own.name!r} has the protocols {protocols!r}.",
+            "Give a tuple of holdfast.RebalanceProtocol, or leave it out: then it is EAGER.",
+        )
+    return own if isinstance(own, Assignor) else Filled(own)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What the user has written, and defaults."""
+
+    own: Any
+
+    @property
+    def name(self) -> str:
+        return str(self.own.name)
+
+    @property
+    def version(self) -> int:
+        return int(getattr(self.own, "version", 0))
+
+    @property
+    def protocols(self) -> tuple[RebalanceProtocol, ...]:
+        return tuple(getattr(self.own, "protocols", EAGER))
+
+    def subscription_user_data(
+        self, topics: frozenset[str], assigned: frozenset[TopicPartition], generation: int
+    ) -> bytes | None:
+        asked = getattr(self.own, "subscription_user_data", None)
+        found: bytes | None = None if asked is None else asked(topics, assigned, generation)
+        return found
+
+    def assign(self, cluster: ClusterView, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        found: Mapping[str, Assignment] = self.own.assign(cluster, members)
+        return found
+
+    def on_assignment(self, assignment: Assignment, membership: GroupMetadata) -> None:
+        told = getattr(self.own, "on_assignment", None)
+        if told is not None:
+            told(assignment, membership)

@@ -1,0 +1,293 @@
+"""`holdfast.spark.stateful(rows, …)`: aggregates, windows, sessions and distinct rows whose state follows the
+partition.
+
+    counts = stateful(orders, state="/data/state/counts").window(
+        "event_time", size="10 minutes", watermark="5 minutes", by=["customer"], agg={"orders": "count"}
+    )
+    counts.start("/data/counts", checkpoint="/data/checkpoints/counts-1")
+
+The group of a row always begins with its topic and partition. Rows of one customer must therefore be in one partition,
+as they are when the customer is the record's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from holdfast.model import HoldfastError, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from holdfast.spark.state.aggregates import Asked
+    from holdfast.spark.state.chain import Entry
+    from holdfast.spark.state.delivering import Write
+    from holdfast.spark.state.operators import Operator
+    from holdfast.spark.state.task import TaskPlan, Work
+
+ORIGIN = ("topic", "partition", "offset")
+
+
+def stateful(rows: DataFrame, *, state: str, writer: str = "") -> Stateful:
+    """Operators on these rows whose state lies at the path `state`, which all applications of the group share.
+
+    `rows` come from `format("holdfast")` and still have topic, partition and offset. `writer` is what this application
+    is called in the state's entries, for people.
+    """
+    from holdfast.spark.files.columns import Columns, check_columns
+    from holdfast.spark.files.schema import type_names
+    from holdfast.spark.files.store import open_store
+
+    check_columns(Columns(), type_names(rows.schema))
+    open_store(state)
+    return Stateful(rows, _absolute(state), writer)
+
+
+def _absolute(path: str) -> str:
+    """Workers have folders of their own, and Spark a file system of its own."""
+    return path if urlsplit(path).scheme else Path(path).resolve().as_uri()
+
+
+@dataclass(frozen=True, slots=True)
+class Stateful:
+    """What can be done with the rows."""
+
+    rows: DataFrame
+    state: str
+    writer: str
+
+    def _given(self) -> pa.Schema:
+        from holdfast.spark.internals import arrow_schema
+
+        return arrow_schema(self.rows.schema)
+
+    def window(
+        self,
+        time: str,
+        *,
+        size: str,
+        watermark: str,
+        agg: Asked,
+        by: Sequence[str] = (),
+        slide: str | None = None,
+        mode: Literal["append", "update"] = "append",
+    ) -> StatefulRows:
+        """Aggregates by key and window of event time; `slide` makes windows overlap.
+
+        `append`: a window comes out once, when the partition's watermark has passed its end. `update`: the windows that
+        a batch has changed come out with it.
+        """
+        from holdfast.spark.state.aggregates import parse_aggregates
+        from holdfast.spark.state.times import duration_us
+        from holdfast.spark.state.windows import Windows
+
+        size_us = duration_us(size, "size")
+        slide_us = size_us if slide is None else duration_us(slide, "slide")
+        if slide_us > size_us:
+            raise HoldfastError("INVALID_DURATION", f"slide is {slide!r}, longer than size.", "Rows would be left out.")
+        if mode not in ("append", "update"):
+            raise HoldfastError("INVALID_OPTION", f"mode is {mode!r}.", 'Choose "append" or "update".')
+        given = self._given()
+        operator = Windows(
+            time=time,
+            size_us=size_us,
+            slide_us=slide_us,
+            delay_us=duration_us(watermark, "watermark", least=0),
+            by=tuple(by),
+            aggregates=parse_aggregates(agg, given),
+            append=mode == "append",
+        )
+        return self._checked(operator, given, by, time)
+
+    def aggregate(self, *, by: Sequence[str], agg: Asked) -> StatefulRows:
+        """Aggregates by key, for ever: the keys that a batch has changed come out with it."""
+        from holdfast.spark.state.aggregates import parse_aggregates
+        from holdfast.spark.state.windows import Totals
+
+        given = self._given()
+        return self._checked(Totals(by=tuple(by), aggregates=parse_aggregates(agg, given)), given, by, None)
+
+    def sessions(self, time: str, *, gap: str, watermark: str, agg: Asked, by: Sequence[str]) -> StatefulRows:
+        """Aggregates by key and session; a session comes out once, when the watermark has passed its end."""
+        from holdfast.spark.state.aggregates import parse_aggregates
+        from holdfast.spark.state.sessions import Sessions
+        from holdfast.spark.state.times import duration_us
+
+        given = self._given()
+        operator = Sessions(
+            time=time,
+            gap_us=duration_us(gap, "gap"),
+            delay_us=duration_us(watermark, "watermark", least=0),
+            by=tuple(by),
+            aggregates=parse_aggregates(agg, given),
+        )
+        return self._checked(operator, given, by, time)
+
+    def drop_duplicates(
+        self, by: Sequence[str], *, time: str | None = None, watermark: str | None = None
+    ) -> StatefulRows:
+        """The first row of each key: within the watermark's delay, or without `time` for ever."""
+        from holdfast.spark.state.distinct import Distinct
+        from holdfast.spark.state.times import duration_us
+
+        if (time is None) != (watermark is None) or not by:
+            raise HoldfastError(
+                "INVALID_OPTION",
+                "drop_duplicates needs key columns, and time and watermark together or neither.",
+                'Write drop_duplicates(["id"], time="event_time", watermark="1 hour").',
+            )
+        delay = 0 if watermark is None else duration_us(watermark, "watermark")
+        return self._checked(Distinct(by=tuple(by), time=time, delay_us=delay), self._given(), by, time)
+
+    def apply(self, operator: Operator) -> StatefulRows:
+        """An operator of your own: see docs/stateful.md."""
+        from holdfast.spark.state.operators import check_free, check_keys, check_names
+
+        given = self._given()
+        check_names(operator.columns or (), given)
+        layout = operator.layout(given)
+        check_keys([name for name in layout.identity if name in given.names], given)
+        if not operator.keeps_offsets:
+            check_free(operator.output(given).names)
+        return StatefulRows(self, operator)
+
+    def _checked(self, operator: Operator, given: pa.Schema, by: Sequence[str], time: str | None) -> StatefulRows:
+        from holdfast.spark.state.operators import check_free, check_keys, check_names
+        from holdfast.spark.state.times import check_time_type
+
+        if isinstance(by, str):
+            raise HoldfastError("INVALID_OPTION", f"by is the text {by!r}.", "Give a list of column names.")
+        check_keys(by, given)
+        if time is not None:
+            check_names([time], given)
+            check_time_type(time, given.field(time).type)
+        if not operator.keeps_offsets:
+            check_free(operator.output(given).names)
+        return StatefulRows(self, operator)
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulRows:
+    """The result of an operator, on its way to a sink.
+
+    A sink is the path of a `holdfast-files` sink, which gets each row once; or a function `write(rows, batch_id)` as
+    for foreachBatch, which gets the same rows again after a crash. `exactly_once(…)` makes one that takes them once.
+    """
+
+    source: Stateful
+    operator: Operator
+
+    def start(
+        self, sink: str | Write, *, checkpoint: str, name: str | None = None, trigger: dict[str, Any] | None = None
+    ) -> StreamingQuery:
+        """Start the query. `trigger` as Spark's: {"processingTime": "1 second"}, {"availableNow": True}."""
+        writer = self.source.rows.writeStream.option("checkpointLocation", checkpoint)
+        if name is not None:
+            writer = writer.queryName(name)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        return writer.foreachBatch(self.each_batch(sink)).start()
+
+    def each_batch(self, sink: str | Write) -> Callable[[DataFrame, int], None]:
+        """A function for `foreachBatch`, for a query that is started by hand."""
+        return partial(_process, self, sink)
+
+    @property
+    def _columns(self) -> list[str]:
+        wanted = self.operator.columns
+        names = self.source.rows.columns if wanted is None else [*ORIGIN, *wanted]
+        return list(dict.fromkeys(names))
+
+    def write_batch(self, sink: str | Write, batch_id: int) -> None:
+        """Inside `foreachBatch`: `stateful(rows, …).window(…).write_batch(sink, batch_id)`."""
+        _process(self, sink, self.source.rows, batch_id)
+
+
+def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: int) -> None:
+    from holdfast.spark.batch_ranges import batch_ranges
+    from holdfast.spark.files.schema import check_types
+    from holdfast.spark.files.sink import schema_id
+    from holdfast.spark.files.store import open_store
+    from holdfast.spark.internals import arrow_schema, spark_schema
+    from holdfast.spark.state.batch import Batch
+    from holdfast.spark.state.delivering import into_files, into_function
+    from holdfast.spark.state.opening import open_state
+    from holdfast.spark.state.task import TaskPlan, output_schema
+
+    rows = batch.select(*what._columns)
+    given, operator, source = arrow_schema(rows.schema), what.operator, what.source
+    store, told = open_store(source.state), f"{source.writer} batch {batch_id}".strip()
+    open_state(
+        store,
+        operator=operator.signature,
+        columns=", ".join(f"{field.name} {field.type}" for field in operator.layout(given).schema),
+        first=batch_id == 0,
+        told=told,
+    )
+    made = spark_schema(output_schema(operator, given))
+    path = _absolute(sink) if isinstance(sink, str) else None
+    if path is not None:
+        check_types(open_store(path), made)
+
+    ranges = batch_ranges(batch)
+
+    def job(work: dict[TopicPartition, Work]) -> dict[TopicPartition, Entry]:
+        return run_tasks(
+            batch,
+            rows,
+            TaskPlan(
+                state=source.state,
+                sink=path,
+                schema_id=schema_id(made.json()),
+                operator=operator,
+                given=given,
+                ranges=ranges,
+                work=work,
+                told=told,
+                writer=source.writer,
+            ),
+        )
+
+    if not ranges:
+        job({})  # a rehearsal: workers start, and load what is needed
+        return
+    one = Batch(store, ranges, told)
+    entries = one.work(job)  # type: ignore[arg-type]  # a mapping is a dict here
+    if path is not None:
+        into_files(open_store(path), entries, made.json(), told)
+    else:
+        assert callable(sink)
+        into_function(batch.sparkSession, source.state, entries, made.json(), sink, batch_id)
+    one.tidy()
+
+
+def run_tasks(batch: DataFrame, rows: DataFrame, plan: TaskPlan) -> dict[TopicPartition, Entry]:
+    """All rows of a partition in one task, in the order of their offsets; where a job has moved them, sorted again."""
+    from holdfast.spark.batch_ranges import stays_in_place
+    from holdfast.spark.state.chain import decode
+    from holdfast.spark.state.task import ANSWER
+
+    if not stays_in_place(batch):
+        rows = rows.repartition(max(1, len(plan.work)), "topic", "partition").sortWithinPartitions(*ORIGIN)
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return plan(batches)
+
+    found: dict[TopicPartition, Entry] = {}
+    for topic, number, entry in rows.mapInArrow(task, ANSWER).collect():
+        partition = TopicPartition(topic, number)
+        if partition in found:
+            raise HoldfastError(
+                "STATE_ROWS_MIXED",
+                f"Rows of {partition} were in two tasks.",
+                "Report this with the query's plan. Until then put .repartition(…) before stateful().",
+            )
+        found[partition] = decode(entry.encode())
+    return found

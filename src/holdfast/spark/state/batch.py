@@ -1,0 +1,160 @@
+"""What the driver does with a batch: where each partition stands, the tasks, the entries, the output, the upkeep.
+
+For each partition the chain says what is done. A batch begins where the chain ends; or before it, when somebody who
+died, or was slower than we are, had done a part: that part's output is there and is delivered again, the rest is worked
+on. An entry that somebody else got in first means to look again. So what counts is what the chain says, whoever wrote
+it.
+
+    chain      … [4100, 4180) [4180, 4250)
+    batch           [4100,             4300)       output of both entries is delivered; rows from 4250 on are new
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.store import Store
+from holdfast.spark.state.chain import Chain, Entry, beginning
+from holdfast.spark.state.task import Work
+
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+Job = Callable[[Mapping[TopicPartition, Work]], Mapping[TopicPartition, Entry]]
+"""Runs the tasks; an entry for each partition that had rows."""
+
+AT_ONCE = 8
+"""Partitions looked at at once: a look waits for the disk or the network."""
+MAX_ATTEMPTS = 10
+"""Each lost race means that another application got a batch of the same partition in meanwhile."""
+
+KEPT_ENTRIES = 16
+"""The group may lack the last batches: two as a rule, and some more while its coordinator is in trouble. The rest is
+for whoever stood still for a moment."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch of a query on one state."""
+
+    store: Store
+    ranges: Ranges
+    told: str
+
+    def work(self, job: Job) -> dict[TopicPartition, list[Entry]]:
+        """Until every partition's chain reaches the batch's end. Returns the entries that the batch has to deliver."""
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            tips = self._each(lambda p: Chain(self.store, p, self.told).tip())
+            work = self._left(tips)
+            if not work:
+                return self._each(lambda p: self._covering(p, self.ranges[p][0]))
+            made = self._made(job, work, patient=attempt < MAX_ATTEMPTS)
+            if made is not None:
+                self._append(work, made)
+        raise HoldfastError(
+            "STATE_BUSY",
+            f"{MAX_ATTEMPTS} times in a row somebody else worked on the partitions of {self.told}.",
+            "See which applications use this state, and whether they are members of one group.",
+        )
+
+    def _left(self, tips: Mapping[TopicPartition, Entry | None]) -> dict[TopicPartition, Work]:
+        left = {}
+        for partition, (start, end) in sorted(self.ranges.items()):
+            tip = tips[partition] or beginning(start)
+            if tip.end < start:
+                raise self._behind(partition, tip, start)
+            if tip.end < end:
+                left[partition] = Work(tip, end)
+        return left
+
+    def _made(
+        self, job: Job, work: Mapping[TopicPartition, Work], *, patient: bool
+    ) -> Mapping[TopicPartition, Entry] | None:
+        """None if it failed and somebody else has moved a partition on: then what it read may be gone by right."""
+        try:
+            return job(work)
+        except Exception:
+            now = self._each(lambda p: Chain(self.store, p, self.told).tip())
+            moved = any((now[p] or beginning(0)).number != one.tip.number for p, one in work.items())
+            if not moved or not patient:
+                raise
+            return None
+
+    def _append(self, work: Mapping[TopicPartition, Work], made: Mapping[TopicPartition, Entry]) -> None:
+        """Where somebody else was faster nothing happens, and the next look finds that."""
+
+        def append(partition: TopicPartition) -> bool:
+            one = work[partition]
+            # Without rows (a filter took them, or the log has holes) the batch is done all the same.
+            return Chain(self.store, partition, self.told).append(made.get(partition) or one.tip.next(one.end))
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(append, sorted(work)))
+
+    def _covering(self, partition: TopicPartition, start: int) -> list[Entry]:
+        """The entries behind where the batch begins."""
+        found = Chain(self.store, partition, self.told).since(start)
+        if found and found[0].start > start:
+            raise self._ahead(partition, start, found)
+        return found
+
+    def tidy(self) -> None:
+        """Remove entries that nobody needs any more, and files that only they name."""
+
+        def one(partition: TopicPartition) -> None:
+            tidy(self.store, Chain(self.store, partition, self.told))
+
+        self._each(one)
+
+    def _each(self, look: Callable[[TopicPartition], T]) -> dict[TopicPartition, T]:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            names = sorted(self.ranges)
+            return dict(zip(names, pool.map(look, names), strict=True))
+
+    def _behind(self, partition: TopicPartition, tip: Entry, start: int) -> HoldfastError:
+        return HoldfastError(
+            "STATE_BEHIND",
+            f"The state of {partition} stands at {tip.end}, and {self.told} begins at {start}: "
+            "what lies between is missing in it.",
+            "Set the group's offset of the partition back to where the state stands (`holdfast groups reset-offsets`), "
+            "or put the state back that belongs to it. If those records are gone, or are to be left out: "
+            f"`holdfast pipeline state PATH --skip-to {partition}={start}`.",
+        )
+
+    def _ahead(self, partition: TopicPartition, start: int, found: list[Entry]) -> HoldfastError:
+        return HoldfastError(
+            "STATE_AHEAD",
+            f"{self.told} begins {partition} at {start}, and its state stands at {found[-1].end} and can't go back: "
+            f"what came out before {found[0].start} is no longer kept.",
+            "Records up to there are counted. Set the group's offset to where the state stands (`holdfast groups "
+            "reset-offsets`); or, to do all of it again, use a new path for the state and the output.",
+        )
+
+
+def tidy(store: Store, chain: Chain, *, kept: int = KEPT_ENTRIES) -> int:
+    """Bring a chain that has grown to twice its length back to it. Returns how many files went."""
+    numbers = chain.numbers()
+    if len(numbers) < 2 * kept:
+        return 0
+    old, new = (
+        [entry for number in part if (entry := chain.entry(number)) is not None]
+        for part in (numbers[:-kept], numbers[-kept:])
+    )
+    needed = {name for entry in new for name in named_by(entry)}
+    unneeded = sorted({name for entry in old for name in named_by(entry)} - needed)
+    for number in numbers[:-kept]:  # first what names them: a file without an entry harms nobody
+        store.remove(chain.entry_name(number))
+    for name in unneeded:
+        store.remove(name)
+    return len(unneeded) + len(old)
+
+
+def named_by(entry: Entry) -> set[str]:
+    """Files of the state's own that an entry names. Files of a sink are the sink's."""
+    from holdfast.spark.state.chain import OUTBOX
+
+    return set(entry.files) | {file.name for file in entry.output if file.name.startswith(f"{OUTBOX}/")}

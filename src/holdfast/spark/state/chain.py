@@ -1,0 +1,188 @@
+"""The chain of one partition's state: entries, each with everything of its moment, that two writers can't both extend.
+
+    entries/000000000017.json   [4100, 4180)  watermark, runs of state, files of output
+
+Entry n+1 is created exclusively under its number and starts where entry n ends. So offsets, state and output of a batch
+count together or not at all. The last entry is all that a new owner needs: it names every run.
+
+Older entries are removed after a while. A writer that stood still meanwhile could then create an old number again. So
+whoever has created an entry looks whether a higher number is there: if so, the entry counts only if the next one says
+that it comes after it; and where the next one is gone too, the writer decides anew from the chain's end, which is right
+in both cases.
+
+Pure but for the `Store`: no clock, no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.layout import checked_topic
+from holdfast.spark.files.ledger import MAX_ATTEMPTS, FileRef
+from holdfast.spark.files.store import Store
+from holdfast.spark.state.runs import NOT_YET
+
+VERSION = 1
+ROOT = "_holdfast/state"
+KNOWN = "_holdfast/known"
+OUTBOX = "outbox"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRef:
+    """One file of state."""
+
+    name: str
+    rows: int
+    bytes: int
+    crc: int
+    """CRC-32C of the whole file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """Where a partition stands behind one batch."""
+
+    number: int
+    id: str
+    after: str
+    """The id of the entry before; empty for the first."""
+    start: int
+    end: int
+    watermark: int = NOT_YET
+    runs: tuple[RunRef, ...] = ()
+    """All of the state, oldest first."""
+    output: tuple[FileRef, ...] = ()
+    """What came out of this batch."""
+    late: int = 0
+    """Rows that were dropped because they came too late, since the beginning."""
+    writer: str = ""
+    """Who wrote it, for people."""
+
+    def next(self, end: int) -> Entry:
+        """A batch that changes nothing but the offset."""
+        return replace(
+            self, number=self.number + 1, id=uuid.uuid4().hex, after=self.id, start=self.end, end=end, output=()
+        )
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset(run.name for run in self.runs)
+
+
+def beginning(start: int) -> Entry:
+    """Before the first entry of a partition that begins here."""
+    return Entry(number=0, id="", after="", start=start, end=start)
+
+
+class Chain:
+    """One partition's chain in a store."""
+
+    def __init__(self, store: Store, partition: TopicPartition, told: str = "a reader") -> None:
+        """`told`: which batch wants it, for errors."""
+        self._store = store
+        self._told = told
+        self.partition = partition
+        self.folder = f"{ROOT}/{checked_topic(partition.topic)}/{partition.partition}"
+        self.entries_folder = f"{self.folder}/entries"
+        self.runs_folder = f"{self.folder}/runs"
+        self.known_name = f"{KNOWN}/{partition.topic}/{partition.partition}.json"
+
+    def tip(self) -> Entry | None:
+        """The last entry; None if there is none, and never was."""
+        while True:
+            numbers = self.numbers()
+            if not numbers:
+                if self._store.exists(self.known_name):
+                    raise self.unreadable(self.entries_folder, "it is empty, and there was state before")
+                return None
+            found = self.entry(numbers[-1])
+            if found is not None:
+                return found
+
+    def since(self, offset: int) -> list[Entry]:
+        """The entries that end behind an offset, oldest first."""
+        while True:
+            found: list[Entry] = []
+            numbers = self.numbers()
+            for number in reversed(numbers):
+                entry = self.entry(number)
+                if entry is None or (found and found[0].after != entry.id):
+                    break  # it was removed since, or somebody left it under a number of long ago
+                if entry.end <= offset:
+                    return found
+                found.insert(0, entry)
+            if self.numbers()[-1:] == numbers[-1:]:
+                return found
+
+    def append(self, entry: Entry) -> bool:
+        """Whether this entry is part of the chain now. False: somebody else was faster; look at the tip again."""
+        if not self._store.create(self.entry_name(entry.number), encode(entry)):
+            return False
+        if not self._store.exists(self.known_name):
+            self._store.create(self.known_name, json.dumps({"v": VERSION, "from": entry.start}).encode())
+        later = [number for number in self.numbers() if number > entry.number]
+        if not later:
+            return True
+        following = self.entry(entry.number + 1)
+        return following is not None and following.after == entry.id
+
+    def extend(self, choose: Callable[[Entry | None], Entry | None]) -> Entry | None:
+        """Append what `choose` makes of the tip, again if somebody else was faster."""
+        for _ in range(MAX_ATTEMPTS):
+            wanted = choose(self.tip())
+            if wanted is None or self.append(wanted):
+                return wanted
+        raise HoldfastError(
+            "STATE_BUSY",
+            f"{MAX_ATTEMPTS} times in a row somebody else extended the state of {self.partition}.",
+            "See which applications use this state, and whether they are members of one group.",
+        )
+
+    def unreadable(self, name: str, why: str) -> HoldfastError:
+        where = getattr(self._store, "root", None)
+        path = name if where is None else f"{where}/{name}"
+        return HoldfastError(
+            "STATE_UNREADABLE",
+            f"The state of {self.partition}, wanted by {self._told}, can't be read at {path}: {why}.",
+            "Restore it from a backup. Or let this partition start empty, with what that means for its results: "
+            f"`holdfast pipeline state {where or 'PATH'} --start-empty {self.partition}`.",
+        )
+
+    def numbers(self) -> list[int]:
+        return [int(name.removesuffix(".json")) for name in self._store.names(self.entries_folder)]
+
+    def entry(self, number: int) -> Entry | None:
+        name = self.entry_name(number)
+        data = self._store.read(name)
+        try:
+            return None if data is None else decode(data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self.unreadable(name, f"no entry of version {VERSION} ({error})") from error
+
+    def entry_name(self, number: int) -> str:
+        return f"{self.entries_folder}/{number:012d}.json"
+
+    def new_run_name(self) -> str:
+        return f"{self.runs_folder}/{uuid.uuid4().hex}.arrow"
+
+    def new_output_name(self) -> str:
+        return f"{OUTBOX}/{self.partition.topic}/{self.partition.partition}/{uuid.uuid4().hex}.parquet"
+
+
+def encode(entry: Entry) -> bytes:
+    return json.dumps({"v": VERSION, **asdict(entry)}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Entry:
+    found: dict[str, Any] = json.loads(data)
+    if found.pop("v") != VERSION:
+        raise ValueError("it is of another version")
+    runs = tuple(RunRef(**run) for run in found.pop("runs"))
+    output = tuple(FileRef(**file) for file in found.pop("output"))
+    return Entry(**found, runs=runs, output=output)

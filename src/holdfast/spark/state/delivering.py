@@ -1,0 +1,79 @@
+"""The output of a batch, from its entries into a sink. It may be delivered again after a crash, always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.columns import Columns
+from holdfast.spark.files.ledger import Addition, FileRef, Ledger
+from holdfast.spark.files.sink import keep_schema, open_sink
+from holdfast.spark.files.store import Store
+from holdfast.spark.state.batch import AT_ONCE
+from holdfast.spark.state.chain import Entry
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Write = Callable[["DataFrame", int], None]
+
+
+def into_files(store: Store, entries: Mapping[TopicPartition, Sequence[Entry]], schema_json: str, writer: str) -> None:
+    """Into a sink of ours: its ledger takes over the files that the tasks have written there. Once, by their
+    offsets."""
+    with_output = {p: [file for entry in found for file in entry.output] for p, found in sorted(entries.items())}
+    with_output = {partition: files for partition, files in with_output.items() if files}
+    if not with_output:
+        return
+    open_sink(store, Columns())
+    keep_schema(store, schema_json)
+
+    def add(partition: TopicPartition) -> None:
+        files = with_output[partition]
+        Ledger(store, partition).append(lambda end: _lacking(store, partition, files, end), writer=writer)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(add, with_output))
+
+
+def _lacking(store: Store, partition: TopicPartition, files: Sequence[FileRef], end: int | None) -> Addition | None:
+    """The files behind the ledger's end. What is before it was delivered by whoever did the batch first."""
+    lacking = [file for file in files if end is None or file.last >= end]
+    if not lacking:
+        return None
+    if end is not None and lacking[0].first < end:
+        raise HoldfastError(
+            "SINK_SHARED",
+            f"The sink has rows of {partition} up to {end}, and not from this state: somebody else writes into it.",
+            "Give each stateful query a sink of its own.",
+        )
+    for file in lacking:
+        if not store.touch(file.name):
+            raise HoldfastError(
+                "DATA_FILE_MISSING",
+                f"{file.name} was written by a batch, is not in the sink's ledger yet, and is gone.",
+                "Run `holdfast pipeline clean` on the sink with an --older-than longer than the longest outage. What "
+                "that file held is lost to the sink: restore it from a backup, or start state and sink anew.",
+            )
+    return Addition(min(file.first for file in lacking), max(file.last for file in lacking) + 1, tuple(lacking))
+
+
+def into_function(
+    spark: SparkSession,
+    root: str,
+    entries: Mapping[TopicPartition, Sequence[Entry]],
+    schema_json: str,
+    write: Write,
+    batch_id: int,
+) -> None:
+    """Into a function of the user's, as for foreachBatch: the rows of all entries in one frame."""
+    import json
+
+    from pyspark.sql.types import StructType
+
+    names = [file.name for _, found in sorted(entries.items()) for entry in found for file in entry.output]
+    schema = StructType.fromJson(json.loads(schema_json))
+    if names:
+        write(spark.read.schema(schema).parquet(*(f"{root.rstrip('/')}/{name}" for name in names)), batch_id)

@@ -1,0 +1,88 @@
+"""Runs of state as files: written, checked, and read without a copy. Immutable, so that what was opened may be kept."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.spark.files.store import LocalStore, Store
+from holdfast.spark.state.chain import Chain, Entry, RunRef
+from holdfast.spark.state.runs import Layout, View, first_to_merge, newest
+
+KEPT_OPEN = 256
+"""Runs that a worker keeps open between batches. They are maps of files: what is not used costs no memory."""
+
+_open: OrderedDict[tuple[str, str], pa.Table] = OrderedDict()
+
+
+def open_run(store: Store, run: RunRef, layout: Layout, chain: Chain) -> pa.Table:
+    """A run as a table. Its checksum is looked at when this process opens it first."""
+    where = (str(getattr(store, "root", id(store))), run.name)
+    if where in _open:
+        _open.move_to_end(where)
+        return _open[where]
+    try:
+        found = _checked(_bytes_of(store, run.name), run, layout)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise chain.unreadable(run.name, f"{type(error).__name__}: {error}".rstrip(".")) from error
+    _open[where] = found
+    while len(_open) > KEPT_OPEN:
+        _open.popitem(last=False)
+    return found
+
+
+def _bytes_of(store: Store, name: str) -> Any:
+    if isinstance(store, LocalStore):
+        return pa.memory_map(str(store.root / name)).read_buffer()
+    with store.open(name) as file:
+        return pa.py_buffer(file.read())
+
+
+def _checked(data: Any, run: RunRef, layout: Layout) -> pa.Table:
+    from crc32c import crc32c
+
+    if data.size != run.bytes or crc32c(data) != run.crc:
+        raise ValueError(f"its {data.size} bytes are not the {run.bytes} that were written")
+    table = pa.ipc.open_file(data).read_all()
+    if table.schema != layout.stored:
+        raise ValueError(f"it has the columns {', '.join(table.schema.names)}")
+    return table
+
+
+def write_run(store: Store, name: str, table: pa.Table) -> RunRef:
+    """Durable when it returns; it counts when an entry names it."""
+    from crc32c import crc32c
+
+    sink = io.BytesIO()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    data = sink.getbuffer()
+    with store.writing(name) as file:
+        file.write(data)
+    return RunRef(name=name, rows=table.num_rows, bytes=len(data), crc=crc32c(data))
+
+
+def view_of(store: Store, entry: Entry, layout: Layout, chain: Chain) -> View:
+    return View(layout, [open_run(store, run, layout, chain) for run in entry.runs])
+
+
+def lay_down(store: Store, chain: Chain, entry: Entry, view: View) -> tuple[RunRef, ...]:
+    """The runs behind a batch: its changes as a new one, merged with those that are not much larger."""
+    changes = view.changes()
+    if not changes.num_rows:
+        return entry.runs
+    first = first_to_merge([*(run.rows for run in entry.runs), changes.num_rows])
+    kept = entry.runs[:first]
+    if first < len(entry.runs):
+        older = [open_run(store, run, view.layout, chain) for run in reversed(entry.runs[first:])]
+        changes = newest([changes, *older], view.layout.identity, drop_gone=not kept)
+    return (*kept, write_run(store, chain.new_run_name(), changes)) if changes.num_rows else kept
+
+
+def rows_of(store: Store, entry: Entry, layout: Layout, chain: Chain) -> pa.Table:
+    """All live rows of a partition's state."""
+    tables = [open_run(store, run, layout, chain) for run in reversed(entry.runs)]
+    return newest(tables, layout.identity, drop_gone=True) if tables else layout.empty()

@@ -1,0 +1,92 @@
+"""Event times, durations, and the watermark of one partition. Pure. All in microseconds since 1970.
+
+The watermark is the largest time seen in the partition so far, less the allowed delay. It moves with every record and
+not with every batch: a record is late, or not, by the records before it in its partition. So results do not depend on
+how batches were cut, and a partition that moved goes on as if it had stayed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from holdfast.model import HoldfastError
+from holdfast.spark.state.keys import flat
+from holdfast.spark.state.runs import NOT_YET
+
+Times = npt.NDArray[np.int64]
+
+_UNITS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_PART = re.compile(r"(\d+)\s*([a-z]+?)s?")
+
+
+def duration_us(text: str, what: str, *, least: int = 1) -> int:
+    """As Spark writes them: "10 minutes", "1 hour 30 minutes"."""
+    words = str(text).lower().removeprefix("interval ").split()
+    parts = [_PART.fullmatch(f"{number} {unit}") for number, unit in zip(words[::2], words[1::2], strict=False)]
+    if not words or len(words) % 2 or not all(part and part[2] in _UNITS for part in parts):
+        raise _bad(text, what)
+    found = sum(int(part[1]) * _UNITS[part[2]] for part in parts if part)
+    if found < least:
+        raise _bad(text, what)
+    return found
+
+
+def _bad(text: str, what: str) -> HoldfastError:
+    return HoldfastError(
+        "INVALID_DURATION", f"{what} is {text!r}.", 'Write a number and a unit: "30 seconds", "10 minutes", "1 day".'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Rows that have a time, with the watermark each of them met."""
+
+    rows: pa.Table
+    at: Times
+    met: Times
+    """The watermark before each row."""
+    watermark: int
+    """The watermark after the last one."""
+
+
+def timed(rows: pa.Table, column: str, delay_us: int, watermark: int) -> Timed:
+    """Rows in the order of their offsets. Those without a time are left out, as Spark's windows do."""
+    times: Any = flat(rows[column])
+    if times.null_count:
+        there = times.is_valid()
+        rows, times = rows.filter(there), times.filter(there)
+    at = np.asarray(times.cast(pa.timestamp("us", tz=times.type.tz)).cast(pa.int64()).to_numpy(), np.int64)
+    after = np.maximum.accumulate(np.concatenate([np.array([watermark], np.int64), at - delay_us]))
+    return Timed(rows, at, after[:-1], int(after[-1]))
+
+
+def check_time_type(name: str, kind: pa.DataType) -> None:
+    if not pa.types.is_timestamp(kind):
+        raise HoldfastError(
+            "STATE_TIME_TYPE",
+            f"The column {name!r} is of type {kind}, and not a timestamp.",
+            "Name a timestamp column as the event time; cast it first.",
+        )
+
+
+def shown(watermark: int) -> str | None:
+    """For people."""
+    from datetime import UTC, datetime, timedelta
+
+    if watermark == NOT_YET:
+        return None
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)).isoformat()

@@ -1,0 +1,126 @@
+"""Looking after a state: what is held and why, what nobody needs any more, and a partition that starts empty.
+
+Kept are, for each partition, the last entries of its chain and every file that they name: the state for whoever takes
+the partition over, and the output of the last batches for whoever has to deliver it again. Everything else is left over
+from tasks that died or lost a race.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.store import Store
+from holdfast.spark.state.batch import named_by
+from holdfast.spark.state.chain import OUTBOX, Chain
+from holdfast.spark.state.opening import partitions_of
+from holdfast.spark.state.times import shown
+
+
+def held(store: Store) -> list[dict[str, Any]]:
+    """By partition: where its state stands, what it takes, and what is there for nobody."""
+    return [_held(store, partition) for partition in partitions_of(store)]
+
+
+def _held(store: Store, partition: TopicPartition) -> dict[str, Any]:
+    chain = Chain(store, partition)
+    tip = chain.tip()
+    there = _files(store, chain)
+    named = _named(chain)
+    sizes = {name: store.size(name) or 0 for name in there}
+    state = {run.name for run in tip.runs} if tip is not None else set()
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "next_offset": None if tip is None else tip.end,
+        "watermark": None if tip is None else shown(tip.watermark),
+        "state_rows": 0 if tip is None else sum(run.rows for run in tip.runs),
+        "state_bytes": sum(sizes.get(name, 0) for name in state),
+        "for_successors": sum(sizes[name] for name in there if name in named and name not in state),
+        "unnamed": sum(sizes[name] for name in there if name not in named),
+        "entries": len(chain.numbers()),
+        "late_rows": 0 if tip is None else tip.late,
+        "last_writer": None if tip is None else tip.writer or None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    files: int
+    bytes: int
+
+
+def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) -> Cleaned:
+    """Remove files that no entry names and that are older than any batch may be. With `dry_run` only count."""
+    files = size = 0
+    for partition in partitions_of(store):
+        chain = Chain(store, partition)
+        named = _named(chain)
+        folders = (chain.runs_folder, chain.entries_folder, _outbox(partition))
+        unneeded = [name for name in _files(store, chain) if name not in named]
+        unneeded += [name for folder in folders for name in store.leftovers(folder)]
+        for name in unneeded:
+            modified = store.modified(name)
+            if modified is not None and modified < now - grace_s:
+                files, size = files + 1, size + (store.size(name) or 0)
+                if not dry_run:
+                    store.remove(name)
+    return Cleaned(files, size)
+
+
+def start_empty(store: Store, partition: TopicPartition) -> int:
+    """Forget all state of a partition: its next batch begins without a past. Returns how many files went.
+
+    For state that can't be read, with the applications stopped. Output that was not delivered yet goes with it.
+    """
+    if partition not in partitions_of(store) and not store.exists(Chain(store, partition).known_name):
+        raise HoldfastError(
+            "STATE_NO_PARTITION", f"There is no state of {partition} here.", "Name a partition as orders-3."
+        )
+    chain = Chain(store, partition)
+    names = [chain.known_name]  # first: a chain that is half gone must not look like one that was lost
+    names += [chain.entry_name(number) for number in reversed(chain.numbers())]
+    names += _files(store, chain)
+    for name in names:
+        store.remove(name)
+    return len(names)
+
+
+def skip_to(store: Store, partition: TopicPartition, offset: int) -> int:
+    """Let the state stand at a later offset, as if nothing were between: for records that are gone. Returns from where.
+
+    The state itself stays as it is. For STATE_BEHIND, with the applications stopped.
+    """
+    chain = Chain(store, partition)
+    tip = chain.tip()
+    if tip is None or offset <= tip.end:
+        raise HoldfastError(
+            "STATE_NO_GAP",
+            f"The state of {partition} stands at {None if tip is None else tip.end}, not before {offset}.",
+            "Name the offset at which the next batch begins, as STATE_BEHIND told it.",
+        )
+    chain.extend(lambda now: None if now is None or now.end >= offset else now.next(offset))
+    return tip.end
+
+
+def parse_partition(text: str) -> TopicPartition:
+    topic, _, number = text.rpartition("-")
+    if not topic or not number.isdigit():
+        raise HoldfastError("INVALID_OPTION", f"{text!r} is no partition.", "Write topic and number: orders-3.")
+    return TopicPartition(topic, int(number))
+
+
+def _named(chain: Chain) -> set[str]:
+    return {
+        name for number in chain.numbers() if (entry := chain.entry(number)) is not None for name in named_by(entry)
+    }
+
+
+def _files(store: Store, chain: Chain) -> list[str]:
+    folders = (chain.runs_folder, _outbox(chain.partition))
+    return [f"{folder}/{name}" for folder in folders for name in store.names(folder)]
+
+
+def _outbox(partition: TopicPartition) -> str:
+    return f"{OUTBOX}/{partition.topic}/{partition.partition}"
