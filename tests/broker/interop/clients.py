@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.testing.broker import Broker
@@ -204,6 +204,7 @@ class GroupScene:
         instance_id: str | None = None,
         session_ms: int = SESSION_MS,
         rack: str | None = None,
+        config: Mapping[str, str] | None = None,
     ) -> MemberProcess:
         options = MemberOptions(
             bootstrap=self.broker.bootstrap,
@@ -215,6 +216,7 @@ class GroupScene:
             instance_id=instance_id,
             rack=rack,
             commit_every_ms=200,
+            config=config or {},
         )
         self._options[name] = options
         member = self.members[name] = MemberProcess(kind, options, name=name, folder=self._folder)
