@@ -100,7 +100,7 @@ def _fill(levels: Ints, amount: int) -> Ints:
     return extra
 
 
-def _improve(
+def _improve(  # noqa: C901  # compiled: one loop, and every call in it would cost
     edges_of_group: Any,
     member_of: Any,
     group_of: Any,

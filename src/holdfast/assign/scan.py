@@ -92,7 +92,7 @@ def _index(names: Any, name_starts: Any, table: Any) -> None:
         table[slot] = topic
 
 
-def _claims(
+def _claims(  # noqa: C901  # compiled: one walk over the bytes of all members
     data: Any,
     starts: Any,
     entries: Any,

@@ -115,7 +115,6 @@ def static_crashes(history: History) -> list[Finding]:
                 cost_ms=len(ended) * RESTART_MS * share_of(history),
                 what=f"{instance} came back {len(ended)} times within its session: it crashes and is restarted. Its "
                 "instance id spares the others a rebalance; its own partitions stand still each time.",
-                change={"restartPolicy": "backoff"},
                 do="Find why it dies: its own log, OOMKilled, failing probes.",
                 evidence=lives_evidence(ended, "came back under another member id"),
             )

@@ -299,7 +299,9 @@ def store_headers(at: int, end: int, count: int, cursor: int, out: int) -> None:
 
 
 @_compiled
-def decode_batch(batch: int, cursor: int, with_headers: int, max_rows: int, max_bytes: int, out: int) -> int:
+def decode_batch(  # noqa: C901  # compiled: one walk over a batch
+    batch: int, cursor: int, with_headers: int, max_rows: int, max_bytes: int, out: int
+) -> int:
     """Append one batch's rows, or those that fit. When it is malformed the cursor stays as it was before the call."""
     at, record, delta_before = get(cursor, C_AT), get(cursor, C_RECORD), get(cursor, C_DELTA)
     if at == 0:
