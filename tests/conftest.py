@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -28,6 +29,9 @@ class NamesFailures:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what runs in the background like this, and all our children would ignore a Ctrl-C, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(NamesFailures(config))
 
