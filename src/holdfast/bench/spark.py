@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.bench.filling import fill
 from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
@@ -147,31 +148,14 @@ def judge(goal: Goal, medians: Mapping[str, Mapping[str, float]]) -> dict[str, A
 
 def _fill(kafka: RealKafka, records: int) -> None:
     """So many records of 100 bytes, lz4, spread evenly."""
-    from confluent_kafka import Producer
-
     kafka.create_topic("load", partitions=PARTITIONS)
-    producer = Producer(
-        {
-            "bootstrap.servers": kafka.bootstrap,
-            "compression.type": "lz4",
-            "linger.ms": 50,
-            "batch.size": 1_000_000,
-            "queue.buffering.max.messages": 1_000_000,
-        }
-    )
     seeded = random.Random(7)
     tails = [seeded.randbytes(RECORD_BYTES // 2).hex()[: RECORD_BYTES - 12].encode() for _ in range(1_000)]
-    for number in range(records):
-        value = b"%012d" % number + tails[number % len(tails)]
-        while True:
-            try:
-                producer.produce("load", value, partition=number % PARTITIONS)
-            except BufferError:
-                producer.poll(0.05)
-            else:
-                break
-    if producer.flush(300):
-        raise HoldfastError("PRODUCE_FAILED", "the records did not all arrive.", "See whether the broker is up.")
+    values = (b"%012d" % number + tails[number % len(tails)] for number in range(records))
+    fill(
+        kafka.bootstrap,
+        ({"topic": "load", "value": value, "partition": n % PARTITIONS} for n, value in enumerate(values)),
+    )
 
 
 def ask(

@@ -18,13 +18,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.bench.filling import fill
 from holdfast.bench.spark import JARS, Contender, ask
 from holdfast.model import HoldfastError, TopicPartition
 
@@ -211,21 +212,12 @@ def _trickle(bootstrap: str, keys: int, stop: threading.Event) -> None:
 
 
 def _produce(bootstrap: str, records: Any) -> None:
-    from confluent_kafka import Producer
+    def described() -> Iterator[dict[str, Any]]:
+        for topic, partition, key, timestamp in records:
+            dated = {} if timestamp is None else {"timestamp": timestamp}
+            yield {"topic": topic, "value": b"x" * 50, "key": key, "partition": partition, **dated}
 
-    settings = {"compression.type": "lz4", "linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
-    producer = Producer({"bootstrap.servers": bootstrap, **settings})
-    for topic, partition, key, timestamp in records:
-        more = {} if timestamp is None else {"timestamp": timestamp}
-        while True:
-            try:
-                producer.produce(topic, b"x" * 50, key=key, partition=partition, **more)
-            except BufferError:
-                producer.poll(0.05)
-            else:
-                break
-    if producer.flush(300):
-        raise HoldfastError("PRODUCE_FAILED", "the records did not all arrive.", "See whether the broker is up.")
+    fill(bootstrap, described())
 
 
 # -- the command

@@ -62,7 +62,7 @@ class Walk:
             raise self._wrong("bytes follow the last record", self._index)
         return True
 
-    def _check(self, until: int) -> None:  # noqa: C901
+    def _check(self, until: int) -> None:  # noqa: C901  # unrolled: see below
         """Unrolled, and with local names: it runs for every record received, and every attribute look-up in it costs
         producers throughput."""
         data, at, index = self._data, self._at, self._index
