@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -208,8 +209,12 @@ def test_a_demo_that_is_ended_by_sigterm_leaves_nothing_behind() -> None:
     assert started.stdout is not None
     host, _, port = json.loads(started.stdout.readline())["bootstrap"].partition(":")
     started.terminate()
-    started.wait(PATIENCE_S)
-    started.stdout.close()
+    try:
+        assert started.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    finally:
+        started.kill()
+        started.wait()
+        started.stdout.close()
 
     def is_gone() -> bool:
         with contextlib.closing(socket.socket()) as tried:

@@ -209,10 +209,16 @@ def kafka_error(error: Any, what: str, do: str) -> HoldfastError:
 
 
 class Interrupt:
-    """Ctrl-C and SIGTERM as a flag, so that a run ends in order. The second one ends it at once."""
+    """Ctrl-C and SIGTERM as a flag, so that a run ends in order. The second one ends it at once.
+
+    Nothing is raised where the signal happens to strike: Python drops what is raised inside a `__del__` or while a
+    module is imported, and the run would go on as if nobody had asked.
+    """
 
     def __init__(self) -> None:
         self._asked = False
+        self._number = 0
+        self._tell: Callable[[], None] = lambda: None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
@@ -226,9 +232,21 @@ class Interrupt:
     def asked(self) -> bool:
         return self._asked
 
+    def tells(self, tell: Callable[[], None]) -> None:
+        """Call this when asked, or now if that has been."""
+        self._tell = tell
+        if self._asked:
+            tell()
+
+    def exit_if_asked(self) -> None:
+        """With the exit code that a shell gives to a process that a signal ended."""
+        if self._asked:
+            raise SystemExit(128 + self._number)
+
     def _take(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
+        self._asked, self._number = True, number
         self._restore()
+        self._tell()
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

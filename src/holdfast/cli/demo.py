@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.common import Output, OutputForm
+from holdfast.cli.common import Interrupt, Output, OutputForm
 from holdfast.cli.ui import ui_missing
 
 if TYPE_CHECKING:
@@ -84,10 +82,6 @@ def _page_beside(
     say(f"          watch it while it plays: {server.link(live=GROUP)}")
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
 def _page_settings(bootstrap: str) -> dict[str, Any]:
     return {"bootstrap.servers": bootstrap, "client.id": "holdfast-page", "default.api.timeout.ms": 10_000}
 
@@ -99,21 +93,25 @@ def _live(folder: Path, *, members: int, partitions: int, rate: int, port: int, 
         from holdfast.ui.serving import Live, PageServer, listen
     except ModuleNotFoundError as error:
         raise ui_missing(error) from error
-    # Without a handler of ours SIGTERM would end this process alone, and leave the broker and the producer behind.
-    signal.signal(signal.SIGTERM, _end)
     listening = listen("127.0.0.1", port)
 
     def say(text: str) -> None:
         typer.echo(text, err=output is Output.JSON)
 
-    with Demo(folder, members=members, partitions=partitions, rate=rate, say=say) as demo:
-        server = PageServer(listening, Live(_page_settings(demo.bootstrap), (GROUP,), (demo.traces,)), demo)
-        link = server.link(live=GROUP)
-        if output is Output.JSON:
-            print(json.dumps({"url": link, "bootstrap": demo.bootstrap}), flush=True)
-        else:
-            print(f"The page: {link}\nThe broker: {demo.bootstrap}\nCtrl-C ends it.", flush=True)
-        server.serve_until_ended()
+    # Without a handler of ours SIGTERM would end this process alone, and leave the broker and the producer behind.
+    with Interrupt() as interrupt:
+        with Demo(
+            folder, members=members, partitions=partitions, rate=rate, say=say, check=interrupt.exit_if_asked
+        ) as demo:
+            server = PageServer(listening, Live(_page_settings(demo.bootstrap), (GROUP,), (demo.traces,)), demo)
+            interrupt.tells(server.end)
+            link = server.link(live=GROUP)
+            if output is Output.JSON:
+                print(json.dumps({"url": link, "bootstrap": demo.bootstrap}), flush=True)
+            else:
+                print(f"The page: {link}\nThe broker: {demo.bootstrap}\nCtrl-C ends it.", flush=True)
+            server.serve_until_ended()
+        interrupt.exit_if_asked()
 
 
 def _as_text(result: SceneResult) -> str:

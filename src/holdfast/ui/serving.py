@@ -63,6 +63,10 @@ class PageServer(uvicorn.Server):
         """Until a signal ends it."""
         self.run(sockets=[self._listening])
 
+    def end(self) -> None:
+        """From any thread, or a signal's handler; also before it serves."""
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.ending.set()
         if self._hub is not None:
@@ -82,7 +86,7 @@ class Beside:
         return self.server
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.server.should_exit = True
+        self.server.end()
         self._thread.join(START_S)
 
 

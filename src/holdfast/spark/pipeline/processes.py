@@ -72,11 +72,15 @@ class Command:
         """SIGTERM, and wait: brokers close, producers flush, pipelines drain."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + STOP_S
+        return self.ended(STOP_S, meanwhile)
+
+    def ended(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> int:
+        """Its exit code, once it has ended; killed, and an error, if that takes longer."""
+        deadline = time.monotonic() + limit_s
         while (code := self.process.poll()) is None:
             if time.monotonic() > deadline:
                 self.kill()
-                raise self._failed(f"{self.name} did not end within {STOP_S:.0f} s")
+                raise self._failed(f"{self.name} did not end within {limit_s:.0f} s")
             meanwhile()
             time.sleep(0.05)
         self._reader.join(READ_S)

@@ -51,7 +51,16 @@ class Demo:
 
     names: tuple[str, ...] = ACTS
 
-    def __init__(self, folder: Path, *, members: int, partitions: int, rate: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        members: int,
+        partitions: int,
+        rate: int,
+        say: Callable[[str], None],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self._folder = folder
         self.traces = folder / "traces"
         self._members: dict[str, Member] = {}
@@ -60,6 +69,7 @@ class Demo:
         self._partitions = partitions
         self._rate = rate
         self._say = say
+        self._check = check
         self._commands: list[Command] = []
         self._lock = threading.RLock()
         self._over = threading.Event()
@@ -83,13 +93,14 @@ class Demo:
         trace = str(self.traces / "broker.jsonl")
         arguments = ["broker", "--memory", "--listen", "127.0.0.1:0", "--rebalance-delay-ms", "0", "--trace", trace]
         broker = self._command("broker", arguments)
-        broker.wait("it was ready", lambda: bool(broker.lines), START_S)
+        broker.wait("it was ready", lambda: bool(broker.lines), START_S, meanwhile=self._check)
         self.bootstrap = str(broker.lines[0]["bootstrap"])
         where = ["--bootstrap-server", self.bootstrap]
         topic = self._command("topic", ["topics", "create", TOPIC, "--partitions", str(self._partitions), *where])
-        topic.process.wait(START_S)
+        topic.ended(START_S, meanwhile=self._check)
         self._say(f"a producer sends {self._rate} orders a second to {self._partitions} partitions")
         self._command("producer", ["produce", TOPIC, "--rate", str(self._rate), "--keys", "500", *where])
+        self._check()
         for _ in range(self._wanted):
             self.act("add", "")
         self._watcher.start()
@@ -220,6 +231,7 @@ class Demo:
                         process.stdin.close()
             self._members.clear()
         for command in reversed(self._commands):
-            if command.process.poll() is None:
+            # One that does not end in time is killed; the others have to end all the same.
+            with contextlib.suppress(HoldfastError):
                 command.stop()
         self._trace.close()
