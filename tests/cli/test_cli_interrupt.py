@@ -38,3 +38,11 @@ def test_who_is_told_late_is_told_at_once() -> None:
         signal.raise_signal(signal.SIGINT)
         interrupt.tells(lambda: told.append("end"))
     assert told == ["end"]
+
+
+def test_a_run_with_processes_of_its_own_is_not_ended_by_a_second_signal() -> None:
+    """Seen once: `timeout` passed on a signal that the demo had got already, and three Sparks were left behind."""
+    with Interrupt(second_ends=False) as interrupt:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.asked()

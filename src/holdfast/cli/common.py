@@ -213,9 +213,12 @@ class Interrupt:
 
     Nothing is raised where the signal happens to strike: Python drops what is raised inside a `__del__` or while a
     module is imported, and the run would go on as if nobody had asked.
+
+    A run that has started other processes takes a second signal as the first one: it would leave them behind.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, second_ends: bool = True) -> None:
+        self._second_ends = second_ends
         self._asked = False
         self._number = 0
         self._tell: Callable[[], None] = lambda: None
@@ -245,7 +248,8 @@ class Interrupt:
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         self._asked, self._number = True, number
-        self._restore()
+        if self._second_ends:
+            self._restore()
         self._tell()
 
     def _restore(self) -> None:

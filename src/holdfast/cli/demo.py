@@ -14,6 +14,7 @@ import typer
 
 from holdfast.cli.common import Interrupt, Output, OutputForm
 from holdfast.cli.ui import ui_missing
+from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.spark.pipeline.scene import SceneResult
@@ -43,13 +44,21 @@ def demo(
     """
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-")) if keep is None else keep.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    if live:
-        try:
+    try:
+        if live:
             _live(folder, members=members, partitions=partitions, rate=rate, port=port, output=output)
-        finally:
-            if keep is None:
-                shutil.rmtree(folder, ignore_errors=True)
-        return
+        else:
+            _play(folder, partitions=partitions, rate=rate, trigger=trigger, watch=watch, port=port, output=output)
+    except HoldfastError:
+        keep = folder  # the error names a log in it
+        raise
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _play(folder: Path, *, partitions: int, rate: int, trigger: str, watch: float, port: int, output: Output) -> None:
+    """The scene, to its end or until a signal ends it."""
     from holdfast.spark.pipeline.scene import Scene, SceneOptions
 
     options = SceneOptions(folder=folder, partitions=partitions, rate=rate, trigger=trigger, watch_s=watch)
@@ -57,11 +66,14 @@ def demo(
     def say(text: str) -> None:
         typer.echo(text, err=output is Output.JSON)
 
-    with contextlib.ExitStack() as beside:
-        result = Scene(options, say, opened=lambda at: _page_beside(beside, at, options.traces, port, say)).play()
+    with Interrupt(second_ends=False) as interrupt, contextlib.ExitStack() as beside:
+        result = Scene(
+            options,
+            say,
+            opened=lambda at: _page_beside(beside, at, options.traces, port, say),
+            check=interrupt.exit_if_asked,
+        ).play()
     print(json.dumps(_as_json(result), sort_keys=True) if output is Output.JSON else _as_text(result))
-    if keep is None:
-        shutil.rmtree(folder, ignore_errors=True)
     if not result.clean:
         raise typer.Exit(1)
 
@@ -99,7 +111,7 @@ def _live(folder: Path, *, members: int, partitions: int, rate: int, port: int, 
         typer.echo(text, err=output is Output.JSON)
 
     # Without a handler of ours SIGTERM would end this process alone, and leave the broker and the producer behind.
-    with Interrupt() as interrupt:
+    with Interrupt(second_ends=False) as interrupt:
         with Demo(
             folder, members=members, partitions=partitions, rate=rate, say=say, check=interrupt.exit_if_asked
         ) as demo:

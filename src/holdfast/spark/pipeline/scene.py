@@ -81,6 +81,8 @@ class Scene:
     say: Callable[[str], None]
     opened: Callable[[str], None] = lambda bootstrap: None
     """Called once, when there is a broker: whoever wants to watch may."""
+    check: Callable[[], None] = lambda: None
+    """Called again and again. What it raises ends the play, and all of its processes."""
     began: float = field(default_factory=time.monotonic)
     members: dict[str, Command] = field(default_factory=dict)
     bootstrap: str = ""
@@ -254,6 +256,7 @@ class Scene:
 
     def _meanwhile(self) -> None:
         """Something to see at least every two seconds: what applications tell of their start, else how things stand."""
+        self.check()
         for name, member in sorted((self.members | self._waiting).items()):
             line = member.last() or {}
             if line.get("event") in STARTING and self._heard.get(name) != line.get("message"):
