@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from holdfast.spark.pipeline.processes import children_of
 from patience import PATIENCE_S
 
 TOOL = Path(__file__).parents[2] / "tools" / "busy.py"
@@ -25,12 +30,28 @@ def test_that_never_fails():
 """
 
 
-def busy(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+ENVIRONMENT = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""pytest starts in a quarter of the time: on a busy machine the three starts had taken two minutes."""
+
+
+def command(folder: Path, text: str) -> list[str]:
     test = folder / "test_sometimes.py"
     test.write_text(text)
-    command = [sys.executable, str(TOOL), "--times", "3", "--load", "1", "--", "-n", "0", "-c", "none.ini", str(test)]
     (folder / "none.ini").write_text("[pytest]\n")
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    xdist = ["-p", "xdist", "-n", "0"]
+    return [sys.executable, str(TOOL), "--times", "3", "--load", "1", "--", *xdist, "-c", "none.ini", str(test)]
+
+
+def busy(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(folder, text),
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
 
 
 @pytest.mark.slow
@@ -48,3 +69,28 @@ def test_a_run_that_collects_nothing_is_no_success(tmp_path: Path) -> None:
     ended = busy(tmp_path, "")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "3 x  (pytest ended with 5)" in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_tool_that_is_killed_leaves_no_core_busy(tmp_path: Path) -> None:
+    """Seen once: a process that only counts, on a core of its own for as long as the machine ran."""
+    pid_file = tmp_path / "pid"
+    text = f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    tool = subprocess.Popen(command(tmp_path, text), cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: pid_file.exists() and pid_file.read_text() != "", "the run to begin")
+        run = int(pid_file.read_text())
+        counting = [child for child in children_of(tool.pid) if child != run]
+        assert len(counting) == 1
+    finally:
+        tool.kill()
+        tool.wait()
+    os.kill(run, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{counting[0]}").exists(), "the counting to end")
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.02)
