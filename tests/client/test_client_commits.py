@@ -95,7 +95,7 @@ def test_assign_does_not_wait_for_a_broker_that_is_not_there(broker: Broker) -> 
     consumer = holdfast.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": group(), "log_level": 0})
     began = time.monotonic()
     consumer.assign(by_hand("orders", 0))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25, "it would have waited for 30 s"
     assert [p.partition for p in consumer.assignment()] == [0]
     consumer.close()
 
@@ -310,14 +310,17 @@ def test_a_commit_that_is_tried_again_does_not_undo_a_later_one(broker: Broker, 
     consumer.close()
 
 
-def test_a_partition_that_does_not_exist_is_no_reason_to_wait(make: Callable[..., Any], topic: str) -> None:
+def test_a_partition_that_does_not_exist_is_no_reason_to_wait(
+    make: Callable[..., Any], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.client.member.commit_retries.RETRY_FOR_S", 100.0)
     consumer = make(enable_auto_commit=False)
     began = time.monotonic()
     for wanted in ([ck.TopicPartition(topic, 9, 1)], [ck.TopicPartition(topic, 0, 1), ck.TopicPartition(topic, 9, 1)]):
         with pytest.raises(ck.KafkaException) as caught:
             consumer.commit(offsets=wanted, asynchronous=False)
         assert code_of(caught) == ck.KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert time.monotonic() - began < 9, "below the ten seconds that a coordinator is given"
+    assert time.monotonic() - began < 90, "it did not go on trying"
 
 
 # -- of what

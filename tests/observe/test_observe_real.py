@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.model import ErrorCode
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
+from holdfast.net.errors import BrokerError
 from holdfast.net.group_snapshots import read_group
 from holdfast.observe.health import Verdict, judge
 from holdfast.observe.history import History
@@ -47,14 +49,23 @@ class Watched:
                 deadline = time.monotonic() + PATIENCE_S
                 while True:
                     meanwhile()
-                    found = await read_group(cluster, "billing")
-                    self.history.see(found, time.monotonic() * 1000)
-                    if holds(found):
+                    found = await self._look(cluster)
+                    if found is not None and holds(found):
                         return
-                    assert time.monotonic() < deadline, found.described
+                    assert time.monotonic() < deadline, found
                     await asyncio.sleep(0.02)
 
         asyncio.run(look())
+
+    async def _look(self, cluster: Cluster) -> GroupSnapshot | None:
+        """None until the first member's join has reached the coordinator."""
+        try:
+            found = await read_group(cluster, "billing")
+        except BrokerError as error:
+            assert error.error is ErrorCode.GROUP_ID_NOT_FOUND
+            return None
+        self.history.see(found, time.monotonic() * 1000)
+        return found
 
     def found(self) -> list[str]:
         """The questions of the investigation that were answered with yes."""

@@ -104,26 +104,30 @@ def new_member(page: Page) -> str:
     return str(name)
 
 
-KILL = """async () => {
+KILL = """async name => {
     const lanes = () => [...document.querySelectorAll('[data-lane]')].map(each => each.dataset.state);
     const until = holds => new Promise(done => {
         const look = () => holds() ? done(performance.now()) : requestAnimationFrame(look);
         look();
     });
+    const dark = () => lanes().some(state => state !== 'working');
+    const gone = () => document.querySelector(`[data-member="${name}"]`).dataset.state === 'gone';
     const began = performance.now();
     document.querySelector('[data-act=kill]').click();
-    const seen = await until(() => lanes().some(state => state !== 'working'));
-    const over = await until(() => lanes().every(state => state === 'working'));
+    const seen = await until(() => dark() || gone());
+    await until(gone);
+    const over = await until(() => !dark());
     return [seen - began, over - began];
 }"""
-"""From the click until lanes go dark, and until all are lit again, in milliseconds."""
+"""From the click until the kill is seen, and until all lanes are lit again, in milliseconds. On a busy machine lanes
+may be lit again before the page has drawn them dark: then the member is the first thing that shows it."""
 
 
 def test_a_live_kill_is_seen_and_the_others_take_over(tab: Tab) -> None:
     page = tab.page
     name = new_member(page)
     page.select_option("#target", name)
-    seen, over = page.evaluate(KILL)
+    seen, over = page.evaluate(KILL, name)
     print(f"a kill was seen after {seen:.0f} ms, and all lanes were lit again after {over:.0f} ms")
     expect(page.locator(f"[data-member={name}]")).to_have_attribute("data-state", "gone")
     expect(page.locator(".history li").first).to_contain_text(f"by {name}")
