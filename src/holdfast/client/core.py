@@ -31,7 +31,8 @@ from holdfast.client.member.engine import Engine
 from holdfast.client.member.events import fatal_error, fatal_message
 from holdfast.client.member.listener import Listener, callbacks
 from holdfast.client.member.round_calls import RoundCalls
-from holdfast.client.reading.data_plane import AS_COMMITTED, RESET, DataPlane, librdkafka
+from holdfast.client.partitions import AS_COMMITTED, confluent_at, name_of, names_of, offsets_of
+from holdfast.client.reading.data_plane import RESET, DataPlane, librdkafka
 from holdfast.client.reading.start_offsets import check_starts
 from holdfast.client.reading.taken_ahead import Raised
 from holdfast.client.telemetry import metrics_port
@@ -576,7 +577,7 @@ class ConsumerCore:
         self._open()
         if self._round.adding is not None and self._cooperative():
             self._round.begin(partitions)
-            others = [p for p in partitions if TopicPartition(p.topic, p.partition) not in self._data.assigned]
+            others = [p for p in partitions if name_of(p) not in self._data.assigned]
             self._data.take(self._started_at(others))
             return
         check_starts(partitions)
@@ -598,9 +599,7 @@ class ConsumerCore:
         if plane is None or not self._subscribed or not self._cooperative() or not plane.state.membership.joined:
             return
         adding, leaving = self._round.adding or {}, self._round.leaving or frozenset()
-        unread = (
-            (_ours(plane.state) | adding.keys()) - leaving - {TopicPartition(p.topic, p.partition) for p in partitions}
-        )
+        unread = (_ours(plane.state) | adding.keys()) - leaving - names_of(partitions)
         if unread:
             names = ", ".join(map(str, sorted(unread)[:5])) + (" …" if len(unread) > 5 else "")
             raise refused_here(
@@ -630,7 +629,7 @@ class ConsumerCore:
 
     def incremental_unassign(self, partitions: list[ck.TopicPartition]) -> None:
         self._open()
-        named = {TopicPartition(p.topic, p.partition) for p in partitions}
+        named = names_of(partitions)
         strangers = sorted(named - self._data.assigned - (self._round.leaving or frozenset()))
         if strangers:
             text = f"{strangers[0]} can't be unassigned since it is not in the current assignment"
@@ -648,17 +647,16 @@ class ConsumerCore:
         asks by itself; our own fetcher can't, so the group is asked here.
         """
         known: dict[TopicPartition, int | None] = {**self._offsets.being_told(), **(self._round.adding or {})}
-        where = {TopicPartition(p.topic, p.partition): p.offset for p in partitions}
-        unasked = [p for p, at in where.items() if at in AS_COMMITTED and p not in known]
+        unasked = [p for p, at in offsets_of(partitions).items() if at in AS_COMMITTED and p not in known]
         if unasked and self._data.arrow is not None and self._config.group:
             known.update(self._asked(unasked))
         reset = RESET[self._config.auto_offset_reset]
         started = []
         for partition in partitions:
-            name = TopicPartition(partition.topic, partition.partition)
+            name = name_of(partition)
             if partition.offset in AS_COMMITTED and name in known:
                 at = known[name]
-                started.append(ck.TopicPartition(name.topic, name.partition, reset if at is None else at))
+                started.append(confluent_at(name, reset if at is None else at))
             else:
                 started.append(partition)
         return started
@@ -687,7 +685,7 @@ class ConsumerCore:
 
     def _adds(self, partition: ck.TopicPartition) -> bool:
         """Inside on_assign: whether this partition is being added and not read yet."""
-        name = TopicPartition(partition.topic, partition.partition)
+        name = name_of(partition)
         return self._round.adding is not None and name in self._round.adding and name not in self._data.assigned
 
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
@@ -716,7 +714,7 @@ class ConsumerCore:
     ) -> tuple[int, int] | None:
         self._open()
         if cached and self._data.arrow is not None:
-            seen = self._data.watermarks(TopicPartition(partition.topic, partition.partition))
+            seen = self._data.watermarks(name_of(partition))
             return seen or (ck.OFFSET_INVALID, ck.OFFSET_INVALID)
         with self._asking() as handle:
             return handle.get_watermark_offsets(partition, -1 if timeout is None else timeout, cached)

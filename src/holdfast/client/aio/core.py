@@ -33,8 +33,9 @@ from holdfast.client.errors import no_offset
 from holdfast.client.member import engine as engines
 from holdfast.client.member.control import ControlPlane, PendingCall, quiet_calls
 from holdfast.client.member.listener import Listener
+from holdfast.client.partitions import AS_COMMITTED, name_of
 from holdfast.client.reading.arrow import fetch_settings, wants_crcs
-from holdfast.client.reading.data_plane import AS_COMMITTED, DataPlane
+from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.reading.rows import RowPlane
 from holdfast.client.telemetry.connections import Health, Sparingly
 from holdfast.client.telemetry.statistics import GroupPart
@@ -224,7 +225,7 @@ class Core(ConsumerCore):
     def must_ask(self, partitions: list[ck.TopicPartition]) -> bool:
         """Whether the committed offset must be asked for to know where some of these start."""
         adding = self._round.adding or {}
-        return any(p.offset in AS_COMMITTED and TopicPartition(p.topic, p.partition) not in adding for p in partitions)
+        return any(p.offset in AS_COMMITTED and name_of(p) not in adding for p in partitions)
 
     def started_at(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
         """The same with the group's committed offsets filled in. On a thread of the pool, because it blocks."""

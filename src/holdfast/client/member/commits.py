@@ -21,7 +21,8 @@ import confluent_kafka as ck
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.errors import Refused, as_kafka_exception, no_offset, not_answered, refused, refused_here
 from holdfast.client.member.control import ControlPlane
-from holdfast.client.reading.data_plane import NOWHERE, DataPlane, as_listed, epoch_of
+from holdfast.client.partitions import NOWHERE, confluent_entry, epoch_of, name_of
+from holdfast.client.reading.data_plane import DataPlane
 from holdfast.group.messages import CommitAnswer, OffsetEntry
 from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
 from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
@@ -342,7 +343,7 @@ class Offsets:
     def committed(
         self, plane: ControlPlane, partitions: list[ck.TopicPartition], timeout_s: float | None
     ) -> list[ck.TopicPartition]:
-        asked = tuple(TopicPartition(p.topic, p.partition) for p in partitions)
+        asked = tuple(map(name_of, partitions))
         limit_s = COMMIT_TIMEOUT_S if timeout_s is None or timeout_s < 0 else timeout_s
         try:
             answer = plane.call(plane.committed(asked), limit_s)
@@ -352,7 +353,7 @@ class Offsets:
             raise not_answered("the coordinator") from None
         if answer.error is not ErrorCode.NONE:
             raise refused(answer.error)
-        return [as_listed(p, answer.offsets.get(p, NOWHERE)) for p in asked]
+        return [confluent_entry(p, answer.offsets.get(p, NOWHERE)) for p in asked]
 
 
 def _further(entry: OffsetEntry, than: OffsetEntry) -> bool:
@@ -390,10 +391,7 @@ def after(message: ck.Message) -> Entries:
 
 def entries_of(offsets: Iterable[ck.TopicPartition]) -> Entries:
     """The application's list. An entry without an offset is kept: it is not sent, but shown in the result."""
-    return {
-        TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, epoch_of(p), metadata=p.metadata or "")
-        for p in offsets
-    }
+    return {name_of(p): OffsetEntry(p.offset, epoch_of(p), metadata=p.metadata or "") for p in offsets}
 
 
 def listed(entries: Mapping[TopicPartition, OffsetEntry], answer: CommitAnswer | None) -> list[ck.TopicPartition]:
@@ -402,7 +400,7 @@ def listed(entries: Mapping[TopicPartition, OffsetEntry], answer: CommitAnswer |
     for partition, entry in sorted(entries.items()):
         code = ErrorCode.NONE if answer is None or entry.offset < 0 else answer.errors.get(partition)
         if code is ErrorCode.NONE:
-            shown.append(as_listed(partition, entry))
+            shown.append(confluent_entry(partition, entry))
         else:
             number = ck.KafkaError._STATE if code is None else int(code)
             shown.append(Refused(partition, entry, ck.KafkaError(number)))

@@ -20,6 +20,17 @@ import confluent_kafka as ck
 from confluent_kafka import cimpl
 
 from holdfast.client.member.patterns import is_pattern
+from holdfast.client.partitions import (
+    AS_COMMITTED,
+    NOWHERE,
+    confluent_at,
+    confluent_entry,
+    confluent_list,
+    epoch_of,
+    name_of,
+    names_of,
+    offsets_of,
+)
 from holdfast.client.reading.start_offsets import check_seek, check_starts
 from holdfast.client.reading.taken_ahead import Ahead, Raised
 from holdfast.client.reading.turns import Turns
@@ -34,9 +45,6 @@ if TYPE_CHECKING:
 
 LOOKED_UP = (ck.OFFSET_BEGINNING, ck.OFFSET_END)
 """Symbolic offsets that we look up, because librdkafka must not (`DataPlane._found`)."""
-
-AS_COMMITTED = (ck.OFFSET_INVALID, ck.OFFSET_STORED)
-"""No offset was named: reading starts at the group's committed offset."""
 
 RESET = {"earliest": ck.OFFSET_BEGINNING, "latest": ck.OFFSET_END, "error": ck.OFFSET_INVALID}
 
@@ -129,12 +137,12 @@ class DataPlane:
         """Start these; None means that the group has no offset yet, so auto.offset.reset decides."""
         starts = {p: self._reset if at is None else at for p, at in offsets.items() if p not in self.assigned}
         if starts:
-            self.take([ck.TopicPartition(p.topic, p.partition, at) for p, at in sorted(starts.items())])
+            self.take([confluent_at(p, at) for p, at in sorted(starts.items())])
 
     def take(self, partitions: Iterable[ck.TopicPartition]) -> None:
         """Read these too, each from the offset it names."""
         wanted = list(partitions) if self.arrow is not None else self._found(partitions)
-        starts = _starts(wanted)
+        starts = offsets_of(wanted)
         with self.turns.first():
             if self.arrow is None:
                 self.handle.incremental_assign(wanted)
@@ -152,14 +160,14 @@ class DataPlane:
                 if self.arrow is not None:
                     self.arrow.drop(gone)
                 else:
-                    self.handle.incremental_unassign(_listed(gone))
+                    self.handle.incremental_unassign(confluent_list(gone))
                 self.assigned -= set(gone)
                 self._forget(gone)
 
     def replace(self, partitions: Iterable[ck.TopicPartition]) -> None:
         """A manual assignment of the user's own."""
         wanted = list(partitions) if self.arrow is not None else self._found(partitions)
-        starts = _starts(wanted)
+        starts = offsets_of(wanted)
         with self.turns.first():
             if self.arrow is not None:
                 self.arrow.drop(self.assigned)
@@ -174,10 +182,10 @@ class DataPlane:
 
     def assignment(self) -> list[ck.TopicPartition]:
         with self.turns.first():
-            return list(self.handle.assignment()) if self.arrow is None else _listed(self.assigned)
+            return list(self.handle.assignment()) if self.arrow is None else confluent_list(self.assigned)
 
     def seek(self, partition: ck.TopicPartition) -> None:
-        where = TopicPartition(partition.topic, partition.partition)
+        where = name_of(partition)
         with self.turns.first():
             stood = self.standing([where])
             self._seek(where, partition)
@@ -199,23 +207,23 @@ class DataPlane:
         first = _first_of_messages(taken) if isinstance(taken, list) else _first_of_rows(taken)
         for where, offset in sorted(first.items()):
             if where in self.assigned:
-                self._seek(where, ck.TopicPartition(where.topic, where.partition, offset))
+                self._seek(where, confluent_at(where, offset))
                 self._sought[where] = OffsetEntry(offset)
 
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
         """Stop reading these. A partition that was never read is not paused, as with librdkafka. So the first on_assign
         can pause its partitions only after it has assigned them itself."""
         with self.turns.first():
-            named = {TopicPartition(p.topic, p.partition) for p in partitions} & self._known
+            named = names_of(partitions) & self._known
             if self.arrow is None:
-                self.handle.pause(_listed(named))
+                self.handle.pause(confluent_list(named))
                 self.ahead.set_aside(named)
                 self._paused |= named
             else:
                 self.arrow.pause(named)
 
     def resume(self, partitions: list[ck.TopicPartition]) -> None:
-        named = {TopicPartition(p.topic, p.partition) for p in partitions}
+        named = names_of(partitions)
         with self.turns.first():
             if self.arrow is None:
                 self.handle.resume(partitions)
@@ -228,9 +236,9 @@ class DataPlane:
 
     def position(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
         """The same partitions, each with one past the last record that was handed out."""
-        reached = self.positions(TopicPartition(p.topic, p.partition) for p in partitions)
-        named = (TopicPartition(p.topic, p.partition) for p in partitions)
-        return [as_listed(where, reached.get(where, NOWHERE)) for where in named]
+        named = [name_of(p) for p in partitions]
+        reached = self.positions(named)
+        return [confluent_entry(where, reached.get(where, NOWHERE)) for where in named]
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """Where the application stands: one past the last record it got, with that record's leader epoch if known.
@@ -265,16 +273,12 @@ class DataPlane:
 
     def _given(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """librdkafka's position: one past the last record it returned, for partitions where it returned one."""
-        listed = _listed(partitions)
+        listed = confluent_list(partitions)
         if not listed:
             return {}
         with self.turns.first():
             found = self.handle.position(listed)
-        return {
-            TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, epoch_of(p))
-            for p in found
-            if p.error is None and p.offset >= 0
-        }
+        return {name_of(p): OffsetEntry(p.offset, epoch_of(p)) for p in found if p.error is None and p.offset >= 0}
 
     def standing(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """Where a commit would be made: the position, or after a seek the one before it until a new record came."""
@@ -286,9 +290,7 @@ class DataPlane:
         """The low and high watermark that its reader has last seen."""
         if self.arrow is not None:
             return self.arrow.watermarks(partition)
-        low, high = self.handle.get_watermark_offsets(
-            ck.TopicPartition(partition.topic, partition.partition), cached=True
-        )
+        low, high = self.handle.get_watermark_offsets(confluent_at(partition, ck.OFFSET_INVALID), cached=True)
         return (low, high) if high >= 0 else None
 
     def lag_max(self) -> int | None:
@@ -392,7 +394,7 @@ class DataPlane:
         for partition in sorted(set(doubted) & self.assigned):
             at = self._starts.get(partition, ck.OFFSET_INVALID)
             if at not in AS_COMMITTED:
-                self._seek(partition, ck.TopicPartition(partition.topic, partition.partition, at))
+                self._seek(partition, confluent_at(partition, at))
 
     def _take_back(self) -> None:
         """Records that librdkafka returned may be lost: read again from the application's position."""
@@ -401,7 +403,7 @@ class DataPlane:
             reached = self._carried.get(partition) if stands is None else stands.offset
             at = self._starts.get(partition, ck.OFFSET_INVALID) if reached is None else reached
             if at != given.offset and (at >= 0 or at == ck.OFFSET_BEGINNING):
-                self._seek(partition, ck.TopicPartition(partition.topic, partition.partition, at))
+                self._seek(partition, confluent_at(partition, at))
                 if reached is not None:
                     self._carried[partition] = reached
 
@@ -425,11 +427,11 @@ class DataPlane:
         arrow.resume(self._paused)
         self.arrow, self._idle_arrow = None, arrow
         if partitions:
-            found = self._found(ck.TopicPartition(p.topic, p.partition, starts[p]) for p in partitions)
+            found = self._found(confluent_at(p, starts[p]) for p in partitions)
             self.handle.incremental_assign(found)
-            self._starts = _starts(found)
-        self.handle.pause(_listed(self._paused))
-        self.handle.resume(_listed(self._known - self._paused))
+            self._starts = offsets_of(found)
+        self.handle.pause(confluent_list(self._paused))
+        self.handle.resume(confluent_list(self._known - self._paused))
 
     def _starts_now(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Unassign everything from librdkafka, and return where each partition goes on.
@@ -464,12 +466,12 @@ class DataPlane:
         unnamed = [p for p, at in starts.items() if at in AS_COMMITTED]
         if not unnamed:
             return starts
-        found = self.handle.committed(_listed(unnamed), timeout=COMMITTED_S)
-        known = {TopicPartition(p.topic, p.partition): p.offset for p in found if p.error is None and p.offset >= 0}
+        found = self.handle.committed(confluent_list(unnamed), timeout=COMMITTED_S)
+        known = offsets_of(p for p in found if p.error is None and p.offset >= 0)
         return {**starts, **{p: known.get(p, self._reset) for p in unnamed}}
 
     def _unassign(self, partitions: Iterable[TopicPartition]) -> None:
-        gone = _listed(partitions)
+        gone = confluent_list(partitions)
         if gone:
             self.handle.incremental_unassign(gone)
 
@@ -518,9 +520,6 @@ class DataPlane:
         self.raised.raise_first()
 
 
-NOWHERE = OffsetEntry(ck.OFFSET_INVALID)
-
-
 def _first_of_messages(messages: list[ck.Message]) -> dict[TopicPartition, int]:
     first: dict[TopicPartition, int] = {}
     for message in messages:
@@ -539,22 +538,6 @@ def _first_of_rows(batch: pa.RecordBatch) -> dict[TopicPartition, int]:
     return first
 
 
-def epoch_of(partition: ck.TopicPartition) -> int:
-    """Its leader epoch; -1 for none."""
-    epoch: int | None = partition.leader_epoch  # None where there is none; the type stub does not say so
-    return -1 if epoch is None else epoch
-
-
-def as_listed(partition: TopicPartition, entry: OffsetEntry) -> ck.TopicPartition:
-    """An offset as confluent-kafka shows it: without metadata or epoch, that field is None."""
-    topic, number = partition.topic, partition.partition
-    if entry.metadata:
-        return ck.TopicPartition(topic, number, entry.offset, entry.metadata, entry.leader_epoch)
-    return ck.TopicPartition(
-        topic, number, entry.offset, leader_epoch=entry.leader_epoch
-    )  # metadata can only be left out: None is not accepted
-
-
 def librdkafka(config: Mapping[str, Any], *, logger: Any = None) -> cimpl.Consumer:
     """confluent-kafka's consumer, which we use only to fetch."""
     try:
@@ -566,11 +549,3 @@ def librdkafka(config: Mapping[str, Any], *, logger: Any = None) -> cimpl.Consum
             raise
         text = "OAuth token not set within 10 seconds timeout: oauth_cb raised, or returned no token"
         raise ck.KafkaException(ck.KafkaError(ck.KafkaError.SASL_AUTHENTICATION_FAILED, text)) from error
-
-
-def _listed(partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:
-    return [ck.TopicPartition(p.topic, p.partition) for p in sorted(partitions)]
-
-
-def _starts(partitions: Iterable[ck.TopicPartition]) -> dict[TopicPartition, int]:
-    return {TopicPartition(p.topic, p.partition): p.offset for p in partitions}

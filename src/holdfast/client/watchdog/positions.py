@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.client.member.commits import Entries, after
-from holdfast.client.reading.data_plane import NOWHERE
+from holdfast.client.partitions import NOWHERE
 from holdfast.client.watchdog.child import NO_EPOCH
 from holdfast.model import TopicPartition
 
