@@ -177,7 +177,7 @@ def test_a_process_that_freezes_while_it_waits_hands_out_nothing_when_it_wakes(
     told = len(frozen.story)
     broker.faults.disconnect(Api.HEARTBEAT)
     broker.faults.disconnect(Api.OFFSET_COMMIT)
-    monkeypatch.setattr(data, "to_records", lambda: Slow(data.handle, 1.2))
+    monkeypatch.setattr(data, "to_librdkafka", lambda: Slow(data.handle, 1.2))
 
     frozen.step()
 

@@ -31,8 +31,9 @@ from holdfast.client.member.engine import Engine
 from holdfast.client.member.events import fatal_error, fatal_message
 from holdfast.client.member.listener import Listener, callbacks
 from holdfast.client.member.round_calls import RoundCalls
-from holdfast.client.partitions import AS_COMMITTED, confluent_at, name_of, names_of, offsets_of
-from holdfast.client.reading.data_plane import RESET, DataPlane, librdkafka
+from holdfast.client.partitions import AS_COMMITTED, RESET, confluent_at, name_of, names_of, offsets_of
+from holdfast.client.reading.data_plane import DataPlane
+from holdfast.client.reading.librdkafka import open_handle
 from holdfast.client.reading.start_offsets import check_starts
 from holdfast.client.reading.taken_ahead import Raised
 from holdfast.client.telemetry import metrics_port
@@ -902,7 +903,7 @@ class ConsumerCore:
 
     def _open_data(self, logger: Any) -> DataPlane:
         raised = Raised()
-        handle = librdkafka(raised.guarded(self._brokers.heeding(self._config.librdkafka())), logger=logger)
+        handle = open_handle(raised.guarded(self._brokers.heeding(self._config.librdkafka())), logger=logger)
         return DataPlane(handle, reset=self._config.auto_offset_reset, open_arrow=self._open_arrow, raised=raised)
 
     def _open_arrow(self) -> ArrowPlane:

@@ -7,14 +7,21 @@ Applications give and get the former; inside everything is kept by the latter.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import confluent_kafka as ck
 
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 AS_COMMITTED = (ck.OFFSET_INVALID, ck.OFFSET_STORED)
 """No offset was named: reading starts at the group's committed offset."""
+
+RESET = {"earliest": ck.OFFSET_BEGINNING, "latest": ck.OFFSET_END, "error": ck.OFFSET_INVALID}
+"""Where each value of auto.offset.reset starts."""
 
 NOWHERE = OffsetEntry(ck.OFFSET_INVALID)
 """No offset."""
@@ -56,3 +63,35 @@ def confluent_entry(partition: TopicPartition, entry: OffsetEntry) -> ck.TopicPa
         return ck.TopicPartition(topic, number, entry.offset, entry.metadata, entry.leader_epoch)
     # Metadata can only be left out: None is not accepted.
     return ck.TopicPartition(topic, number, entry.offset, leader_epoch=entry.leader_epoch)
+
+
+# -- records
+
+
+def partition_of(message: ck.Message) -> TopicPartition:
+    number = message.partition()
+    return TopicPartition(message.topic() or "", -1 if number is None else number)
+
+
+def after_record(message: ck.Message) -> OffsetEntry:
+    """The position after a record, with the record's leader epoch."""
+    epoch = message.leader_epoch()
+    return OffsetEntry((message.offset() or 0) + 1, -1 if epoch is None else epoch)
+
+
+def first_offsets(messages: Iterable[ck.Message]) -> dict[TopicPartition, int]:
+    """The offset of each partition's first record among these. Errors and events are no records."""
+    first: dict[TopicPartition, int] = {}
+    for message in messages:
+        if message.error() is None:
+            first.setdefault(partition_of(message), message.offset() or 0)
+    return first
+
+
+def first_offsets_of_batch(batch: pa.RecordBatch) -> dict[TopicPartition, int]:
+    """The same for an Arrow batch. Row by row, which is slow; needed only after the process was frozen."""
+    columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    first: dict[TopicPartition, int] = {}
+    for topic, partition, offset in zip(*columns, strict=True):
+        first.setdefault(TopicPartition(topic, partition), offset)
+    return first

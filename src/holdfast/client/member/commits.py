@@ -21,7 +21,7 @@ import confluent_kafka as ck
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.errors import Refused, as_kafka_exception, no_offset, not_answered, refused, refused_here
 from holdfast.client.member.control import ControlPlane
-from holdfast.client.partitions import NOWHERE, confluent_entry, epoch_of, name_of
+from holdfast.client.partitions import NOWHERE, after_record, confluent_entry, epoch_of, name_of
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.group.messages import CommitAnswer, OffsetEntry
 from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
@@ -385,8 +385,7 @@ def after(message: ck.Message) -> Entries:
         return {}
     if offset is None or offset < 0:
         return {TopicPartition(topic, partition): NOWHERE}
-    epoch = message.leader_epoch()
-    return {TopicPartition(topic, partition): OffsetEntry(offset + 1, -1 if epoch is None else epoch)}
+    return {TopicPartition(topic, partition): after_record(message)}
 
 
 def entries_of(offsets: Iterable[ck.TopicPartition]) -> Entries:
