@@ -18,7 +18,7 @@ from polling import COUNTER
 
 from holdfast import AsyncConsumer, Consumer
 from holdfast.client.aio.waking import Waker
-from holdfast.client.member.control import PendingCall, quiet_calls
+from holdfast.client.member.pending_calls import PendingCall, quiet_calls
 from holdfast.group import member as mb
 from holdfast.model import NOBODY, Assignment, TopicPartition
 from holdfast.testing import Broker

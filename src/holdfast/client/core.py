@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
+from holdfast.client.clock import now_ms
 from holdfast.client.config import settings as cfg
 from holdfast.client.config.keys import read_committed
 from holdfast.client.config.pitfalls import Pitfalls
 from holdfast.client.errors import FATAL, as_kafka_exception, no_group, refused_here
 from holdfast.client.member.commits import Entries, Offsets, after, entries_of
-from holdfast.client.member.control import DEFECT, ControlPlane, now_ms
+from holdfast.client.member.control import DEFECT, ControlPlane
 from holdfast.client.member.duplicate_errors import OneVoice
 from holdfast.client.member.engine import Engine
 from holdfast.client.member.events import fatal_error, fatal_message
@@ -773,7 +774,7 @@ class ConsumerCore:
     def _group_part(self) -> GroupPart:
         """The group's part of the statistics. Called on the polling thread, from inside librdkafka's poll."""
         plane, data = self._control, self._data
-        known = plane.known_committed if plane is not None else {}
+        known = plane.offsets.known_committed if plane is not None else {}
         reached = {p: entry.offset for p, entry in data.positions(data.assigned).items()}
         stored = {p: entry.offset for p, entry in self._offsets.committable(data.assigned).items()}
         standings = {}
@@ -806,7 +807,7 @@ class ConsumerCore:
         self._open()
         plane = self._plane()
         if plane.state.draining is None and not plane.closed():
-            plane.feed(plane.drained(reason))
+            plane.feed(plane.drain_event(reason))
         if timeout > 0 and not self._serving:
             self._serve_until(_ended, timeout)
         return plane.closed()
@@ -941,7 +942,7 @@ class ConsumerCore:
             return
         watchdog = watched(self._config)
         self._noting.begin(watchdog, by_position=self._config.auto_commit and self._config.auto_offset_store)
-        plane.guard(watchdog)
+        plane.keep_informed(watchdog)
 
 
 def _no_records(include_headers: bool) -> pa.RecordBatch:

@@ -31,8 +31,9 @@ from holdfast.client.config.keys import boolean
 from holdfast.client.core import ConsumerCore
 from holdfast.client.errors import no_offset
 from holdfast.client.member import engine as engines
-from holdfast.client.member.control import ControlPlane, PendingCall, quiet_calls
+from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.listener import Listener
+from holdfast.client.member.pending_calls import PendingCall, quiet_calls
 from holdfast.client.partitions import AS_COMMITTED, name_of
 from holdfast.client.reading.arrow import fetch_settings, wants_crcs
 from holdfast.client.reading.data_plane import DataPlane

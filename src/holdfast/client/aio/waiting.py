@@ -30,8 +30,8 @@ from holdfast.client.aio.ready_results import Begun
 from holdfast.client.aio.waking import Waker, waker_of
 from holdfast.client.core import CLOSED
 from holdfast.client.errors import as_kafka_exception
-from holdfast.client.member.control import PendingCall
 from holdfast.client.member.listener import Listener
+from holdfast.client.member.pending_calls import PendingCall
 from holdfast.model import HoldfastError
 
 T = TypeVar("T")

@@ -190,7 +190,7 @@ class Offsets:
             sent = ours
         self._sent.update(sent)
         self._telling.update(sent)
-        return self._settle(entries, plane.commit_soon(sent, member=member, given_up=frozenset(self.given_up)))
+        return self._settle(entries, plane.offsets.commit_soon(sent, member=member, given_up=frozenset(self.given_up)))
 
     async def _settle(self, entries: Entries, sent: Coroutine[Any, Any, CommitAnswer]) -> CommitAnswer:
         """Send it. However that ends, the commit is no longer under way, and what was not accepted is due again."""
@@ -346,7 +346,7 @@ class Offsets:
         asked = tuple(map(name_of, partitions))
         limit_s = COMMIT_TIMEOUT_S if timeout_s is None or timeout_s < 0 else timeout_s
         try:
-            answer = plane.call(plane.committed(asked), limit_s)
+            answer = plane.call(plane.offsets.committed(asked), limit_s)
         except HoldfastError as error:
             raise as_kafka_exception(error) from None
         except TimeoutError:

@@ -16,10 +16,12 @@ from typing import Any
 
 import confluent_kafka as ck
 
+from holdfast.client.clock import now_ms
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.member.commits import Offsets
-from holdfast.client.member.control import ControlPlane, PendingCall, now_ms
+from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.listener import Listener
+from holdfast.client.member.pending_calls import PendingCall
 from holdfast.client.partitions import AS_COMMITTED, confluent_list, offsets_of
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.telemetry.tracing import ConsumerTrace
