@@ -64,7 +64,7 @@ class Watched:
 
     def settled(self) -> bool:
         """Whether the group knows, and so the watchdog, that all three partitions are ours."""
-        plane = self.consumer._holdfast._control
+        plane = self.consumer._holdfast._link.plane
         return plane is not None and len(plane.state.owned) == 3
 
     def noted(self) -> dict[int, int]:

@@ -30,8 +30,8 @@ from holdfast.client.aio.ready_results import DONE, Begun, Done, Given, Listed
 from holdfast.client.aio.waiting import Waiting
 from holdfast.client.arguments import partitions_of, topics_of
 from holdfast.client.config.keys import as_given
-from holdfast.client.core import MOST_RECORDS
 from holdfast.client.member.listener import Listener, callbacks
+from holdfast.client.polling import MOST_RECORDS
 from holdfast.client.weak_callbacks import Holder
 
 if TYPE_CHECKING:
