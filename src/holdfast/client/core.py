@@ -27,9 +27,10 @@ from holdfast.client.config.keys import read_committed
 from holdfast.client.config.pitfalls import Pitfalls
 from holdfast.client.errors import FATAL, as_kafka_exception, refused_here
 from holdfast.client.member.assigning import Assigning
-from holdfast.client.member.commits import Entries, Offsets, after, entries_of
+from holdfast.client.member.commits import Offsets
 from holdfast.client.member.control import DEFECT, ControlPlane
 from holdfast.client.member.engine import Engine
+from holdfast.client.member.entries import Entries, after, entries_of
 from holdfast.client.member.events import fatal_error
 from holdfast.client.member.link import Link
 from holdfast.client.member.listener import Listener, callbacks
@@ -308,14 +309,10 @@ class ConsumerCore:
             raise ck.KafkaException(fenced)
 
     def _to_commit(self, message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Entries:
-        if message is not None and offsets is not None:
-            raise ValueError("message and offsets are mutually exclusive")
-        if message is not None:
-            entries = after(message)
-        elif offsets is not None:
-            entries = entries_of(offsets)
+        if message is not None or offsets is not None:
+            entries = _entries_given(message, offsets)
         else:
-            entries = self._offsets.shown_with(self._offsets.uncommitted(self._data.assigned))
+            entries = self._offsets.with_all_assigned(self._offsets.uncommitted(self._data.assigned))
         self._noting.committed(entries)
         self._pitfalls.committed({p: entry for p, entry in entries.items() if entry.offset >= 0}, self._polled_at)
         return entries
@@ -323,12 +320,9 @@ class ConsumerCore:
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
         """Store an offset for the next commit."""
         self._check_open()
-        if message is not None and offsets is not None:
-            raise ValueError("message and offsets are mutually exclusive")
         if message is None and offsets is None:
             raise ValueError("expected either message or offsets")
-        entries = after(message) if message is not None else entries_of(offsets or [])
-        self._noting.stored(self._offsets.store(entries))
+        self._noting.stored(self._offsets.store(_entries_given(message, offsets)))
 
     def committed(self, partitions: list[ck.TopicPartition], timeout: float | None = None) -> list[ck.TopicPartition]:
         self._check_open()
@@ -384,7 +378,7 @@ class ConsumerCore:
     @contextlib.contextmanager
     def _asking(self) -> Iterator[cimpl.Consumer]:
         """For a question to librdkafka, from any thread."""
-        with self._data.turns.first():
+        with self._data.turns.asking():
             yield self._data.handle
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
@@ -535,7 +529,7 @@ class ConsumerCore:
         if self._link.plane is not None and self._link.subscribed:
             rest -= self._link.ours()
         if self._config.auto_commit and self._config.group and self._offsets.committable(rest):
-            self._offsets.commit_rest(self._link.started(), rest, member=self._link.subscribed)
+            self._offsets.commit_positions(self._link.started(), rest, member=self._link.subscribed)
 
     def _serve_until(self, done: Callable[[ControlPlane], bool], timeout_s: float) -> None:
         """Make the listener's calls, and nothing else, until this holds or the time is up."""
@@ -578,6 +572,13 @@ class ConsumerCore:
         """Called first by everything an application calls. Raises if the consumer is closed."""
         if self._closed:
             raise RuntimeError(says)
+
+
+def _entries_given(message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Entries:
+    """The offset after a record, or a list of offsets: one of the two."""
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    return after(message) if message is not None else entries_of(offsets or [])
 
 
 def _ended(plane: ControlPlane) -> bool:

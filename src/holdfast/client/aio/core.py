@@ -267,7 +267,7 @@ class Core(ConsumerCore):
         return self._offsets.settled(entries, answer)
 
     def group_part(self) -> GroupPart:
-        """The group's part of the statistics, without watermarks: `aio_statistics` takes them from the fetcher, with
+        """The group's part of the statistics, without watermarks: `aio.statistics` takes them from the fetcher, with
         the last stable offset."""
         part = self._group_part()
         seen = {p: replace(standing, low=None, high=None) for p, standing in part.partitions.items()}

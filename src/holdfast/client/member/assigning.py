@@ -35,7 +35,7 @@ class Assigning:
     def assign(self, partitions: list[ck.TopicPartition]) -> None:
         """Read exactly these. Inside on_assign of a cooperative member: start these as listed, beside those kept."""
         if self._round.adding is not None and self._link.cooperative:
-            self._round.begin(partitions)
+            self._round.start_now(partitions)
             others = [p for p in partitions if name_of(p) not in self._data.assigned]
             self.add(others)
             return
@@ -58,21 +58,21 @@ class Assigning:
             text = f"{strangers[0]} can't be unassigned since it is not in the current assignment"
             raise refused_here(ck.KafkaError._INVALID_ARG, text)
         gone = named & self._data.assigned
-        self._part(gone)
+        self._before_unassign(gone)
         self._data.drop(named)
-        self._parted(gone)
+        self._after_unassign(gone)
 
     def replace(self, partitions: list[ck.TopicPartition]) -> None:
         gone = set(self._data.assigned)
-        self._part(gone)
+        self._before_unassign(gone)
         self._data.replace(self.started_at(partitions))
-        self._parted(gone)
+        self._after_unassign(gone)
 
     def seek(self, partition: ck.TopicPartition) -> None:
         """Inside on_assign, a partition that is being added and not read yet starts there."""
         name = name_of(partition)
         if name in (self._round.adding or ()) and name not in self._data.assigned:
-            self._round.begin([partition])
+            self._round.start_now([partition])
         else:
             self._data.seek(partition)
 
@@ -91,13 +91,13 @@ class Assigning:
                 "Use incremental_assign, incremental_unassign, pause or unsubscribe.",
             )
 
-    def _part(self, gone: set[TopicPartition]) -> None:
+    def _before_unassign(self, gone: set[TopicPartition]) -> None:
         """The application is about to unassign these: commit and remember where it stands in them."""
         commits = self._config.auto_commit and self._offsets.committable(gone) and bool(self._config.group)
         plane = self._link.started() if commits else self._link.plane
-        self._offsets.part(plane, gone, member=self._link.subscribed)
+        self._offsets.before_unassign(plane, gone, member=self._link.subscribed)
 
-    def _parted(self, gone: set[TopicPartition]) -> None:
+    def _after_unassign(self, gone: set[TopicPartition]) -> None:
         if not self._link.subscribed:
             self._offsets.forget(gone)
 
@@ -108,7 +108,7 @@ class Assigning:
         librdkafka would ask for the committed offset in the background and overtake the commit. For the rest librdkafka
         asks by itself; our own fetcher can't, so the group is asked here.
         """
-        known: dict[TopicPartition, int | None] = {**self._offsets.being_told(), **(self._round.adding or {})}
+        known: dict[TopicPartition, int | None] = {**self._offsets.unanswered(), **(self._round.adding or {})}
         unasked = [p for p, at in offsets_of(partitions).items() if at in AS_COMMITTED and p not in known]
         if unasked and self._data.arrow is not None and self._config.group:
             known.update(self._ask(unasked))

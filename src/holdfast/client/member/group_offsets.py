@@ -16,7 +16,7 @@ from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.member.commit_retries import MOST_BACKOFF_S, RETRY_FOR_S, Committing
 from holdfast.group.member.trouble import TELL_AGAIN_MS
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
-from holdfast.group.offsets import commit_request, not_committed_yet, passes
+from holdfast.group.offsets import commit_request, is_transient, not_committed_yet
 from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.net.channel import GroupChannel
@@ -115,7 +115,7 @@ class GroupOffsets:
             try:
                 answer = await self._channel.send(request, REQUEST_MS)
                 assert isinstance(answer, FetchOffsetsAnswer)
-                if not passes(Ask.FETCH_OFFSETS, answer.error) or loop.time() + wait_s > until:
+                if not is_transient(Ask.FETCH_OFFSETS, answer.error) or loop.time() + wait_s > until:
                     return answer
             except NetError as error:
                 if not error.retriable or loop.time() + wait_s > until:

@@ -180,11 +180,11 @@ class RoundCalls:
         state = plane.state
         strangers = (before & self._data.assigned) - state.owned - state.next_phase_owned
         if strangers and not state.cooperative:
-            self._offsets.part(plane, strangers, member=True)
+            self._offsets.before_unassign(plane, strangers, member=True)
             self._data.drop(strangers)
             self._offsets.forget(strangers)
 
-    def begin(self, partitions: Iterable[ck.TopicPartition]) -> None:
+    def start_now(self, partitions: Iterable[ck.TopicPartition]) -> None:
         """Inside on_assign: start those of these that are being added, at the named offset or else at the round's."""
         adding = self.adding or {}
         named = offsets_of(partitions)

@@ -100,7 +100,7 @@ class DataPlane:
         """Read these too, each from the offset it names."""
         wanted = list(partitions) if self.arrow is not None else looked_up(self.handle, partitions)
         starts = offsets_of(wanted)
-        with self.turns.first():
+        with self.turns.asking():
             if self.arrow is None:
                 self.handle.incremental_assign(wanted)
                 self._places.starts.update(starts)
@@ -111,7 +111,7 @@ class DataPlane:
             self._known |= self.assigned
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        with self.turns.first():
+        with self.turns.asking():
             gone = sorted(set(partitions) & self.assigned)
             if not gone:
                 return
@@ -126,7 +126,7 @@ class DataPlane:
         """A manual assignment of the user's own."""
         wanted = list(partitions) if self.arrow is not None else looked_up(self.handle, partitions)
         starts = offsets_of(wanted)
-        with self.turns.first():
+        with self.turns.asking():
             if self.arrow is not None:
                 self.arrow.drop(self.assigned)
                 self.arrow.add(starts)
@@ -139,12 +139,12 @@ class DataPlane:
                 self._places.starts = dict(starts)
 
     def assignment(self) -> list[ck.TopicPartition]:
-        with self.turns.first():
+        with self.turns.asking():
             return list(self.handle.assignment()) if self.arrow is None else confluent_list(self.assigned)
 
     def seek(self, partition: ck.TopicPartition) -> None:
         where = name_of(partition)
-        with self.turns.first():
+        with self.turns.asking():
             stood = self.standing([where])
             self._seek(where, partition)
             self._sought.update(stood)
@@ -169,7 +169,7 @@ class DataPlane:
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
         """Stop reading these. A partition that was never read is not paused, as with librdkafka. So the first on_assign
         can pause its partitions only after it has assigned them itself."""
-        with self.turns.first():
+        with self.turns.asking():
             named = names_of(partitions) & self._known
             if self.arrow is None:
                 self.handle.pause(confluent_list(named))
@@ -180,7 +180,7 @@ class DataPlane:
 
     def resume(self, partitions: list[ck.TopicPartition]) -> None:
         named = names_of(partitions)
-        with self.turns.first():
+        with self.turns.asking():
             if self.arrow is None:
                 self.handle.resume(partitions)
                 self.ahead.bring_back(named)
@@ -304,15 +304,15 @@ class DataPlane:
         """Poll librdkafka without waiting, and do nothing else. True if there was no record and no callback raised; a
         record that came is kept in `ahead`. A short cut for an idle consumer that polls with timeout 0. `gather` was
         called just before, so librdkafka is the reader and `ahead` knows the positions."""
-        self.turns.take_last()
+        self.turns.begin_poll()
         try:
             came = self._take_in(lambda: polled(self.handle, 0))
         finally:
-            self.turns.give_back()
+            self.turns.end_poll()
         return not came and self.raised.first is None
 
     def _fill(self, wait_s: float, slices: int, calm: Callable[[], bool]) -> None:
-        with self.turns.last():
+        with self.turns.polling():
             handle, ahead = self.to_librdkafka(), self.ahead
             if self._beside:
                 ahead.stands(self.positions(self.assigned))
@@ -374,7 +374,7 @@ class DataPlane:
 
     def consume(self, count: int, wait_s: float) -> list[ck.Message]:
         """Hand out up to `count` records."""
-        with self.turns.last():
+        with self.turns.polling():
             handle = self.to_librdkafka()
             rows = self.ahead.take(count)
             if len(rows) < count:
@@ -395,6 +395,6 @@ class DataPlane:
                 arrow.close()
         self.arrow = self._idle_arrow = None
         self.ahead.ready.clear()
-        with self.turns.first():
+        with self.turns.asking():
             self.handle.close()
         self.raised.raise_first()

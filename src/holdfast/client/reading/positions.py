@@ -62,7 +62,7 @@ class Positions:
         listed = confluent_list(partitions)
         if not listed:
             return {}
-        with self._turns.first():
+        with self._turns.asking():
             found = self._handle.position(listed)
         return {name_of(p): OffsetEntry(p.offset, epoch_of(p)) for p in found if p.error is None and p.offset >= 0}
 

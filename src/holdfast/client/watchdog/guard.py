@@ -190,8 +190,8 @@ class Watchdog:
         self._epochs[slot] = epoch
 
     def committed(self, partition: TopicPartition, entry: OffsetEntry) -> None:
-        """The application commits this by hand: the note is not behind it any more. With metadata it is none at all:
-        the same offset without it would wipe that."""
+        """The application commits this by hand: never commit less. If it carries metadata, commit nothing: the watchdog
+        knows no metadata, and would erase the application's."""
         slot = self._slots.get(partition)
         if slot is None or entry.offset < SLOT.unpack_from(self._memory, SLOTS_AT + 8 * slot)[0]:
             return
