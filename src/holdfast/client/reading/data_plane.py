@@ -317,10 +317,10 @@ class DataPlane:
             if self._beside:
                 ahead.stands(self.positions(self.assigned))
                 self._beside = False
-            if self._flows and not ahead.ready:
-                self._take_in(lambda: handle.consume(ahead.wanted, 0))
-            elif ahead.ready:
+            if ahead.ready:  # librdkafka is polled only for its callbacks
                 self._take_in(lambda: polled(handle, 0))
+            elif self._flows:
+                self._take_in(lambda: handle.consume(ahead.wanted, 0))
             else:
                 self._take_in(lambda: self._waited_for(handle, wait_s, slices, calm))
             self._flows = bool(ahead.ready)
@@ -331,9 +331,10 @@ class DataPlane:
         try:
             ahead.begin()
             came = ask()
-            doubted = ahead.put(came) if came else ()
+            doubted = ahead.put(came) if came else None
             ahead.filling = False
-            self._read_doubted_again(doubted)
+            if doubted:
+                self._read_doubted_again(doubted)
         except BaseException:  # Ctrl-C on the way from librdkafka to here
             ahead.filling = False
             self._read_again()
@@ -345,13 +346,11 @@ class DataPlane:
     ) -> list[ck.Message]:
         """Wait for the next message: in slices, and only while nothing else has to be done."""
         came = polled(handle, wait_s)
-        while not came and (slices := slices - 1) > 0 and calm() and not self._interrupted():
+        while not came and (slices := slices - 1) > 0 and calm():
+            if self.raised.first is not None or self.turns.wanted:  # a callback raised, or another thread waits
+                break
             came = polled(handle, wait_s)
         return came
-
-    def _interrupted(self) -> bool:
-        """Whether there is something to do before a record comes: a callback raised, or another thread waits."""
-        return self.raised.first is not None or self.turns.wanted
 
     def _read_doubted_again(self, doubted: Iterable[TopicPartition]) -> None:
         """A callback changed the position of these while librdkafka returned records. Nothing tells whether the
