@@ -285,7 +285,7 @@ def p14_too_long_between_two_polls(run: Run) -> None:
     """No message for _MAX_POLL_EXCEEDED: the application did not hear that it had lost its partitions."""
     ready(run, **{"max.poll.interval.ms": 6_000, "session.timeout.ms": 6_000, "enable.auto.commit": False})
     if not run.closed:
-        time.sleep(7)
+        run.world.until_empty()
         run.until(lambda: run.recorder.has("errors") or run.recorder.has("raised"), "to be told", TRY_S)
         run.until(lambda: all(len(got) == 2 * BATCH for got in run.recorder.done().values()), "every record again")
     finish(run)
