@@ -118,15 +118,13 @@ def test_a_second_thread_commits_nothing_that_poll_has_not_returned(broker: Brok
             deadline = time.monotonic() + 20
             while not data.ahead.ready:
                 assert time.monotonic() < deadline
-                data.handle = sound
                 data._fill(0.1, 1, lambda: True)
-                data.handle = busy
 
     assert len(found) < 3 * EACH, "the first look takes one"
-    data.handle = busy = BusyHandle(sound, other_poll)
+    data._places._handle = BusyHandle(sound, other_poll)
     assert stands(consumer, topic) == behind(found)
     assert data.ahead.ready, "the other thread has taken records, and nobody has them yet"
-    data.handle = sound
+    data._places._handle = sound
     assert sorted([*found, *polled(consumer, 3 * EACH - len(found))]) == everything()
     consumer.close()
 
@@ -282,7 +280,7 @@ def test_ctrl_c_on_the_way_from_librdkafka_costs_no_record(
     read_by_hand(consumer, topic)
     data = consumer._holdfast._data
     cut = Interrupted(data.handle)
-    monkeypatch.setattr(data, "to_records", lambda: cut)
+    monkeypatch.setattr(data, "to_librdkafka", lambda: cut)
     found: list[Place] = []
     deadline = time.monotonic() + PATIENCE_S
     while not cut.lost:
@@ -347,7 +345,7 @@ def test_the_statistics_tell_what_was_handed_out(broker: Broker, topic: str, mon
         told = {p.partition: at.app for p, at in core._group_part().partitions.items() if at.app is not None}
         assert told == behind(handed)
 
-    monkeypatch.setattr(core._data, "to_records", lambda: Asked(core._data.handle, look))
+    monkeypatch.setattr(core._data, "to_librdkafka", lambda: Asked(core._data.handle, look))
     while len(handed) < 3 * EACH:
         handed += polled(consumer, 1)
     consumer.close()

@@ -173,7 +173,7 @@ def test_a_failure_that_comes_while_poll_waits_is_told_by_the_next_poll_too(
     consumer.subscribe([topic])
     take(consumer, 15)
     core = consumer._holdfast
-    plane = core._control
+    plane = core._link.plane
     assert plane is not None
 
     def fails_meanwhile(deadline: float) -> bool:
@@ -212,7 +212,7 @@ def test_a_defect_in_the_background_does_not_keep_a_close_from_committing(broker
     consumer = make(broker, f"broken-{topic}")
     consumer.subscribe([topic], on_revoke=lambda *_: heard.append("revoked"))
     take(consumer, 15)
-    plane: Any = consumer._holdfast._control
+    plane: Any = consumer._holdfast._link.plane
     plane.failure = HoldfastError("CONTROL_PLANE_FAILED", "something broke.", "Report it.")
     consumer.close()
     assert heard == ["revoked"]

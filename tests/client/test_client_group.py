@@ -275,7 +275,7 @@ def test_a_control_plane_that_died_is_heard_of_in_poll(group: Callable[..., Memb
     """edge B49 K-14729: the background task died and poll span for ever, returning nothing."""
     member = group()
     run([member], lambda: bool(member.owned))
-    plane = member.consumer._holdfast._control
+    plane = member.consumer._holdfast._link.plane
     assert plane is not None
 
     def dies(_state: Any) -> None:
@@ -303,7 +303,7 @@ def test_no_lock_is_held_across_a_callback(group: Callable[..., Member]) -> None
 
     member.consumer.subscribe([member.topic], on_assign=long_and_curious)
     run([member], lambda: bool(asked))
-    plane = member.consumer._holdfast._control
+    plane = member.consumer._holdfast._link.plane
     assert plane is not None
     assert plane.state.membership.generation > 0
     assert "lost" not in {what for what, _ in member.heard}

@@ -16,7 +16,7 @@ import pytest
 from polling import COUNTER
 
 import holdfast
-from holdfast.client.core import CALM_MS
+from holdfast.client.polling import CALM_MS
 from holdfast.testing import Broker
 from patience import PATIENCE_S
 

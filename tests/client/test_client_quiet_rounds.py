@@ -18,7 +18,7 @@ from polling import COUNTER
 
 from holdfast import AsyncConsumer, Consumer
 from holdfast.client.aio.waking import Waker
-from holdfast.client.member.control import PendingCall, quiet_calls
+from holdfast.client.member.pending_calls import PendingCall, quiet_calls
 from holdfast.group import member as mb
 from holdfast.model import NOBODY, Assignment, TopicPartition
 from holdfast.testing import Broker
@@ -189,13 +189,13 @@ def test_nobody_waits_for_a_listener_that_has_nothing_to_hear(broker: Broker, to
 
 
 def _generation(consumer: Consumer) -> int:
-    plane = consumer._holdfast._control
+    plane = consumer._holdfast._link.plane
     assert plane is not None
     return plane.state.membership.generation
 
 
 def _stable(*consumers: Consumer) -> bool:
-    planes = [consumer._holdfast._control for consumer in consumers]
+    planes = [consumer._holdfast._link.plane for consumer in consumers]
     return all(plane is not None and plane.state.phase is mb.Phase.STABLE for plane in planes)
 
 

@@ -64,7 +64,7 @@ class Watched:
 
     def settled(self) -> bool:
         """Whether the group knows, and so the watchdog, that all three partitions are ours."""
-        plane = self.consumer._holdfast._control
+        plane = self.consumer._holdfast._link.plane
         return plane is not None and len(plane.state.owned) == 3
 
     def noted(self) -> dict[int, int]:
@@ -177,7 +177,7 @@ def test_a_process_that_freezes_while_it_waits_hands_out_nothing_when_it_wakes(
     told = len(frozen.story)
     broker.faults.disconnect(Api.HEARTBEAT)
     broker.faults.disconnect(Api.OFFSET_COMMIT)
-    monkeypatch.setattr(data, "to_records", lambda: Slow(data.handle, 1.2))
+    monkeypatch.setattr(data, "to_librdkafka", lambda: Slow(data.handle, 1.2))
 
     frozen.step()
 

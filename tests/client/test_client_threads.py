@@ -130,7 +130,7 @@ def test_what_a_second_thread_pauses_does_not_come_any_more(
             seconds[0].start()
             seconds[0].join(0.2)  # time enough for one that does not wait for its turn
 
-    monkeypatch.setattr(data, "to_records", lambda: Asked(data.handle, meanwhile))
+    monkeypatch.setattr(data, "to_librdkafka", lambda: Asked(data.handle, meanwhile))
     before = []
     deadline = time.monotonic() + PATIENCE_S
     while not seconds:
@@ -166,7 +166,7 @@ def test_what_a_callback_of_librdkafka_changes_counts_at_once(
             else:
                 consumer.incremental_unassign([where])
 
-    monkeypatch.setattr(data, "to_records", lambda: Asked(data.handle, meanwhile))
+    monkeypatch.setattr(data, "to_librdkafka", lambda: Asked(data.handle, meanwhile))
     before = []
     deadline = time.monotonic() + PATIENCE_S
     while not changed:

@@ -203,7 +203,7 @@ def test_a_close_that_is_interrupted_is_finished_by_the_watchdog(
     take(consumer, 15)
     core = consumer._holdfast
     deadline = time.monotonic() + PATIENCE_S
-    while core._control is None or len(core._control.state.owned) < 3:
+    while core._link.plane is None or len(core._link.plane.state.owned) < 3:
         assert time.monotonic() < deadline
         consumer.poll(0.01)
     consumer.poll(0)  # what was returned counts as done

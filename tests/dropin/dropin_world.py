@@ -135,6 +135,12 @@ class World:
             time.sleep(0.02)
         return found
 
+    def until_empty(self) -> None:
+        """Do nothing until the group has no member: the coordinator, or the member itself, has ended its membership."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.members():
+            assert time.monotonic() < deadline, "somebody is still a member"
+
     def _members(self) -> int:
         if self._broker is not None:
             return len(self._broker.group(self.group).members)

@@ -146,7 +146,7 @@ def _fetch_once(given: Mapping[str, Any]) -> float:
 
 def join(given: Mapping[str, Any]) -> list[float]:
     """From everybody's subscribe until all are stable in one generation and every partition is owned once."""
-    from holdfast.client.member.control import warm_up
+    from holdfast.client.member.warm_up import warm_up
 
     warm_up()
     return asyncio.run(_join(given))

@@ -85,7 +85,7 @@ class Ours:
 
     async def _serve(self) -> None:
         from holdfast import AsyncConsumer
-        from holdfast.client.member.control import warm_up
+        from holdfast.client.member.warm_up import warm_up
         from holdfast.records.arrow import warm_up as warm_decoder
 
         warm_up()

@@ -1,7 +1,7 @@
 """`holdfast.Consumer`: the surface of `confluent_kafka.Consumer`, with handovers that take milliseconds.
 
-Only the public methods are here; `core` does the work. Our only attributes are `_holdfast` and `_holdfast_held`. So a
-subclass may choose its own names and override any method: nothing inside calls these methods.
+Only the public methods are here; `polling` does the work. Our only attributes are `_holdfast` and `_holdfast_held`. So
+a subclass may choose its own names and override any method: nothing inside calls these methods.
 
 It inherits from `confluent_kafka.Consumer` because frameworks check with `isinstance`. Nothing of that class is used:
 its handle is never opened, and a method of it that is not overridden here raises that the consumer is closed.
@@ -20,8 +20,9 @@ from confluent_kafka import cimpl
 
 from holdfast.client.arguments import message_of, partitions_of, topics_of, unawaited
 from holdfast.client.config.keys import CALLBACKS, as_given
-from holdfast.client.core import CLOSED, HANDLE_CLOSED, MAX_RECORDS, ConsumerCore
+from holdfast.client.core import CLOSED, HANDLE_CLOSED
 from holdfast.client.member.listener import Listener
+from holdfast.client.polling import MAX_RECORDS, PollingCore
 from holdfast.client.weak_callbacks import Holder
 
 if TYPE_CHECKING:
@@ -44,14 +45,14 @@ NOT_OPEN: Any = _NotOpen()
 class Consumer(cimpl.Consumer):
     """A member of a consumer group, or a reader of manually assigned partitions."""
 
-    _holdfast: ConsumerCore = NOT_OPEN
+    _holdfast: PollingCore = NOT_OPEN
     _holdfast_held: Holder
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, logger: Any = None, **more: Any) -> None:
         given = as_given(config, more)
         held = Holder()
         settings = {key: held.loosely(key, value) if key in CALLBACKS else value for key, value in given.items()}
-        core = ConsumerCore(settings, owner=weakref.ref(self), logger=logger)
+        core = PollingCore(settings, owner=weakref.ref(self), logger=logger)
         self._holdfast, self._holdfast_held = core, held
         weakref.finalize(self, core.abandon).atexit = False  # at exit the watchdog leaves for it
 

@@ -98,14 +98,20 @@ def overtaken(state: MemberState, sent_as: Membership) -> bool:
     return not state.lost and (in_a_round or state.membership.generation > sent_as.generation)
 
 
+def join_carries_positions(state: MemberState) -> bool:
+    """Whether another join follows that says how far we got. Whoever reads it may go on from there."""
+    return state.config.hand_over_offsets and state.phase is not Phase.LEAVING
+
+
 def positions_ride(state: MemberState, partitions: frozenset[TopicPartition]) -> bool:
     """Whether our next join brings the positions of these revoked partitions to their next owners.
 
     Not when we leave: then no join follows. Not if a foreign leader or member can't read them, or they don't fit. Not
     under the eager protocol: who else will be in the round, and which assignor plans it, is not known yet.
     """
-    joins = state.config.hand_over_offsets and state.phase is not Phase.LEAVING
-    return joins and state.cooperative and state.positions_reach and fit_in(partitions, state.room)
+    return (
+        join_carries_positions(state) and state.cooperative and state.positions_reach and fit_in(partitions, state.room)
+    )
 
 
 def not_committed_yet(
@@ -126,11 +132,11 @@ def worth_another_try(answer: CommitAnswer, *, tries: int) -> frozenset[TopicPar
     return frozenset(
         partition
         for partition, code in answer.errors.items()
-        if passes(Ask.COMMIT, code) or (unknown and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if is_transient(Ask.COMMIT, code) or (unknown and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     )
 
 
-def passes(ask: Ask, code: ErrorCode) -> bool:
+def is_transient(ask: Ask, code: ErrorCode) -> bool:
     """Whether the error is transient: the same request may succeed in a moment, without anybody's help."""
     return verdict(ask, code) in (Verdict.LATER, Verdict.MOVED)
 

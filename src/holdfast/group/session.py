@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.group.member.effects import Assigned, Call, Lost, OnAssignment, Revoked
-from holdfast.group.member.state import MemberState, Phase
-from holdfast.group.offsets import positions_ride
+from holdfast.group.member.state import MemberState
+from holdfast.group.offsets import join_carries_positions, positions_ride
 from holdfast.model import TopicPartition
 
 
@@ -92,12 +92,12 @@ def steps_around(state: MemberState, call: Call) -> tuple[Step, ...]:
 
 def _giving_up(state: MemberState, call: Revoked, partitions: frozenset[TopicPartition]) -> tuple[Step, ...]:
     rides = positions_ride(state, partitions)
-    # A draining member joins once more only where its positions reach the next owners. One that leaves joins no more.
-    joins = state.config.hand_over_offsets and state.phase is not Phase.LEAVING
+    # A draining member joins once more only where its positions reach the next owners.
+    told = rides or (join_carries_positions(state) and state.draining is None)
     return (
         HoldBack(partitions),
         CommitBefore(partitions, waits=not rides),
         Tell(call),
         CommitAfter(partitions, waits=not rides),
-        LetGo(partitions, hands_over=rides or (joins and state.draining is None)),
+        LetGo(partitions, hands_over=told),
     )

@@ -18,8 +18,10 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from holdfast.client.clock import now_ms
 from holdfast.client.config import settings as cfg
-from holdfast.client.member.control import ControlPlane, PendingCall, now_ms
+from holdfast.client.member.control import ControlPlane
+from holdfast.client.member.pending_calls import PendingCall
 from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.guard import watched
 from holdfast.group import member as mb

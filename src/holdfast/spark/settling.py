@@ -62,7 +62,7 @@ class Settling:
         deadline = time.monotonic() + COMMIT_LIMIT_S
         while offsets and time.monotonic() < deadline:
             try:
-                await self._plane.commit_soon(self._entries(offsets))
+                await self._plane.offsets.commit_soon(self._entries(offsets))
             except HoldfastError as error:
                 if error.code not in BETWEEN:
                     return
@@ -80,7 +80,7 @@ class Settling:
         if not owed:
             return 0.002 if self._work.owed() else 0.0
         try:
-            answer = await self._plane.commit(self._entries(owed), member=not self._manual)
+            answer = await self._plane.offsets.commit(self._entries(owed), member=not self._manual)
         except HoldfastError as error:
             return 0.01 if error.code in BETWEEN else self._config.retry_backoff_ms / 1_000.0
         self._work.committed({p: at for p, at in owed.items() if answer.errors.get(p) is ErrorCode.NONE})

@@ -14,6 +14,7 @@ from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata, Par
 from holdfast.client.config.keys import read_committed
 from holdfast.client.errors import Refused, as_kafka_exception, not_answered, refused_here
 from holdfast.client.member import engine as engines
+from holdfast.client.partitions import name_of, offsets_of
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.net.admin import EARLIEST, LATEST, Admin
@@ -89,7 +90,7 @@ class ClusterAnswers:
     def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float = -1, _cached: bool = False
     ) -> tuple[int, int]:
-        where = TopicPartition(partition.topic, partition.partition)
+        where = name_of(partition)
 
         async def both(admin: Admin) -> tuple[int, int]:
             if await self._unknown(admin, [where]):
@@ -102,7 +103,7 @@ class ClusterAnswers:
 
     def offsets_for_times(self, partitions: list[ck.TopicPartition], timeout: float = -1) -> list[ck.TopicPartition]:
         """A partition that does not exist gets an error of its own, if at least one of the others does exist."""
-        wanted = {TopicPartition(p.topic, p.partition): p.offset for p in partitions}
+        wanted = offsets_of(partitions)
         if not wanted:
             raise refused_here(ck.KafkaError._INVALID_ARG, "Failed to get offsets: no partition is named")
 
@@ -116,7 +117,7 @@ class ClusterAnswers:
             return {**unknown, **{p: at.offset for p, at in found.items()}}
 
         answers = self._ask(known, timeout)
-        return [_at(p, answers[TopicPartition(p.topic, p.partition)]) for p in partitions]
+        return [_at(p, answers[name_of(p)]) for p in partitions]
 
     async def _unknown(
         self, admin: Admin, partitions: Iterable[TopicPartition]
@@ -140,6 +141,6 @@ class ClusterAnswers:
 
 def _at(partition: ck.TopicPartition, answer: int | ck.KafkaError) -> ck.TopicPartition:
     if isinstance(answer, ck.KafkaError):
-        where = TopicPartition(partition.topic, partition.partition)
+        where = name_of(partition)
         return Refused(where, OffsetEntry(partition.offset), answer)
     return ck.TopicPartition(partition.topic, partition.partition, ck.OFFSET_END if answer < 0 else answer)

@@ -30,8 +30,8 @@ from holdfast.client.aio.ready_results import DONE, Begun, Done, Given, Listed
 from holdfast.client.aio.waiting import Waiting
 from holdfast.client.arguments import partitions_of, topics_of
 from holdfast.client.config.keys import as_given
-from holdfast.client.core import MOST_RECORDS
 from holdfast.client.member.listener import Listener, callbacks
+from holdfast.client.polling import MOST_RECORDS
 from holdfast.client.weak_callbacks import Holder
 
 if TYPE_CHECKING:
@@ -198,10 +198,10 @@ class AsyncConsumer:
 
     async def assign(self, partitions: list[ck.TopicPartition]) -> None:
         """Read exactly these, from the offsets they name or else from the committed ones."""
-        await self._holdfast.named(partitions_of(partitions), self._holdfast.core.assign)
+        await self._holdfast.with_starts(partitions_of(partitions), self._holdfast.core.assign)
 
     async def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
-        await self._holdfast.named(partitions_of(partitions), self._holdfast.core.incremental_assign)
+        await self._holdfast.with_starts(partitions_of(partitions), self._holdfast.core.incremental_assign)
 
     def unassign(self, *_ignored: Any) -> Done:
         """Read nothing any more. AIOConsumer's method takes a list and ignores it."""

@@ -31,10 +31,12 @@ from holdfast.client.config.keys import boolean
 from holdfast.client.core import ConsumerCore
 from holdfast.client.errors import no_offset
 from holdfast.client.member import engine as engines
-from holdfast.client.member.control import ControlPlane, PendingCall, quiet_calls
+from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.listener import Listener
+from holdfast.client.member.pending_calls import PendingCall, quiet_calls
+from holdfast.client.partitions import AS_COMMITTED, name_of
 from holdfast.client.reading.arrow import fetch_settings, wants_crcs
-from holdfast.client.reading.data_plane import AS_COMMITTED, DataPlane
+from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.reading.rows import RowPlane
 from holdfast.client.telemetry.connections import Health, Sparingly
 from holdfast.client.telemetry.statistics import GroupPart
@@ -151,7 +153,7 @@ class Core(ConsumerCore):
 
     @property
     def calls_wait(self) -> bool:
-        plane = self._control
+        plane = self._link.plane
         return plane is not None and bool(plane.calls) and plane.calls[0].ready and not self._serving
 
     def start(self, topics: list[str], listener: Listener) -> None:
@@ -173,7 +175,7 @@ class Core(ConsumerCore):
         Called on the application's loop. Nothing in these calls blocks except the listener, which `Waiting` awaits. In
         a large group most members' calls are of this kind, and a thread for each would take most of a round.
         """
-        plane = self._control
+        plane = self._link.plane
         if plane is None or self._serving or not (round_calls := quiet_calls(plane.calls)):
             return None
         self._serving = True
@@ -189,15 +191,15 @@ class Core(ConsumerCore):
         try:
             if raised is not None:
                 self._round.remember(raised)
-            if self._control is not None:
-                self._round.end(self._control, last)
+            if self._link.plane is not None:
+                self._round.end(self._link.plane, last)
         finally:
             self._serving = False
 
     def make_calls(self) -> None:
         """Make the listener's calls that are due. On a thread of the pool."""
-        if self._control is not None:
-            self._make_calls(self._control)
+        if self._link.plane is not None:
+            self._make_calls(self._link.plane)
 
     def serve(self) -> None:
         """Everything else that a poll does. Does not wait."""
@@ -216,27 +218,24 @@ class Core(ConsumerCore):
 
         A failed login was reported to error_cb already, so it is returned only if there is none.
         """
-        found = self._news(None)
+        found = self._next_error(None)
         while found is not None and self._error_cb is not None and _code(found) == ck.KafkaError._AUTHENTICATION:
-            found = self._news(None)
+            found = self._next_error(None)
         return found
 
     def must_ask(self, partitions: list[ck.TopicPartition]) -> bool:
         """Whether the committed offset must be asked for to know where some of these start."""
         adding = self._round.adding or {}
-        return any(p.offset in AS_COMMITTED and TopicPartition(p.topic, p.partition) not in adding for p in partitions)
+        return any(p.offset in AS_COMMITTED and name_of(p) not in adding for p in partitions)
 
     def started_at(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
         """The same with the group's committed offsets filled in. On a thread of the pool, because it blocks."""
-        return self._started_at(partitions)
+        return self._assigning.started_at(partitions)
 
-    def _asked(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
+    def _committed_of(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
         if threading.get_ident() == self.loop_thread:
             return {}  # `started_at` has asked already, on a thread of the pool
-        return super()._asked(partitions)
-
-    def _given_up_elsewhere(self) -> bool:
-        return False  # it is, and `Waiting` sees to it: whoever polls waits for the calls, except inside a callback
+        return super()._committed_of(partitions)
 
     def may_process(self) -> bool:
         return self._may_process()
@@ -253,7 +252,7 @@ class Core(ConsumerCore):
         return True
 
     def to_commit(self, message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Any:
-        self._open()
+        self._check_open()
         entries = self._to_commit(message, offsets)
         self._raise_fenced()
         if not any(entry.offset >= 0 for entry in entries.values()):
@@ -261,28 +260,28 @@ class Core(ConsumerCore):
         return entries
 
     def submit_commit(self, entries: Any) -> Future[Any]:
-        plane = self._plane()
-        return self._offsets.begin(plane, entries, member=self._subscribed)
+        plane = self._link.started()
+        return self._offsets.begin(plane, entries, member=self._link.subscribed)
 
     def settled(self, entries: Any, answer: Any) -> list[ck.TopicPartition]:
         return self._offsets.settled(entries, answer)
 
     def group_part(self) -> GroupPart:
-        """The group's part of the statistics, without watermarks: `aio_statistics` takes them from the fetcher, with
+        """The group's part of the statistics, without watermarks: `aio.statistics` takes them from the fetcher, with
         the last stable offset."""
         part = self._group_part()
         seen = {p: replace(standing, low=None, high=None) for p, standing in part.partitions.items()}
         return replace(part, partitions=seen)
 
     def joined(self) -> bool:
-        phase = mb.Phase.UNSUBSCRIBED if self._control is None else self._control.state.phase
+        phase = mb.Phase.UNSUBSCRIBED if self._link.plane is None else self._link.plane.state.phase
         return phase not in (mb.Phase.UNSUBSCRIBED, mb.Phase.CLOSED)
 
     def start_draining(self, reason: str) -> None:
         self.drain(0.0, reason)
 
     def out(self) -> bool:
-        return self._control is not None and self._control.closed()
+        return self._link.plane is not None and self._link.plane.closed()
 
     def _close(self) -> None:
         try:

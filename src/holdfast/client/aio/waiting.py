@@ -30,8 +30,8 @@ from holdfast.client.aio.ready_results import Begun
 from holdfast.client.aio.waking import Waker, waker_of
 from holdfast.client.core import CLOSED
 from holdfast.client.errors import as_kafka_exception
-from holdfast.client.member.control import PendingCall
 from holdfast.client.member.listener import Listener
+from holdfast.client.member.pending_calls import PendingCall
 from holdfast.model import HoldfastError
 
 T = TypeVar("T")
@@ -369,7 +369,9 @@ class Waiting:
             raise as_kafka_exception(error) from None
         return self.core.settled(entries, answer)
 
-    async def named(self, partitions: list[ck.TopicPartition], take: Callable[[list[ck.TopicPartition]], None]) -> None:
+    async def with_starts(
+        self, partitions: list[ck.TopicPartition], take: Callable[[list[ck.TopicPartition]], None]
+    ) -> None:
         """Call `take` with these partitions, after the committed offset was asked for where none is named. Only the
         question runs on a thread: what is read may change on the loop alone, because a poll may be handing it out."""
         self.open()

@@ -24,6 +24,7 @@ RETRY_FOR_S = 10.0
 waits for the commit should be told."""
 
 MOST_BACKOFF_S = 1.0
+"""Longest pause between two tries."""
 
 
 class Committing:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,10 +19,12 @@ from typing import Any, TypeVar
 import confluent_kafka as ck
 
 from holdfast.client.config.settings import ConsumerConfig
-from holdfast.client.errors import Refused, as_kafka_exception, no_offset, not_answered, refused, refused_here
+from holdfast.client.errors import as_kafka_exception, no_offset, not_answered, refused, refused_here
 from holdfast.client.member.control import ControlPlane
-from holdfast.client.reading.data_plane import NOWHERE, DataPlane, as_listed, epoch_of
-from holdfast.group.messages import CommitAnswer, OffsetEntry
+from holdfast.client.member.entries import Entries, accepted_of, further, results_of, sendable
+from holdfast.client.partitions import NOWHERE, confluent_entry, name_of
+from holdfast.client.reading.data_plane import DataPlane
+from holdfast.group.messages import CommitAnswer
 from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
 from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
 
@@ -36,7 +38,6 @@ milliseconds. If it takes longer than this, the coordinator is in trouble and th
 They do, unless their receiver fails too.
 """
 
-Entries = dict[TopicPartition, OffsetEntry]
 T = TypeVar("T")
 
 
@@ -46,22 +47,22 @@ class Offsets:
     def __init__(self, config: ConsumerConfig, data: DataPlane, now: float) -> None:
         self.touched = False
         """Whether anything was returned or stored, or a commit failed, since the last commit."""
-        self.spoken_for: Entries = {}
+        self.committed_in_revoke: Entries = {}
         """What the application committed inside on_revoke. If it commits by itself, this is what it hands over."""
         self.given_up: set[TopicPartition] = set()
         """Partitions that the group took from us and has not given back: only their next owner commits them."""
         self._config = config
         self._data = data
         self._stored: Entries = {}
-        self._parted: Entries = {}
+        self._unassigned: Entries = {}
         """Positions of partitions that the application unassigned itself, until the group takes them."""
         self._sent: Entries = {}
         """The last commit under way of each partition."""
-        self._telling: Entries = {}
+        self._unanswered: Entries = {}
         """The same, but kept when the partition is given up: `forget` does not touch it."""
         self._committed: Entries = {}
         """The last commit of each partition that was accepted."""
-        self._going: frozenset[TopicPartition] = frozenset()
+        self._new_at_revoke: frozenset[TopicPartition] = frozenset()
         """During a revoke: partitions with something uncommitted when it began. It is committed before on_revoke is
         called; a commit without offsets inside on_revoke still includes them."""
         self._due_at = now + config.auto_commit_interval_ms
@@ -72,7 +73,7 @@ class Offsets:
         """What could be committed of these: stored offsets, or the application's positions."""
         wanted = set(partitions)
         found = self._stored if not self._config.auto_offset_store else self._data.standing(wanted)
-        found = {**self._parted, **found}
+        found = {**self._unassigned, **found}
         return {p: found[p] for p in sorted(wanted & found.keys())}
 
     def uncommitted(self, partitions: Iterable[TopicPartition]) -> Entries:
@@ -80,10 +81,10 @@ class Offsets:
         return {
             p: entry
             for p, entry in self.committable(partitions).items()
-            if p in self._going or p not in self._committed or _further(entry, self._committed[p])
+            if p in self._new_at_revoke or p not in self._committed or further(entry, self._committed[p])
         }
 
-    def shown_with(self, entries: Entries) -> Entries:
+    def with_all_assigned(self, entries: Entries) -> Entries:
         """The same, plus the other assigned partitions without an offset, as librdkafka lists them in the result."""
         return {**dict.fromkeys(sorted(self._data.assigned), NOWHERE), **entries}
 
@@ -112,12 +113,12 @@ class Offsets:
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in list(partitions):
-            for kept in (self._stored, self._parted, self._sent, self._committed):
+            for kept in (self._stored, self._unassigned, self._sent, self._committed):
                 kept.pop(partition, None)
 
-    def being_told(self) -> dict[TopicPartition, int]:
+    def unanswered(self) -> dict[TopicPartition, int]:
         """The offsets of commits under way: where the group will stand once they are accepted."""
-        return {p: entry.offset for p, entry in dict(self._telling).items() if p not in self.given_up}
+        return {p: entry.offset for p, entry in dict(self._unanswered).items() if p not in self.given_up}
 
     # -- committing
 
@@ -136,7 +137,7 @@ class Offsets:
         # One commit of a partition at a time: the one under way may still be retried.
         ready = {p: entry for p, entry in entries.items() if p not in self._sent}
         if ready:
-            self._commit_later(plane, self.shown_with(ready), member=member, by_itself=True)
+            self._commit_later(plane, self.with_all_assigned(ready), member=member, automatic=True)
         if len(ready) < len(entries):
             self.touched = True
 
@@ -145,10 +146,10 @@ class Offsets:
     ) -> None:
         """A commit that the application does not wait for: its outcome goes to on_commit. `fenced` is the fatal error
         after which nothing is committed any more."""
-        if fenced is not None or not _sendable(entries):
-            self._reports.append((fenced or no_offset().args[0], listed(entries, None)))
+        if fenced is not None or not sendable(entries):
+            self._reports.append((fenced or no_offset().args[0], results_of(entries, None)))
             return
-        self.spoken_for.update(_sendable(entries))
+        self.committed_in_revoke.update(sendable(entries))
         self._commit_later(plane, entries, member=member)
 
     def _commit_later(
@@ -158,17 +159,17 @@ class Offsets:
         *,
         member: bool,
         handed_over: bool = False,
-        by_itself: bool = False,
+        automatic: bool = False,
     ) -> None:
         sent_as = plane.state.membership
-        begun = self._begun(plane, entries, member=member)
-        report = self._report(plane, entries, begun, sent_as, handed_over=handed_over, by_itself=by_itself)
+        sending = self._marked(plane, entries, member=member)
+        report = self._report(plane, entries, sending, sent_as, handed_over=handed_over, automatic=automatic)
         self._run(plane, report)
 
     def begin(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Future[CommitAnswer]:
         """Send these under the current membership. A caller that stops waiting must not cancel the future (asyncio:
         shield it): the commit goes on, and its outcome is recorded."""
-        return self._run(plane, self._begun(plane, entries, member=member))
+        return self._run(plane, self._marked(plane, entries, member=member))
 
     def _run(self, plane: ControlPlane, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run it on the plane's loop. `wait` waits for everything started here."""
@@ -177,19 +178,19 @@ class Offsets:
         future.add_done_callback(self._under_way.discard)
         return future
 
-    def _begun(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Coroutine[Any, Any, CommitAnswer]:
+    def _marked(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Coroutine[Any, Any, CommitAnswer]:
         """Mark a commit as under way and return the coroutine that sends it, to be run on the plane's loop.
 
         Partitions that the group took from us are left out: their next owner may be further. If there are no others,
         the whole commit is refused.
         """
-        sent = _sendable(entries)
+        sent = sendable(entries)
         ours = {p: entry for p, entry in sent.items() if p not in self.given_up}
         if ours and member:
             sent = ours
         self._sent.update(sent)
-        self._telling.update(sent)
-        return self._settle(entries, plane.commit_soon(sent, member=member, given_up=frozenset(self.given_up)))
+        self._unanswered.update(sent)
+        return self._settle(entries, plane.offsets.commit_soon(sent, member=member, given_up=frozenset(self.given_up)))
 
     async def _settle(self, entries: Entries, sent: Coroutine[Any, Any, CommitAnswer]) -> CommitAnswer:
         """Send it. However that ends, the commit is no longer under way, and what was not accepted is due again."""
@@ -197,18 +198,18 @@ class Offsets:
         try:
             answer = await sent
         finally:
-            self._accepted(entries, answer)
+            self._ended(entries, answer)
         return answer
 
     async def _report(
         self,
         plane: ControlPlane,
         entries: Entries,
-        begun: Coroutine[Any, Any, CommitAnswer],
+        sending: Coroutine[Any, Any, CommitAnswer],
         sent_as: Membership,
         *,
         handed_over: bool,
-        by_itself: bool,
+        automatic: bool,
     ) -> None:
         """Keep the outcome of a commit for on_commit.
 
@@ -217,24 +218,24 @@ class Offsets:
         not sent or came too late for the one it was sent under: it is still due.
         """
         try:
-            answer = await begun
+            answer = await sending
         except HoldfastError as error:
-            if by_itself and isinstance(error, RebalanceInProgress):
+            if automatic and isinstance(error, RebalanceInProgress):
                 return
-            self._reports.append((as_kafka_exception(error).args[0], listed(entries, None)))
+            self._reports.append((as_kafka_exception(error).args[0], results_of(entries, None)))
         else:
             first = answer.first_error
             if handed_over and first in OVERTAKEN:
                 return
-            if by_itself and first is ErrorCode.ILLEGAL_GENERATION and overtaken(plane.state, sent_as):
+            if automatic and first is ErrorCode.ILLEGAL_GENERATION and overtaken(plane.state, sent_as):
                 return
             told = None if first is ErrorCode.NONE else ck.KafkaError(int(first))
-            self._reports.append((told, listed(entries, answer)))
+            self._reports.append((told, results_of(entries, answer)))
         plane.wake()
 
     def commit_now(self, plane: ControlPlane, entries: Entries, *, member: bool) -> list[ck.TopicPartition]:
         """Commit and wait. Raises when any partition was not accepted."""
-        if not _sendable(entries):
+        if not sendable(entries):
             raise no_offset()
         try:
             answer = self.begin(plane, entries, member=member).result(COMMIT_TIMEOUT_S)
@@ -246,16 +247,16 @@ class Offsets:
 
     def settled(self, entries: Entries, answer: CommitAnswer) -> list[ck.TopicPartition]:
         """The result of a commit that was waited for. Raises when any partition was not accepted."""
-        self.spoken_for.update(_accepted_of(entries, answer))
+        self.committed_in_revoke.update(accepted_of(entries, answer))
         if answer.first_error is not ErrorCode.NONE:
             raise refused(answer.first_error)
-        return listed(entries, answer)
+        return results_of(entries, answer)
 
-    def _accepted(self, entries: Entries, answer: CommitAnswer | None) -> None:
+    def _ended(self, entries: Entries, answer: CommitAnswer | None) -> None:
         """A commit has ended; `answer` is None if it failed. What was not accepted is due again."""
-        sent, accepted = _sendable(entries), _accepted_of(entries, answer)
+        sent, accepted = sendable(entries), accepted_of(entries, answer)
         for partition, entry in sent.items():
-            for kept in (self._sent, self._telling):
+            for kept in (self._sent, self._unanswered):
                 if kept.get(partition) is entry:
                     del kept[partition]
         self._committed.update({p: entry for p, entry in accepted.items() if p in self._data.assigned})
@@ -271,8 +272,8 @@ class Offsets:
         foreign leader, a foreign member that can't read them, the eager protocol) the next owner asks the coordinator.
         If our join overtook the commit, it would process again what we did. So the commit is waited for.
         """
-        self.spoken_for, self._going = {}, frozenset(self.uncommitted(partitions))
-        self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
+        self.committed_in_revoke, self._new_at_revoke = {}, frozenset(self.uncommitted(partitions))
+        self.commit_positions(plane, partitions, member=True, handed_over=handed_over)
         if not handed_over or not self._config.auto_commit:  # the application's own commits may be under way
             self.wait(REVOKE_COMMIT_TIMEOUT_S)
 
@@ -285,24 +286,26 @@ class Offsets:
         Auto-commits are not waited for if the join carries the positions: the partition would stand still for as long.
         A commit that the join overtakes is refused; the next owner commits what it was handed (`not_committed_yet`).
         """
-        self._going = frozenset()
-        self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
-        final = self.committable(partitions) if self._config.auto_commit else self.spoken_for
+        self._new_at_revoke = frozenset()
+        self.commit_positions(plane, partitions, member=True, handed_over=handed_over)
+        final = self.committable(partitions) if self._config.auto_commit else self.committed_in_revoke
         final = {p: entry for p, entry in final.items() if p in partitions}
         rides = handed_over and not any(entry.metadata for entry in final.values())  # joins carry no metadata
         if not rides or not self._config.auto_commit:
             self.wait(HANDED_COMMIT_TIMEOUT_S if rides else REVOKE_COMMIT_TIMEOUT_S)
         return final
 
-    def part(self, plane: ControlPlane | None, partitions: Iterable[TopicPartition], *, member: bool) -> None:
+    def before_unassign(
+        self, plane: ControlPlane | None, partitions: Iterable[TopicPartition], *, member: bool
+    ) -> None:
         """The application unassigns these itself: commit and remember its positions. The group still counts them as
         ours until it takes them."""
         gone = set(partitions)
         if self._config.auto_commit and plane is not None:
-            self.commit_rest(plane, gone, member=member)
-        self._parted.update(self.committable(gone))
+            self.commit_positions(plane, gone, member=member)
+        self._unassigned.update(self.committable(gone))
 
-    def commit_rest(
+    def commit_positions(
         self,
         plane: ControlPlane,
         partitions: Iterable[TopicPartition],
@@ -342,68 +345,14 @@ class Offsets:
     def committed(
         self, plane: ControlPlane, partitions: list[ck.TopicPartition], timeout_s: float | None
     ) -> list[ck.TopicPartition]:
-        asked = tuple(TopicPartition(p.topic, p.partition) for p in partitions)
+        asked = tuple(map(name_of, partitions))
         limit_s = COMMIT_TIMEOUT_S if timeout_s is None or timeout_s < 0 else timeout_s
         try:
-            answer = plane.call(plane.committed(asked), limit_s)
+            answer = plane.call(plane.offsets.committed(asked), limit_s)
         except HoldfastError as error:
             raise as_kafka_exception(error) from None
         except TimeoutError:
             raise not_answered("the coordinator") from None
         if answer.error is not ErrorCode.NONE:
             raise refused(answer.error)
-        return [as_listed(p, answer.offsets.get(p, NOWHERE)) for p in asked]
-
-
-def _further(entry: OffsetEntry, than: OffsetEntry) -> bool:
-    """Compare by leader epoch first, as librdkafka does; if one of them has none, by offset alone."""
-    if entry.leader_epoch < 0 or than.leader_epoch < 0 or entry.leader_epoch == than.leader_epoch:
-        return entry.offset > than.offset
-    return entry.leader_epoch > than.leader_epoch
-
-
-def _sendable(entries: Entries) -> Entries:
-    """Those that name an offset."""
-    return {p: entry for p, entry in entries.items() if entry.offset >= 0}
-
-
-def _accepted_of(entries: Entries, answer: CommitAnswer | None) -> Entries:
-    """Those that the coordinator has taken."""
-    errors = {} if answer is None else answer.errors
-    return {p: entry for p, entry in _sendable(entries).items() if errors.get(p) is ErrorCode.NONE}
-
-
-def after(message: ck.Message) -> Entries:
-    """The position after a record; no offset if the message has none."""
-    error = message.error()
-    if error is not None:
-        why = f"a message with an error has no offset: {error.str()}"
-        raise refused_here(ck.KafkaError._INVALID_ARG, why)
-    topic, partition, offset = message.topic(), message.partition(), message.offset()
-    if topic is None or partition is None:
-        return {}
-    if offset is None or offset < 0:
-        return {TopicPartition(topic, partition): NOWHERE}
-    epoch = message.leader_epoch()
-    return {TopicPartition(topic, partition): OffsetEntry(offset + 1, -1 if epoch is None else epoch)}
-
-
-def entries_of(offsets: Iterable[ck.TopicPartition]) -> Entries:
-    """The application's list. An entry without an offset is kept: it is not sent, but shown in the result."""
-    return {
-        TopicPartition(p.topic, p.partition): OffsetEntry(p.offset, epoch_of(p), metadata=p.metadata or "")
-        for p in offsets
-    }
-
-
-def listed(entries: Mapping[TopicPartition, OffsetEntry], answer: CommitAnswer | None) -> list[ck.TopicPartition]:
-    """The partitions of a commit, each with its error. One that has an offset but no answer was not ours to commit."""
-    shown: list[ck.TopicPartition] = []
-    for partition, entry in sorted(entries.items()):
-        code = ErrorCode.NONE if answer is None or entry.offset < 0 else answer.errors.get(partition)
-        if code is ErrorCode.NONE:
-            shown.append(as_listed(partition, entry))
-        else:
-            number = ck.KafkaError._STATE if code is None else int(code)
-            shown.append(Refused(partition, entry, ck.KafkaError(number)))
-    return shown
+        return [confluent_entry(p, answer.offsets.get(p, NOWHERE)) for p in asked]

@@ -16,11 +16,14 @@ from typing import Any
 
 import confluent_kafka as ck
 
+from holdfast.client.clock import now_ms
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.member.commits import Offsets
-from holdfast.client.member.control import ControlPlane, PendingCall, now_ms
+from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.listener import Listener
-from holdfast.client.reading.data_plane import AS_COMMITTED, DataPlane
+from holdfast.client.member.pending_calls import PendingCall
+from holdfast.client.partitions import AS_COMMITTED, confluent_list, offsets_of
+from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.telemetry.tracing import ConsumerTrace
 from holdfast.client.watchdog.positions import Noting
 from holdfast.group import member as mb
@@ -145,16 +148,16 @@ class RoundCalls:
                     assignor.on_assignment(assignment, self._metadata(membership))
                 case mb.Revoked(partitions):
                     self.leaving = partitions
-                    self.listener.on_revoke(self._owner(), _listed(partitions))
+                    self.listener.on_revoke(self._owner(), confluent_list(partitions))
                 case mb.Lost(partitions):
                     self.leaving = partitions
-                    self.listener.on_lost(self._owner(), _listed(partitions))
+                    self.listener.on_lost(self._owner(), confluent_list(partitions))
                 case mb.Assigned(partitions):
                     self._offsets.given_up -= partitions
                     self._before = self._data.assigned - partitions
                     self.adding = {p: pending.offsets.get(p) for p in partitions}
                     self.replaced = False
-                    self.listener.on_assign(self._owner(), _listed(partitions))
+                    self.listener.on_assign(self._owner(), confluent_list(partitions))
         finally:
             self.leaving = None
             self._listener_ms = now_ms() - heard
@@ -177,14 +180,14 @@ class RoundCalls:
         state = plane.state
         strangers = (before & self._data.assigned) - state.owned - state.next_phase_owned
         if strangers and not state.cooperative:
-            self._offsets.part(plane, strangers, member=True)
+            self._offsets.before_unassign(plane, strangers, member=True)
             self._data.drop(strangers)
             self._offsets.forget(strangers)
 
-    def begin(self, partitions: Iterable[ck.TopicPartition]) -> None:
+    def start_now(self, partitions: Iterable[ck.TopicPartition]) -> None:
         """Inside on_assign: start those of these that are being added, at the named offset or else at the round's."""
         adding = self.adding or {}
-        named = {TopicPartition(p.topic, p.partition): p.offset for p in partitions}
+        named = offsets_of(partitions)
         wanted = {p: at for p, at in named.items() if p in adding and p not in self._data.assigned}
         self._data.add({p: adding[p] if at in AS_COMMITTED else at for p, at in wanted.items()})
 
@@ -194,7 +197,3 @@ class RoundCalls:
             yield
         except BaseException as error:  # noqa: BLE001  # a listener may raise anything; poll raises the first of them
             self.remember(error)
-
-
-def _listed(partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:
-    return [ck.TopicPartition(p.topic, p.partition) for p in sorted(partitions)]

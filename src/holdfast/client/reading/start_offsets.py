@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 import confluent_kafka as ck
 
 from holdfast.client.errors import refused_here
+from holdfast.client.partitions import name_of
 from holdfast.model import TopicPartition
 from holdfast.net.flows import TAIL
 
@@ -21,7 +22,7 @@ def check_starts(partitions: Iterable[ck.TopicPartition], *, beside: Collection[
     """Refuse the whole list if one of its entries is a duplicate, has no valid start, or is in `beside`."""
     seen: set[TopicPartition] = set()
     for partition in partitions:
-        where, name = TopicPartition(partition.topic, partition.partition), _shown(partition)
+        where, name = name_of(partition), _shown(partition)
         if where in seen:
             raise refused_here(ck.KafkaError._INVALID_ARG, f"Duplicate {name} in input list")
         if not _is_start(partition.offset):
@@ -34,7 +35,7 @@ def check_starts(partitions: Iterable[ck.TopicPartition], *, beside: Collection[
 
 def check_seek(partition: ck.TopicPartition, assigned: Collection[TopicPartition]) -> None:
     """Only assigned partitions can be sought, and not to OFFSET_STORED."""
-    if TopicPartition(partition.topic, partition.partition) not in assigned:
+    if name_of(partition) not in assigned:
         known = any(partition.topic == one.topic for one in assigned)
         code = ck.KafkaError._STATE if known else ck.KafkaError._UNKNOWN_PARTITION
         raise refused_here(code, f"Failed to seek: {_shown(partition)} is not assigned to this consumer")

@@ -22,6 +22,7 @@ from typing import Any
 
 import confluent_kafka as ck
 
+from holdfast.client.partitions import after_record, first_offsets, partition_of
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
 
@@ -89,11 +90,11 @@ class Ahead:
         with self._lock:
             self._work_out()
             if self._changed:
-                doubted = self._changed & set(map(_where, rows))
-                rows = [row for row in rows if _where(row) not in doubted]
+                doubted = self._changed & set(map(partition_of, rows))
+                rows = [row for row in rows if partition_of(row) not in doubted]
             if self._paused:
-                self._aside += [row for row in rows if _where(row) in self._paused]
-                rows = [row for row in rows if _where(row) not in self._paused]
+                self._aside += [row for row in rows if partition_of(row) in self._paused]
+                rows = [row for row in rows if partition_of(row) not in self._paused]
             self._batch.extend(rows)
             self.ready.extend(rows)
         return doubted
@@ -122,12 +123,8 @@ class Ahead:
 
     def unread(self) -> dict[TopicPartition, int]:
         """The offset of the first unread record of each partition that has one."""
-        found: dict[TopicPartition, int] = {}
         with self._lock:
-            for row in (*self._aside, *self._not_handed_out()):
-                if row.error() is None:
-                    found.setdefault(_where(row), row.offset() or 0)
-        return found
+            return first_offsets((*self._aside, *self._not_handed_out()))
 
     def _work_out(self) -> None:
         """Move `_reached` past the records that were handed out since the last time."""
@@ -138,7 +135,7 @@ class Ahead:
 
     def _note(self, handed: list[ck.Message]) -> None:
         last = {(row.topic(), row.partition()): row for row in handed if row.error() is None}
-        self._reached.update({_where(row): _behind(row) for row in last.values()})
+        self._reached.update({partition_of(row): after_record(row) for row in last.values()})
 
     def _not_handed_out(self) -> list[ck.Message]:
         self._work_out()
@@ -150,8 +147,8 @@ class Ahead:
         """Drop all that is known of these: they are read from another position, or no longer read."""
         gone = set(partitions)
         with self._lock:
-            self._part(lambda row: _where(row) not in gone)
-            self._aside = [row for row in self._aside if _where(row) not in gone]
+            self._part(lambda row: partition_of(row) not in gone)
+            self._aside = [row for row in self._aside if partition_of(row) not in gone]
             for partition in gone:
                 self._reached.pop(partition, None)
             if self.filling:
@@ -162,7 +159,7 @@ class Ahead:
         paused = set(partitions)
         with self._lock:
             self._paused |= paused
-            self._aside += self._part(lambda row: _where(row) not in paused)
+            self._aside += self._part(lambda row: partition_of(row) not in paused)
 
     def paused_now(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these are paused; nothing is unread."""
@@ -174,9 +171,9 @@ class Ahead:
         resumed = set(partitions)
         with self._lock:
             self._paused -= resumed
-            back = [row for row in self._aside if _where(row) in resumed]
+            back = [row for row in self._aside if partition_of(row) in resumed]
             if back:
-                self._aside = [row for row in self._aside if _where(row) not in resumed]
+                self._aside = [row for row in self._aside if partition_of(row) not in resumed]
                 self._begin_with([*back, *self._all_taken()])
 
     def _part(self, wanted: Callable[[ck.Message], bool]) -> list[ck.Message]:
@@ -234,12 +231,3 @@ class Raised:
         if self.first is not None:
             first, self.first = self.first, None
             raise first
-
-
-def _where(row: ck.Message) -> TopicPartition:
-    return TopicPartition(row.topic() or "", -1 if (number := row.partition()) is None else number)
-
-
-def _behind(row: ck.Message) -> OffsetEntry:
-    epoch = row.leader_epoch()
-    return OffsetEntry((row.offset() or 0) + 1, -1 if epoch is None else epoch)

@@ -37,8 +37,8 @@ class Turns:
         return bool(self._waiting)
 
     @contextlib.contextmanager
-    def first(self) -> Iterator[None]:
-        """For a thread that changes or asks something."""
+    def asking(self) -> Iterator[None]:
+        """For a thread that changes or asks something: it goes before the thread that polls."""
         held = self._turn.acquire(blocking=False)
         if not held:
             self._waiting.append(None)
@@ -52,20 +52,20 @@ class Turns:
             if held:
                 self._turn.release()
 
-    def take_last(self) -> None:
-        """For the polling thread; `give_back` must follow. No context manager: this is called for every idle poll."""
+    def begin_poll(self) -> None:
+        """For the polling thread; `end_poll` must follow. No context manager: this is called for every idle poll."""
         while self._waiting:
             time.sleep(GIVE_WAY_S)
         self._turn.acquire()
 
-    def give_back(self) -> None:
+    def end_poll(self) -> None:
         self._turn.release()
 
     @contextlib.contextmanager
-    def last(self) -> Iterator[None]:
+    def polling(self) -> Iterator[None]:
         """The same for a block."""
-        self.take_last()
+        self.begin_poll()
         try:
             yield
         finally:
-            self.give_back()
+            self.end_poll()

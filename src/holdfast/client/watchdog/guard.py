@@ -69,6 +69,8 @@ class Watchdog:
         """Slots that were given back, while the last written note still names them for their old partitions."""
         self._pid = os.getpid()
         self._sequence = 0
+        self._informed: tuple[object, ...] = ()
+        """What the last note was written from."""
         self._pipe = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(CHILD)],
@@ -103,6 +105,14 @@ class Watchdog:
         self._process.stdout.readline()
 
     # -- what it would need to know
+
+    def inform(self, state: MemberState, coordinator: tuple[str, int] | None, *, commits: bool) -> None:
+        """Rewrite the note if anything in it has changed."""
+        seen = (state.membership, state.owned, state.peers, state.poke_token, state.lost, state.phase, coordinator)
+        if seen != self._informed:
+            self._informed = seen
+            self.own(state.owned)
+            self.note(state, coordinator, commits=commits)
 
     def note(self, state: MemberState, coordinator: tuple[str, int] | None, *, commits: bool) -> None:
         """Write who we are now. With an empty member id the watchdog does nothing.
@@ -180,8 +190,8 @@ class Watchdog:
         self._epochs[slot] = epoch
 
     def committed(self, partition: TopicPartition, entry: OffsetEntry) -> None:
-        """The application commits this by hand: the note is not behind it any more. With metadata it is none at all:
-        the same offset without it would wipe that."""
+        """The application commits this by hand: never commit less. If it carries metadata, commit nothing: the watchdog
+        knows no metadata, and would erase the application's."""
         slot = self._slots.get(partition)
         if slot is None or entry.offset < SLOT.unpack_from(self._memory, SLOTS_AT + 8 * slot)[0]:
             return

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.client.member.commits import Entries, after
-from holdfast.client.reading.data_plane import NOWHERE
+from holdfast.client.member.entries import Entries, after
+from holdfast.client.partitions import NOWHERE
 from holdfast.client.watchdog.child import NO_EPOCH
 from holdfast.model import TopicPartition
 
@@ -84,8 +84,8 @@ class Noting:
             )
 
     def stored(self, entries: Entries) -> None:
-        """What carries metadata is taken back: the watchdog knows offsets alone, and an offset without the text that
-        belongs to it says something else."""
+        """The application stores these for its next commit. An offset with metadata is removed from the note: the
+        watchdog would commit it without the metadata, which may mean something else."""
         if self.watchdog is not None:
             self.watchdog.positions({p: NOWHERE if entry.metadata else entry for p, entry in entries.items()})
 

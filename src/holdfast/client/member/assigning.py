@@ -1,0 +1,124 @@
+"""What an application assigns itself: by hand without a subscription, or inside the listener's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import confluent_kafka as ck
+
+from holdfast.client.config.settings import ConsumerConfig
+from holdfast.client.errors import refused_here
+from holdfast.client.member.commits import Offsets
+from holdfast.client.member.link import Link
+from holdfast.client.member.round_calls import RoundCalls
+from holdfast.client.partitions import AS_COMMITTED, RESET, confluent_at, name_of, names_of, offsets_of
+from holdfast.client.reading.data_plane import DataPlane
+from holdfast.client.reading.start_offsets import check_starts
+from holdfast.model import TopicPartition
+
+Asked = Callable[[list[TopicPartition]], dict[TopicPartition, int | None]]
+
+
+class Assigning:
+    """One consumer's assign, unassign and seek. `ask` returns the group's committed offsets; None where it has none."""
+
+    def __init__(
+        self, config: ConsumerConfig, data: DataPlane, offsets: Offsets, round_calls: RoundCalls, link: Link, ask: Asked
+    ) -> None:
+        self._config = config
+        self._data = data
+        self._offsets = offsets
+        self._round = round_calls
+        self._link = link
+        self._ask = ask
+
+    def assign(self, partitions: list[ck.TopicPartition]) -> None:
+        """Read exactly these. Inside on_assign of a cooperative member: start these as listed, beside those kept."""
+        if self._round.adding is not None and self._link.cooperative:
+            self._round.start_now(partitions)
+            others = [p for p in partitions if name_of(p) not in self._data.assigned]
+            self.add(others)
+            return
+        check_starts(partitions)
+        self._check_replacing(partitions)
+        self.replace(partitions)
+        self._round.replaced = self._round.adding is not None
+
+    def unassign(self) -> None:
+        self._check_replacing([])
+        self.replace([])
+
+    def add(self, partitions: list[ck.TopicPartition]) -> None:
+        self._data.take(self.started_at(partitions))
+
+    def remove(self, partitions: list[ck.TopicPartition]) -> None:
+        named = names_of(partitions)
+        strangers = sorted(named - self._data.assigned - (self._round.leaving or frozenset()))
+        if strangers:
+            text = f"{strangers[0]} can't be unassigned since it is not in the current assignment"
+            raise refused_here(ck.KafkaError._INVALID_ARG, text)
+        gone = named & self._data.assigned
+        self._before_unassign(gone)
+        self._data.drop(named)
+        self._after_unassign(gone)
+
+    def replace(self, partitions: list[ck.TopicPartition]) -> None:
+        gone = set(self._data.assigned)
+        self._before_unassign(gone)
+        self._data.replace(self.started_at(partitions))
+        self._after_unassign(gone)
+
+    def seek(self, partition: ck.TopicPartition) -> None:
+        """Inside on_assign, a partition that is being added and not read yet starts there."""
+        name = name_of(partition)
+        if name in (self._round.adding or ()) and name not in self._data.assigned:
+            self._round.start_now([partition])
+        else:
+            self._data.seek(partition)
+
+    def _check_replacing(self, partitions: list[ck.TopicPartition]) -> None:
+        """Refuse an assignment that leaves out a partition which this cooperative member owns: nobody would read it."""
+        member = self._link.member
+        if member is None or not member.state.cooperative or not member.state.membership.joined:
+            return
+        adding, leaving = self._round.adding or {}, self._round.leaving or frozenset()
+        unread = (self._link.ours() | adding.keys()) - leaving - names_of(partitions)
+        if unread:
+            names = ", ".join(map(str, sorted(unread)[:5])) + (" …" if len(unread) > 5 else "")
+            raise refused_here(
+                ck.KafkaError._STATE,
+                f"{names}: owned by this member of a cooperative group, and would be read by nobody. "
+                "Use incremental_assign, incremental_unassign, pause or unsubscribe.",
+            )
+
+    def _before_unassign(self, gone: set[TopicPartition]) -> None:
+        """The application is about to unassign these: commit and remember where it stands in them."""
+        commits = self._config.auto_commit and self._offsets.committable(gone) and bool(self._config.group)
+        plane = self._link.started() if commits else self._link.plane
+        self._offsets.before_unassign(plane, gone, member=self._link.subscribed)
+
+    def _after_unassign(self, gone: set[TopicPartition]) -> None:
+        if not self._link.subscribed:
+            self._offsets.forget(gone)
+
+    def started_at(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
+        """Fill in a start where the user named no offset.
+
+        A partition that is being added starts where the round says, and one with a commit under way at that offset:
+        librdkafka would ask for the committed offset in the background and overtake the commit. For the rest librdkafka
+        asks by itself; our own fetcher can't, so the group is asked here.
+        """
+        known: dict[TopicPartition, int | None] = {**self._offsets.unanswered(), **(self._round.adding or {})}
+        unasked = [p for p, at in offsets_of(partitions).items() if at in AS_COMMITTED and p not in known]
+        if unasked and self._data.arrow is not None and self._config.group:
+            known.update(self._ask(unasked))
+        reset = RESET[self._config.auto_offset_reset]
+        started = []
+        for partition in partitions:
+            name = name_of(partition)
+            if partition.offset in AS_COMMITTED and name in known:
+                at = known[name]
+                started.append(confluent_at(name, reset if at is None else at))
+            else:
+                started.append(partition)
+        return started

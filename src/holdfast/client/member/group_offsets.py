@@ -1,0 +1,159 @@
+"""One consumer's requests about its group's offsets: commits, and the question what is committed.
+
+Everything runs on the control plane's loop. `commit_soon` is called on other threads too, and so is what it numbers by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+from holdfast.client.config.settings import ConsumerConfig
+from holdfast.client.member.commit_retries import MOST_BACKOFF_S, RETRY_FOR_S, Committing
+from holdfast.group.member.trouble import TELL_AGAIN_MS
+from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
+from holdfast.group.offsets import commit_request, is_transient, not_committed_yet
+from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.net.channel import GroupChannel
+from holdfast.net.driver import MemberDriver
+from holdfast.net.errors import NetError
+
+REQUEST_MS = 30_000.0
+"""Time limit of a request from outside the group. A member's are limited by its session (`MemberDriver`)."""
+
+
+class GroupOffsets:
+    """The offsets of one group, as one consumer writes and reads them."""
+
+    def __init__(
+        self, config: ConsumerConfig, driver: MemberDriver, channel: GroupChannel, *, backoff_max_s: float
+    ) -> None:
+        self._config = config
+        self._driver = driver
+        self._channel = channel
+        self._backoff_s = config.retry_backoff_ms / 1_000.0
+        self._backoff_max_s = backoff_max_s
+        self._committing = Committing(self._send, channel.forget, backoff_ms=config.retry_backoff_ms)
+
+    @property
+    def known_committed(self) -> Mapping[TopicPartition, int]:
+        """The group's committed offsets as last seen in the coordinator's answers."""
+        return self._channel.committed
+
+    # -- committing
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetEntry], *, member: bool = True) -> CommitAnswer:
+        """Commit as a member; or, with a manual assignment, from outside the group."""
+        request = self._request(offsets, member=member, given_up=None)
+        return await self._committing.settle(request, self._committing.number(request))
+
+    def commit_soon(
+        self,
+        offsets: Mapping[TopicPartition, OffsetEntry],
+        *,
+        member: bool = True,
+        given_up: frozenset[TopicPartition] = frozenset(),
+    ) -> Coroutine[Any, Any, CommitAnswer]:
+        """The same, but under the membership of this moment, not of when the loop runs it: a revoke under way would
+        have taken the partitions by then. Of partitions that we don't own only those in `given_up` are refused.
+        """
+        try:
+            request = self._request(offsets, member=member, given_up=given_up)
+        except HoldfastError as error:
+            return _refused(error)
+        return self._committing.settle(request, self._committing.number(request))
+
+    def commit_handed(self, handed: Mapping[TopicPartition, OffsetEntry]) -> Coroutine[Any, Any, None]:
+        """Commit positions that were handed over to us, where nobody has. Raises if we are no longer a member.
+
+        It has its number as soon as this returns, before any commit of the application. So the application's own
+        commits replace it.
+        """
+        request = self._request(handed, member=True, given_up=frozenset())
+        return self._commit_unknown(request, self._committing.number(request))
+
+    async def _commit_unknown(self, request: CommitRequest, number: int) -> None:
+        with contextlib.suppress(HoldfastError):  # not essential: our next commit goes beyond it anyway
+            known = (await self.committed(tuple(sorted(request.offsets)))).offsets
+            new = replace(request, offsets=not_committed_yet(request.offsets, known))
+            wanted = self._committing.still_wanted(new, number)
+            if wanted.offsets:
+                await self._committing.settle(wanted, number)
+
+    def _request(
+        self,
+        offsets: Mapping[TopicPartition, OffsetEntry],
+        *,
+        member: bool,
+        given_up: frozenset[TopicPartition] | None,
+    ) -> CommitRequest:
+        if member:
+            return commit_request(self._driver.state, offsets, given_up=given_up)
+        return CommitRequest(group=self._config.group, offsets=dict(offsets))
+
+    async def _send(self, request: CommitRequest) -> CommitAnswer:
+        if request.membership.joined:
+            return await self._driver.send_commit(request)
+        answer = await self._channel.send(request, REQUEST_MS)
+        assert isinstance(answer, CommitAnswer)
+        return answer
+
+    # -- reading
+
+    async def committed(self, partitions: tuple[TopicPartition, ...]) -> FetchOffsetsAnswer:
+        """The group's committed offsets of these partitions; retried while the answer is a transient error."""
+        request = FetchOffsetsRequest(group=self._config.group, partitions=partitions)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + RETRY_FOR_S
+        wait_s = self._backoff_s
+        while True:
+            try:
+                answer = await self._channel.send(request, REQUEST_MS)
+                assert isinstance(answer, FetchOffsetsAnswer)
+                if not is_transient(Ask.FETCH_OFFSETS, answer.error) or loop.time() + wait_s > until:
+                    return answer
+            except NetError as error:
+                if not error.retriable or loop.time() + wait_s > until:
+                    raise
+            self._channel.forget()
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, MOST_BACKOFF_S)
+
+    async def starts(
+        self,
+        partitions: tuple[TopicPartition, ...],
+        *,
+        wanted: Callable[[], bool],
+        tell: Callable[[HoldfastError], None],
+    ) -> dict[TopicPartition, int | None]:
+        """Where partitions that a round added start; None where the group has committed nothing. Retried until it is
+        known, or no longer `wanted`: then it is empty. Lasting refusals are told, now and again."""
+        wait_s = self._backoff_s
+        told_at = 0.0
+        while wanted():
+            try:
+                answer = await self._driver.committed(partitions)
+            except HoldfastError:
+                answer = FetchOffsetsAnswer(error=ErrorCode.NETWORK_EXCEPTION)
+            if answer.error is ErrorCode.NONE:
+                found = answer.offsets
+                return {p: found[p].offset if p in found else None for p in partitions}
+            if verdict(Ask.FETCH_OFFSETS, answer.error) is Verdict.TELL:
+                if time.monotonic() - told_at >= TELL_AGAIN_MS / 1_000.0:
+                    told_at = time.monotonic()
+                    tell(refusal(Ask.FETCH_OFFSETS, answer.error))
+            else:
+                self._channel.forget()
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, self._backoff_max_s)
+        return {}
+
+
+async def _refused(error: HoldfastError) -> CommitAnswer:
+    """A commit that was refused before it was sent, as a coroutine that raises the reason."""
+    raise error

@@ -1,0 +1,62 @@
+"""What the member's machine needs to know of the consumer's configuration; and the ear, at which peers reach it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from collections.abc import Sequence
+
+from holdfast.client.config.settings import ConsumerConfig
+from holdfast.group import member as mb
+from holdfast.group.user_data import Endpoint, can_be_poked
+from holdfast.net.driver import open_ear
+
+SPREAD = (0.8, 1.2)
+"""Range of the random factor on a member's back-offs, so that members refused together don't come back together."""
+
+
+def member_config(
+    config: ConsumerConfig, *, endpoint: Endpoint | None, responsive_ms: float | None, backoff_max_s: float
+) -> mb.MemberConfig:
+    return mb.MemberConfig(
+        group=config.group,
+        assignors=config.assignors,
+        protocol=config.protocol,
+        eager_assignors=config.eager_assignors,
+        cooperative_after_ms=config.cooperative_after_ms,
+        name=config.client_id,
+        client_id=config.client_id,
+        instance_id=config.instance_id,
+        rack=config.rack,
+        session_timeout_ms=config.session_timeout_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        max_poll_interval_ms=config.max_poll_interval_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        retry_backoff_max_ms=int(backoff_max_s * 1_000),
+        retry_spread=random.uniform(*SPREAD),
+        instant_rejoin=config.inventions.instant_rejoin,
+        hand_over_offsets=config.inventions.offset_handover,
+        hot_heartbeats=config.inventions.hot_heartbeats,
+        endpoint=endpoint,
+        responsive_ms=responsive_ms,
+    )
+
+
+def ear_towards(brokers: Sequence[tuple[str, int]]) -> tuple[socket.socket, Endpoint] | tuple[None, None]:
+    """A socket for pokes, on the address by which we reach the first of these brokers. None where there can't be one:
+    then pokes don't reach us, and that is all."""
+    if brokers:
+        with contextlib.suppress(OSError):  # no UDP here
+            host = _our_address(brokers[0])
+            if can_be_poked(host):  # false for an address that is valid only on this machine, like fe80::1%eth0
+                return open_ear(host)
+    return None, None
+
+
+def _our_address(broker: tuple[str, int]) -> str:
+    """Our address on the way to this broker, at which peers reach us. Connecting a UDP socket sends nothing."""
+    family, kind, number, _, address = socket.getaddrinfo(*broker, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, number) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])

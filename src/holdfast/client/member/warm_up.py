@@ -1,0 +1,42 @@
+"""Load what a member's first round needs before the round begins."""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+
+from holdfast.assign import plan_round
+from holdfast.model import ClusterView, JoinedMember, Subscription, TopicView
+from holdfast.model.consumer_protocol import encode_subscription
+from holdfast.wire.api import Api
+from holdfast.wire.codec import preload
+
+GROUP_APIS = (
+    Api.FIND_COORDINATOR,
+    Api.JOIN_GROUP,
+    Api.SYNC_GROUP,
+    Api.HEARTBEAT,
+    Api.LEAVE_GROUP,
+    Api.OFFSET_COMMIT,
+    Api.OFFSET_FETCH,
+    Api.METADATA,
+)
+
+
+def warm_up() -> None:
+    """Load now what the first round would have to load: a new leader must not make its group wait for imports.
+
+    Once per process: hundreds of members may start together, and each would hold the interpreter for it.
+    """
+    with _warming:
+        _warm_up()
+
+
+_warming = threading.Lock()
+
+
+@cache
+def _warm_up() -> None:
+    preload(*((api, api.highest) for api in GROUP_APIS))
+    metadata = encode_subscription(Subscription(topics=("t",)))
+    plan_round("cooperative-sticky", ClusterView({"t": TopicView(2)}), [JoinedMember(member_id="m", metadata=metadata)])

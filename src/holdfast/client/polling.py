@@ -1,0 +1,305 @@
+"""The core of a `Consumer`: one thread polls, librdkafka reads, and consume_arrow() has a fetcher of its own.
+
+poll is quick because most calls do nothing but hand out a record. Two short cuts lead there: while records are ready
+and the control plane has no news (`_calm_until`), and while nothing comes at all (`_idle_until`). Every other call of
+the application ends both, because it may change what poll hands out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka as ck
+
+from holdfast.client.clock import now_ms
+from holdfast.client.core import CLOSED, OUTSIDE, ConsumerCore
+from holdfast.client.errors import as_kafka_exception
+from holdfast.client.reading.data_plane import DataPlane
+from holdfast.client.reading.librdkafka import open_handle
+from holdfast.client.reading.taken_ahead import Raised
+from holdfast.group import member as mb
+from holdfast.model import HoldfastError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.client.reading.arrow import ArrowPlane
+
+MAX_RECORDS = 65_536
+"""Default limit of rows in one Arrow batch: 8 MB of 100-byte records, enough to hide the fixed cost of a batch."""
+
+MOST_RECORDS = 10_000_000
+"""Upper bound of max_records. It is more than one Arrow batch can hold, because its columns are limited to 1 GB."""
+
+SLICE_S = 0.005
+"""How long one call to librdkafka may block, and so how long a call for the listener may have to wait. The wait can't
+be interrupted: confluent-kafka's handle lets no other thread in meanwhile."""
+
+BUSY_SLICE_S = 0.001
+"""The same while a round is under way."""
+
+IDLE_SLICE_S = 0.03
+"""The same after nothing has arrived or changed for `IDLE_AFTER_MS`. Waking up every 5 ms would cost a hundredth of a
+core. A round needs about 30 ms from its first sign, which ends the idle slices, to the listener's call."""
+
+IDLE_SLICES = 10
+"""How many idle slices are waited in a row while nothing changes in the control plane: 0.3 s until poll looks at
+anything else."""
+
+IDLE_AFTER_MS = 1_000.0
+"""How long nothing must have arrived or changed before idle slices are used."""
+
+CALM_MS = 10.0
+"""How long poll skips serving the group after it last did. Only if a record is ready or the caller does not wait, and
+only while nothing changes in the control plane."""
+
+FROZEN_MS = 100.0
+"""After a wait longer than this, poll checks the membership before it hands out a record: either the wait was an idle
+one, or the process was frozen and its session may be over."""
+
+QUIET = OUTSIDE | {mb.Phase.STABLE}
+"""Phases without a round under way."""
+
+
+class PollingCore(ConsumerCore):
+    """A consumer whose application polls."""
+
+    def __init__(
+        self, config: Mapping[str, Any], *, owner: Callable[[], Any] = lambda: None, logger: Any = None
+    ) -> None:
+        super().__init__(config, owner=owner, logger=logger)
+        self._ready = self._data.ahead.ready
+        """Records taken from librdkafka that poll has not handed out yet."""
+        self._calm_until = 0.0
+        """Until then poll hands out what is ready without serving the group, unless the control plane has news."""
+        self._idle_until = 0.0
+        """Until then a poll with timeout 0 asks only librdkafka. Set by a poll that had nothing to do or to return."""
+
+    def _open_data(self, logger: Any) -> DataPlane:
+        raised = Raised()
+        handle = open_handle(raised.guarded(self._brokers.heeding(self._config.librdkafka())), logger=logger)
+        return DataPlane(handle, reset=self._config.auto_offset_reset, open_arrow=self._open_arrow, raised=raised)
+
+    def _open_arrow(self) -> ArrowPlane:
+        from holdfast.client.reading.arrow import open_arrow  # imported late: it loads what only consume_arrow() needs
+
+        return open_arrow(self._config)
+
+    def _check_open(self, says: str = CLOSED) -> None:
+        self._calm_until = self._idle_until = 0.0
+        super()._check_open(says)
+
+    def close(self) -> None:
+        self._calm_until = self._idle_until = 0.0
+        super().close()
+
+    # -- one record at a time
+
+    def poll(self, timeout: float | None = None) -> ck.Message | None:
+        """One record, event or error; None when none came in time. Listener calls are made from here.
+
+        Both short cuts are written for speed.
+        """
+        if self._ready and self._gives_up is None:
+            if (now := time.monotonic() * 1_000.0) < self._calm_until:
+                plane = self._link.plane
+                if plane is None or not plane.stirred:
+                    self._polled_at = now
+                    self._noting.catch_up_one()
+                    if (message := self._handed_out()) is not None:
+                        return message
+        elif timeout == 0 and time.monotonic() * 1_000.0 < self._idle_until:
+            plane = self._link.plane
+            if (plane is None or not plane.stirred) and self._data.brings_nothing():
+                return None
+        return self._polled(timeout)
+
+    def _polled(self, timeout: float | None) -> ck.Message | None:
+        """The long way: serve the group, then wait for a record; again and again until one comes or the time is up."""
+        self._check_open()
+        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        while True:
+            if self._serve() and self._closed:
+                return None  # a callback closed it
+            if (news := self._next_error(deadline)) is not None:
+                return news
+            stands = not self._may_process() or self._given_up_elsewhere()
+            if stands:
+                self._stand(deadline)
+            elif self._gathered(deadline):
+                self._lively_at, self._calm_until = self._polled_at, self._calm_end()
+                if (message := self._handed_out()) is not None and (once := self._once([message])):
+                    return once[0]
+            if deadline is not None and time.monotonic() >= deadline:
+                self._serve()
+                if self._closed:
+                    return None
+                news = self._next_error(deadline)
+                self._idle_until = 0.0 if stands or news is not None else self._calm_end()
+                return news
+
+    def _gathered(self, deadline: float | None) -> bool:
+        """Wait for a record. True when there is one that may be handed out."""
+        wait_s = self._slice(deadline)
+        if wait_s < IDLE_SLICE_S:
+            self._data.gather(wait_s)
+        else:
+            left = IDLE_SLICES if deadline is None else int((deadline - time.monotonic()) / wait_s)
+            self._data.gather(wait_s, slices=min(left, IDLE_SLICES), calm=self._calm)
+        self._data.raised.raise_first()
+        if not self._ready or self._given_up_elsewhere():
+            return False
+        if now_ms() - self._polled_at <= FROZEN_MS:
+            return True
+        self._look_at_the_clock(now_ms())  # the process may have been frozen while it waited: see `_kept`
+        return self._may_process()
+
+    def _once(self, came: list[ck.Message]) -> list[ck.Message]:
+        """Drop errors that the member has reported already. Not needed once it has joined: then librdkafka no longer
+        looks for a coordinator."""
+        member = self._link.member
+        if member is None or member.state.membership.joined:
+            return came
+        return self._news.of_librdkafka(came)
+
+    def _calm_end(self) -> float:
+        """Until when poll may hand out records without serving the group; at most until the session could end."""
+        end = self._polled_at + CALM_MS
+        member = self._link.member
+        if member is None or not member.state.membership.joined:
+            return end
+        return min(end, member.state.vouched_at + self._config.session_timeout_ms)
+
+    def _calm(self) -> bool:
+        return self._link.plane is None or not self._link.plane.stirred
+
+    def _handed_out(self) -> ck.Message | None:
+        """The next record. It counts as processed when the application calls again, and not before. None if another
+        thread was faster: it polls too, or has paused or unassigned what was ready."""
+        try:
+            message = self._ready.popleft()
+        except IndexError:
+            return None
+        self._offsets.touched = True
+        self._noting.returned_one(message)
+        return message
+
+    # -- many
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
+        """Up to `num_messages` records; fewer when the time is up."""
+        self._check_open()
+        if not 0 <= num_messages <= 1_000_000:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        messages: list[ck.Message] = []
+        try:
+            news = self._gather(messages, num_messages, None if timeout < 0 else time.monotonic() + timeout)
+        except BaseException:  # Ctrl-C: what was gathered is read again, and not committed
+            self._data.rewind(messages)
+            raise
+        if news is not None:
+            return [news]
+        if not messages or not self._kept(messages):
+            return []
+        self._lively_at = self._polled_at
+        self._returned(messages)
+        return messages
+
+    def _gather(self, messages: list[ck.Message], enough: int, deadline: float | None) -> ck.Message | None:
+        """Collect up to `enough` records into `messages`. Returns an error to hand out in their place, or None."""
+        while True:
+            if not messages:
+                if self._serve() and self._closed:
+                    return None
+                if enough and (news := self._next_error(deadline)) is not None:
+                    return news
+            elif self._wanted():
+                return None  # the application processes these first, so that the commit at a revoke includes them
+            if self._may_process() and not self._given_up_elsewhere():
+                messages += self._once(self._data.consume(enough - len(messages), self._slice(deadline)))
+            elif messages:
+                return None
+            else:
+                self._stand(deadline)
+            if len(messages) >= enough or (deadline is not None and time.monotonic() >= deadline):
+                return None
+
+    def _wanted(self) -> bool:
+        """Whether something must be served before more records are added to a batch. Counts as a poll."""
+        self._look_at_the_clock(now_ms())
+        plane = self._link.plane
+        raised = self._data.raised.first is not None
+        return raised or (plane is not None and bool(plane.calls or plane.told or plane.failure))
+
+    def consume_arrow(
+        self, max_records: int = MAX_RECORDS, timeout: float = -1, *, include_headers: bool = False
+    ) -> pa.RecordBatch:
+        """The records at hand as one Arrow batch of at most `max_records` rows; empty when none came in time.
+
+        Columns and types are those of Spark's Kafka source. Positions, commits and membership are shared with poll()
+        and consume(); a program may use both.
+        """
+        self._check_open()
+        if not 1 <= max_records <= MOST_RECORDS:
+            raise ValueError(f"max_records must be between 1 and {MOST_RECORDS}")
+        deadline = None if timeout < 0 else time.monotonic() + timeout
+        while True:
+            if self._serve() and self._closed:
+                return _no_records(include_headers)
+            self._raise_error()
+            if not self._may_process() or self._given_up_elsewhere():
+                self._stand(deadline)
+            elif (batch := self._arrow_batch(max_records, self._slice(deadline), include_headers)) is None:
+                pass
+            elif self._kept(batch):
+                self._lively_at = self._polled_at
+                self._offsets.touched = True
+                self._noting.returned_batch(batch.num_rows)
+                return batch
+            if deadline is not None and time.monotonic() >= deadline:
+                self._serve()
+                return _no_records(include_headers)
+
+    def _raise_error(self) -> None:
+        """The same for calls that can't return an error in place of a record."""
+        if (news := self._next_error(0.0)) is not None and (error := news.error()) is not None:
+            raise ck.KafkaException(error)
+
+    def _arrow_batch(self, max_records: int, wait_s: float, include_headers: bool) -> pa.RecordBatch | None:
+        arrow = self._data.to_arrow()
+        try:
+            batch = arrow.take(max_records, include_headers=include_headers)
+        except HoldfastError as error:
+            raise as_kafka_exception(error) from error
+        if batch is None:
+            arrow.wait(wait_s)
+        return batch
+
+    # -- waiting
+
+    def _given_up_elsewhere(self) -> bool:
+        """Whether another thread closes, unsubscribes or hears of a round: what we handed out now would be behind what
+        it commits, and the next owner would do it again. Inside a callback records are handed out."""
+        return self._gives_up is not None and self._gives_up != threading.get_ident()
+
+    def _stand(self, deadline: float | None) -> None:
+        """Wait without handing anything out: another member may own it by now, and the control plane will find out."""
+        time.sleep(self._slice(deadline))
+
+    def _slice(self, deadline: float | None) -> float:
+        member = self._link.member
+        idle = self._polled_at - self._lively_at > IDLE_AFTER_MS
+        if member is None or member.state.phase in QUIET:
+            slice_s = IDLE_SLICE_S if idle else SLICE_S
+        else:
+            slice_s = SLICE_S if idle else BUSY_SLICE_S
+        return slice_s if deadline is None else max(0.0, min(slice_s, deadline - time.monotonic()))
+
+
+def _no_records(include_headers: bool) -> pa.RecordBatch:
+    from holdfast.records.arrow import empty_batch
+
+    return empty_batch(include_headers=include_headers)
