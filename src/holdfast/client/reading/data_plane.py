@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka as ck
 from confluent_kafka import cimpl
 
+from holdfast.client.config.known import as_config_error
 from holdfast.client.member.patterns import is_pattern
 from holdfast.client.reading.start_offsets import check_seek, check_starts
 from holdfast.client.reading.taken_ahead import Ahead, Raised
@@ -559,6 +560,8 @@ def librdkafka(config: Mapping[str, Any], *, logger: Any = None) -> cimpl.Consum
     """confluent-kafka's consumer, which we use only to fetch."""
     try:
         return cimpl.Consumer(dict(config), logger=logger) if logger is not None else cimpl.Consumer(dict(config))
+    except ck.KafkaException as error:
+        raise as_config_error(error, config) from None
     except SystemError as error:
         # Without a first token confluent-kafka sets its exception and then destroys the handle. If error_cb is called
         # meanwhile, the exception is lost; and there is always an error_cb of ours.
