@@ -51,3 +51,15 @@ def test_what_can_not_be_meant_is_refused(commands: Commands, tmp_path: Path) ->
     assert nobody.code == 1 and "There is no group nobody" in nobody.err
     assert nowhere.code == 1 and "DOCTOR_NO_SUCH_PATH" in nowhere.err
     assert empty.code == 1 and "DOCTOR_NOTHING_TO_READ" in empty.err
+
+
+def test_a_broker_that_is_not_there_is_not_called_a_rebalance(commands: Commands, tmp_path: Path) -> None:
+    """Pointed at a wrong address, the doctor said that the group "was in a rebalance all the time": looks that failed
+    counted as looks that saw nothing settled. The error of the look is told, as by `groups check`."""
+    quick = tmp_path / "quick.properties"
+    quick.write_text("bootstrap.servers=127.0.0.1:1\ndefault.api.timeout.ms=200\n")
+
+    lost = commands.run("doctor", "--command-config", str(quick), "--group", "billing", "--for", "0")
+
+    assert lost.code == 1 and "LOOKUP_TIMED_OUT" in lost.err and "127.0.0.1:1: Connection refused" in lost.err
+    assert "rebalance" not in lost.err

@@ -352,3 +352,28 @@ def test_an_isolation_level_means_the_same_in_any_case_and_everywhere(level: str
     config = parse(kafka)
     assert read_committed(config.raw) is committed
     assert fetch_settings(config).read_committed is committed
+
+
+@pytest.mark.parametrize("kind", [holdfast.Consumer, holdfast.AsyncConsumer])
+@pytest.mark.parametrize(
+    ("key", "value", "advice"),
+    [
+        ("auto.ofset.reset", "earliest", "Did you mean auto.offset.reset?"),
+        ("enable.autocommit", False, "Did you mean enable.auto.commit?"),
+        ("interceptor.classes", "x.Y", "leave it out"),
+        ("quite.another.thing", 1, "spelled"),
+        ("queued.min.messages", "many", "documentation"),
+    ],
+)
+def test_what_librdkafka_refuses_says_what_to_do_as_well(kind: Any, key: str, value: object, advice: str) -> None:
+    """Keys that go to librdkafka untouched were refused in its words alone: no code of ours, no key that was meant,
+    and not the HoldfastError that docs/consumer.md promises for every configuration that can't be used."""
+    with pytest.raises(ck.KafkaException) as theirs:
+        cimpl.Consumer({**NOWHERE, key: value})
+    with pytest.raises(holdfast.HoldfastError) as refused:
+        kind({**NOWHERE, key: value})
+
+    assert isinstance(refused.value, ck.KafkaException)
+    assert refused.value.args[0].code() == theirs.value.args[0].code() == ck.KafkaError._INVALID_ARG
+    assert theirs.value.args[0].str() in str(refused.value)
+    assert advice in str(refused.value) and str(refused.value).startswith("CONFIG_INVALID: ")

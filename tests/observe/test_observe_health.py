@@ -103,6 +103,16 @@ def test_lag_that_grows_is_an_advice() -> None:
     assert lag.verdict is Verdict.ADVICE and "a second more" in lag.said
 
 
+def test_lag_that_goes_up_and_down_with_commits_is_none() -> None:
+    """A consumer that did everything at once, and committed every 5 s, was told to add members whenever the last look
+    came longer after a commit than the first one."""
+    looks = [snapshot(member("a", 0, instance="x"), offsets={0: (done, end)}) for done, end in ((0, 0), (800, 1_200))]
+
+    lag = judged(*looks, every_ms=12_000.0).checklist[5]
+
+    assert lag.verdict is Verdict.FINE and lag.said == "400 records behind"
+
+
 def found_by(health: Health) -> list[str]:
     return [one.about[:2] for one in health.investigation if one.verdict is Verdict.FINDING]
 

@@ -90,6 +90,37 @@ def test_without_a_place_to_keep_it_the_code_is_still_made(monkeypatch: pytest.M
     assert native._read(Path("/proc/nowhere") / NAME) is None
 
 
+def test_who_waits_for_the_compiler_is_told_and_how_not_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first AsyncConsumer of an image brought its first record after fifteen seconds without a word; where nothing
+    can be written, so did that of every restart."""
+    monkeypatch.setattr(native, "_compile", lambda: CODE)
+    monkeypatch.setattr(native, "_link", lambda code: code)
+
+    native._decode.__wrapped__()
+    assert "compiled" in caplog.text and "python -m holdfast.records.native" in caplog.text
+    assert "NUMBA_CACHE_DIR" not in caplog.text
+
+    caplog.clear()
+    native._decode.__wrapped__()
+    assert caplog.text == ""
+
+    monkeypatch.setattr(native, "_folders", lambda: iter([]))
+    native._decode.__wrapped__()
+    assert "NUMBA_CACHE_DIR" in caplog.text
+
+
+def test_an_image_is_built_with_the_compiled_decoder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[bytes] = []
+    monkeypatch.setattr(native, "_compile", lambda: compiled.append(CODE) or CODE)
+
+    assert native.keep() == native.keep() == folder / native._name()
+    assert compiled == [CODE]
+    monkeypatch.setattr(native, "_folders", lambda: iter([]))
+    assert native.keep() is None
+
+
 def test_the_places_are_tried_in_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "told"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))

@@ -71,3 +71,12 @@ def test_a_missing_or_forbidden_place_is_an_error_with_advice(tmp_path: Path) ->
         list(read_trace_file(tmp_path / "none", on_bad=print))
     with pytest.raises(HoldfastError, match="BAD_TRACE_LIMIT"):
         TraceFile(tmp_path / "t.trace", max_bytes=0)
+
+
+def test_a_path_may_be_text(tmp_path: Path) -> None:
+    """As docs/trace.md shows it, with the name that was given to `holdfast.trace.file`: it was an AttributeError."""
+    path = str(tmp_path / "t.trace")
+    with TraceFile(path, max_bytes=1) as trace:
+        trace.write(record(0))
+        trace.write(record(1))
+    assert [r.data["n"] for r in read_trace_file(path, on_bad=print, older=True)] == [0, 1]

@@ -328,3 +328,17 @@ def test_long_lists_of_events_wrap_on_the_phone(chrome: Browser, link: str) -> N
     expect(page.locator("#setup code")).to_contain_text("restart:c1")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     tab.done()
+
+
+@pytest.mark.parametrize("width", [1440, 900, 390])
+def test_two_owners_of_one_name_can_be_told_apart_in_a_lane(chrome: Browser, link: str, width: int) -> None:
+    """Members without a client.id are called holdfast and holdfast #2. On a laptop the second was cut to "holdfast …",
+    with a hand's breadth of nothing beside it."""
+    shown = Shown(chrome, link, viewport={"width": width, "height": 900})
+    try:
+        owner = shown.open("tick8").locator(".lane .owner").first
+        assert f"→ {owner.get_attribute('title')}" == owner.text_content()
+        cut = owner.evaluate("e => { e.textContent = '→ holdfast #12'; return e.scrollWidth > e.clientWidth; }")
+        assert not cut
+    finally:
+        shown.done()

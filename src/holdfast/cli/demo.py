@@ -50,7 +50,7 @@ def demo(
         else:
             _play(folder, partitions=partitions, rate=rate, trigger=trigger, watch=watch, port=port, output=output)
     except HoldfastError:
-        keep = folder  # the error names a log in it
+        keep = folder if any(folder.iterdir()) else keep  # the error names a log in it
         raise
     finally:
         if keep is None:
@@ -59,8 +59,10 @@ def demo(
 
 def _play(folder: Path, *, partitions: int, rate: int, trigger: str, watch: float, port: int, output: Output) -> None:
     """The scene, to its end or until a signal ends it."""
+    from holdfast.spark.pipeline.python import need_pyspark
     from holdfast.spark.pipeline.scene import Scene, SceneOptions
 
+    need_pyspark()
     options = SceneOptions(folder=folder, partitions=partitions, rate=rate, trigger=trigger, watch_s=watch)
 
     def say(text: str) -> None:

@@ -176,12 +176,15 @@ def _watched(settings: dict[str, Any], group: str, for_s: float) -> Tables:
             async for look in looks(cluster, [group], every_s=LOOK_S, for_s=for_s, stopped=interrupt.asked):
                 found = look[group]
                 if isinstance(found, HoldfastError):
-                    if not found.retriable:
-                        raise unknown_group(group, found)
+                    if watched.history.last is None or not found.retriable:
+                        raise unknown_group(group, found)  # as `groups check`: nobody is there to be watched
                     continue
                 events.extend(watched.see(found, time.time() * 1000))
 
         ask(settings, work)
+    if watched.history.last is None:
+        print(f"holdfast: Stopped before {one_line(group)} was seen.", file=sys.stderr)
+        raise typer.Exit(130)
     if not events:
         raise HoldfastError("DOCTOR_NOTHING_SEEN", f"{one_line(group)} was in a rebalance all the time.",
                             "Watch it for longer with --for.")  # fmt: skip

@@ -192,7 +192,7 @@ def _lag(history: History) -> Answer:
     if history.watched_ms < 2 * COMMITS_EVERY_MS and last.lag:
         return Answer(about=about, verdict=Verdict.UNKNOWN, said=said, do="Watch for 10 s or more with --for.")
     grown = last.lag - (first.lag or 0)
-    if grown > 0 and first.lag is not None:
+    if first.lag is not None and grown > _between_commits(first, last, history.watched_ms):
         pace = grown * 1000.0 / history.watched_ms
         do = "If that goes on, add members or partitions, or make the work on a record shorter."
         return Answer(about=about, verdict=Verdict.ADVICE, said=f"{said}, {pace:.0f} a second more", do=do)
@@ -207,6 +207,13 @@ def _stuck(first: GroupSnapshot, last: GroupSnapshot) -> dict[TopicPartition, in
         if before is not None and before.lag and one.lag and before.committed == one.committed:
             found[at] = one.lag
     return found
+
+
+def _between_commits(first: GroupSnapshot, last: GroupSnapshot, watched_ms: float) -> float:
+    """Records that come in from one commit to the next: by so much the lag of who keeps up goes up and down."""
+    both = [(first.offsets[at].end, one.end) for at, one in last.offsets.items() if at in first.offsets]
+    came = sum(end - before for before, end in both if before is not None and end is not None)
+    return came * COMMITS_EVERY_MS / watched_ms
 
 
 # -- the investigation

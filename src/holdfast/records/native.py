@@ -9,6 +9,7 @@ Rules
   there, and if it holds the digest of its own content.
 - The file's name carries a digest of what the code depends on: its sources, numba, LLVM and the architecture.
 - The call releases the GIL.
+- Whoever waits for the compiler is told so, and how to do it beforehand: `python -m holdfast.records.native`.
 
 It must not know what the kernel does.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import tempfile
@@ -28,10 +30,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+log = logging.getLogger("holdfast")
+
 _ENTRY = "holdfast_decode"
 _DIGEST_BYTES = 32
 _HERE = Path(__file__).parent
 _SOURCES = ("kernel.py", "layout.py", "native.py")
+_NOWHERE = "let NUMBA_CACHE_DIR name a folder that this user alone can write"
 _one_at_a_time = threading.Lock()
 _engines: list[Any] = []
 """LLVM's engines own the memory that the code lies in: they live as long as the process."""
@@ -60,8 +65,13 @@ def _decode() -> Decode:
     name = _name()
     code = _kept(name)
     if code is None:
+        log.warning(
+            "the decoder of records is compiled, which takes some ten seconds; records come then. This is done once "
+            "for a machine or an image: `python -m holdfast.records.native` does it beforehand"
+        )
         code = _compile()
-        _write(name, code)
+        if _write(name, code) is None:
+            log.warning("the compiled decoder can't be kept, so every process will compile it: %s", _NOWHERE)
     return _link(code)
 
 
@@ -145,8 +155,8 @@ def _read(path: Path) -> bytes | None:
     return code if hashlib.sha256(code).digest() == content[:_DIGEST_BYTES] else None
 
 
-def _write(name: str, code: bytes) -> None:
-    """Keep the code in the first folder that takes it. Without any, every process compiles for itself."""
+def _write(name: str, code: bytes) -> Path | None:
+    """Keep the code in the first folder that takes it, and say where. Without any, every process compiles."""
     for folder in _folders():
         with suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -157,9 +167,22 @@ def _write(name: str, code: bytes) -> None:
                 file.write(hashlib.sha256(code).digest() + code)
             Path(temporary).chmod(0o644)
             Path(temporary).replace(folder / name)
-            return
+            return folder / name
+    return None
 
 
 def _only_ours(path: Path) -> bool:
     found = path.lstat()
     return found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022 and not path.is_symlink()
+
+
+def keep() -> Path | None:
+    """Compile the kernel where it is not kept yet; where it lies then. For whoever builds an image."""
+    name = _name()
+    kept = next((folder / name for folder in _folders() if _read(folder / name) is not None), None)
+    return kept or _write(name, _compile())
+
+
+if __name__ == "__main__":
+    if keep() is None:
+        raise SystemExit(f"The compiled decoder can't be kept: {_NOWHERE}.")

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast.client.config.known import JAVAS, LIBRDKAFKAS, did_you_mean
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.kafka_keys import JAVAS, LIBRDKAFKAS, PREFIX, check_kafka_keys, did_you_mean
+from holdfast.spark.kafka_keys import PREFIX, check_kafka_keys
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Place, Places
 from holdfast.spark.sharing import Claim, Sharing, take_sharing
 

@@ -30,7 +30,7 @@ class TraceFile:
 
     def __init__(
         self,
-        path: Path,
+        path: str | os.PathLike[str],
         *,
         max_bytes: int = MAX_BYTES,
         keep: int = KEEP,
@@ -43,7 +43,7 @@ class TraceFile:
                 f"a trace file of {max_bytes} bytes with {keep} older ones makes no sense.",
                 "Give at least 1 byte, and 0 or more files to keep.",
             )
-        self.path = path
+        path = self.path = Path(path)
         self._max_bytes = max_bytes
         self._keep = keep
         self._wall_ms = wall_ms
@@ -92,8 +92,11 @@ def rotated(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
-def read_trace_file(path: Path, *, on_bad: Callable[[BadLine], None], older: bool = False) -> Iterator[TraceRecord]:
+def read_trace_file(
+    path: str | os.PathLike[str], *, on_bad: Callable[[BadLine], None], older: bool = False
+) -> Iterator[TraceRecord]:
     """The records of a file, with `older` also of the files it was rotated from, oldest first."""
+    path = Path(path)
     paths = [path]
     if older:
         number = 1

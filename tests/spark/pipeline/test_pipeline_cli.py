@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -84,3 +85,24 @@ def test_wrong_use_is_told_in_one_line(tmp_path: Path, sink: str, capsys: pytest
     assert "TIME_INVALID" in capsys.readouterr().err
     assert call("run", "job.py", "--group", "g", "--bootstrap-server", "localhost:1") == 1
     assert "PIPELINE_INCOMPLETE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["pipeline", "run"], ["demo"]])
+def test_without_pyspark_a_command_that_needs_it_says_how_to_get_it(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`pip install holdfast` brings no PySpark. `pipeline run` then ended in a traceback, and `demo` started a broker
+    and three processes to say ModuleNotFoundError out of a log."""
+    job = tmp_path / "job.py"
+    job.write_text("def transform(rows):\n    return rows\n")
+    run = [str(job), "--subscribe", "orders", "--group", "g", "--bootstrap-server", "127.0.0.1:1"]
+    run += ["--sink", str(tmp_path / "sink"), "--checkpoint", str(tmp_path / "checkpoint")]
+    options = run if command == ["pipeline", "run"] else ["--keep", str(tmp_path / "kept")]
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else find(name))
+
+    with pytest.raises(SystemExit) as ended:
+        main([*command, *options])
+
+    told = capsys.readouterr().err
+    assert ended.value.code == 1 and "SPARK_MISSING" in told and "pip install 'holdfast[spark]'" in told

@@ -8,6 +8,7 @@ from collections import Counter
 from holdfast.model import TopicPartition
 from holdfast.spark.explaining import explain
 from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
+from holdfast.spark.pipeline.scene import rate_and_lag
 from holdfast.spark.pipeline.verdict import Balance, Commit, Event, balance, effect, longest_pause
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
@@ -83,3 +84,9 @@ def test_lost_and_doubled_records_are_counted() -> None:
     written = {0: Counter({0: 1, 1: 2, 2: 1}), 1: Counter({0: 1})}
     assert balance({0: range(4), 1: range(1)}, written) == Balance(records_in=5, records_out=5, lost=1, doubled=1)
     assert balance({0: range(2)}, {}) == Balance(records_in=2, records_out=0, lost=2, doubled=0)
+
+
+def test_what_a_member_of_the_scene_lags_is_a_question_mark_before_it_is_known() -> None:
+    """The first lines of `make run` said "lag None"."""
+    assert rate_and_lag({"rows_per_s": 1234.5, "lag": None}) == "1,234 rows/s, lag ?"
+    assert rate_and_lag({"rows_per_s": 0.0, "lag": 1_200}) == "0 rows/s, lag 1,200"

@@ -28,6 +28,7 @@ from holdfast.client.aio.cluster_answers import ClusterAnswers
 from holdfast.client.aio.oauth import KeptToken, wants_token
 from holdfast.client.aio.statistics import Statistics
 from holdfast.client.config.keys import boolean
+from holdfast.client.config.known import as_config_error
 from holdfast.client.core import ConsumerCore
 from holdfast.client.errors import no_offset
 from holdfast.client.member import engine as engines
@@ -334,5 +335,8 @@ def check_keys(config: Mapping[str, Any]) -> None:
     asked = {key: value for key, value in config.items() if key in plain} | uncalled
     if wants_token(config):
         asked["oauth_cb"] = lambda _argument: ("checked", time.time() + 3_600)
-    cimpl.Consumer({**asked, "log_level": 0}).close()
+    try:
+        cimpl.Consumer({**asked, "log_level": 0}).close()
+    except ck.KafkaException as error:
+        raise as_config_error(error, config) from None
     _checked.add(seen)

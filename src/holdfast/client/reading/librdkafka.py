@@ -12,6 +12,7 @@ from typing import Any
 import confluent_kafka as ck
 from confluent_kafka import cimpl
 
+from holdfast.client.config.known import as_config_error
 from holdfast.client.member.patterns import is_pattern
 from holdfast.client.partitions import confluent_at, confluent_list, first_offsets, name_of, offsets_of
 from holdfast.model import TopicPartition
@@ -38,6 +39,8 @@ WARM_SINGLY = 8
 def open_handle(config: Mapping[str, Any], *, logger: Any = None) -> cimpl.Consumer:
     try:
         return cimpl.Consumer(dict(config), logger=logger) if logger is not None else cimpl.Consumer(dict(config))
+    except ck.KafkaException as error:
+        raise as_config_error(error, config) from None
     except SystemError as error:
         # Without a first token confluent-kafka sets its exception and then destroys the handle. If error_cb is called
         # meanwhile, the exception is lost; and there is always an error_cb of ours.

@@ -11,10 +11,13 @@ hosts there is no such script, and pyspark may not be installed there.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import sys
 from pathlib import Path
+
+from holdfast.model import HoldfastError
 
 SCRIPT = """#!/bin/sh
 # Starts Python without Spark's zips on its path: the same pyspark is installed, with bytecode.
@@ -30,6 +33,12 @@ unset IFS
 export PYTHONPATH="$kept"
 exec {python} "$@"
 """
+
+
+def need_pyspark() -> None:
+    """Raise where PySpark is not installed: holdfast without its extra has commands that need it."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise HoldfastError("SPARK_MISSING", "PySpark is not installed.", "Install it: pip install 'holdfast[spark]'.")
 
 
 def quick_python(folder: Path) -> str:

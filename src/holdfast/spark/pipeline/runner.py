@@ -23,7 +23,7 @@ from holdfast.spark.explaining import explain
 from holdfast.spark.options import parse
 from holdfast.spark.pipeline.job import check_file, function_of, load_module, transformed
 from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
-from holdfast.spark.pipeline.python import quick_python, use_bundled_java
+from holdfast.spark.pipeline.python import need_pyspark, quick_python, use_bundled_java
 from holdfast.spark.pipeline.settings import FOREACH_BATCH, Pipeline
 from holdfast.spark.pipeline.warming import warm_up
 
@@ -107,6 +107,7 @@ class Run:
         source, group = self._pipeline.source, self._pipeline.group
         self._tell("starting", message=f"{job.name}, reads {_what(source)} in group {group}")
         check_file(job)
+        need_pyspark()
         options = parse(source, streaming=True)
         check_member(options)
         check_reachable(options.kafka)

@@ -42,6 +42,12 @@ SMALL_SPARK = {
 }
 
 
+def rate_and_lag(line: Mapping[str, Any]) -> str:
+    """Of a line of progress. What a member lags is not known before it has looked: `?`, as `pipeline run` shows it."""
+    lag = line.get("lag")
+    return f"{line.get('rows_per_s', 0.0):,.0f} rows/s, lag {'?' if lag is None else format(lag, ',')}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneOptions:
     """How large the scene is."""
@@ -275,7 +281,7 @@ class Scene:
                 parts.append(f"{name} is {'joining' if member.last('started') else 'starting'}")
                 continue
             owned = ",".join(map(str, self._owned(member))) or "-"
-            parts.append(f"{name} owns {owned}, {line.get('rows_per_s', 0.0):,.0f} rows/s, lag {line.get('lag')}")
+            parts.append(f"{name} owns {owned}, {rate_and_lag(line)}")
         if parts:
             self._tell("  " + " · ".join(parts))
 

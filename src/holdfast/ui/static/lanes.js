@@ -28,7 +28,7 @@ function row(story, lane, now, at) {
   return h("li", { class: `lane ${now.state}`, "data-lane": lane.label, "data-state": now.state },
     h("span", { class: "sign", "aria-hidden": "true" }, sign),
     h("span", { class: "label" }, lane.label),
-    h("span", { class: `owner o${now.owner % 8}` }, `→ ${owner}`),
+    h("span", { class: `owner o${now.owner % 8}`, title: owner }, `→ ${owner}`),
     h("span", { class: "state", title: `${text}${why}` }, `${text}${why}`),
     h("span", { class: "lag" }, Number.isNaN(now.lag) ? "lag ?" : now.lag >= 1 ? `lag ${count(now.lag)}` : ""),
     strip(story, lane, at),
