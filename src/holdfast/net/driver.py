@@ -59,6 +59,10 @@ POKE_DELAYS_S = (0.004, 0.025)
 """A poke would overtake the join that it announces. So it is sent a moment later, and once more in case of need."""
 
 
+AHEAD_OF_JOIN_MS = 1_000.0
+"""How long a join may have to wait behind our own commit, which takes milliseconds. If it takes longer than this, the
+coordinator is in trouble: the connection is given up, and the join goes on another one."""
+
 MAX_DATAGRAM = 256
 """Longest poke that is read: a token has at most 64 characters."""
 
@@ -241,6 +245,8 @@ class MemberDriver:
                 return min(most, session + SYNC_GRACE_MS)
             case HeartbeatRequest():
                 return min(most, session / HEARTBEATS_IN_SESSION)
+            case CommitRequest(ahead_of_join=True):
+                return min(AHEAD_OF_JOIN_MS, session)
         return min(most, session)
 
     async def _plan(self, effect: mb.Plan) -> None:

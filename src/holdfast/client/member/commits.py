@@ -64,6 +64,8 @@ class Offsets:
         self._going: frozenset[TopicPartition] = frozenset()
         """During a revoke: partitions with something uncommitted when it began. It is committed before on_revoke is
         called; a commit without offsets inside on_revoke still includes them."""
+        self._ahead_of_join = False
+        """During a revoke whose positions go with our join: no commit may be overtaken by it. See `begin_revoke`."""
         self._due_at = now + config.auto_commit_interval_ms
         self._under_way: set[Future[Any]] = set()
         self._reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
@@ -189,7 +191,10 @@ class Offsets:
             sent = ours
         self._sent.update(sent)
         self._telling.update(sent)
-        return self._settle(entries, plane.commit_soon(sent, member=member, given_up=frozenset(self.given_up)))
+        sending = plane.commit_soon(
+            sent, member=member, given_up=frozenset(self.given_up), ahead_of_join=self._ahead_of_join
+        )
+        return self._settle(entries, sending)
 
     async def _settle(self, entries: Entries, sent: Coroutine[Any, Any, CommitAnswer]) -> CommitAnswer:
         """Send it. However that ends, the commit is no longer under way, and what was not accepted is due again."""
@@ -270,8 +275,15 @@ class Offsets:
         If the positions reach the next owner with our join, on_revoke does not wait for the commit. Otherwise (a
         foreign leader, a foreign member that can't read them, the eager protocol) the next owner asks the coordinator.
         If our join overtook the commit, it would process again what we did. So the commit is waited for.
+
+        Also positions that go with a join may not arrive: if another member joins before the round has ended, the next
+        round does not have them, and the new owner asks the coordinator. So commits are sent ahead of the join, and
+        what was sent before on the other connection is waited for.
         """
         self.spoken_for, self._going = {}, frozenset(self.uncommitted(partitions))
+        if handed_over and not partitions.isdisjoint(self._sent):
+            self.wait(HANDED_COMMIT_TIMEOUT_S)
+        self._ahead_of_join = handed_over
         self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
         if not handed_over or not self._config.auto_commit:  # the application's own commits may be under way
             self.wait(REVOKE_COMMIT_TIMEOUT_S)
@@ -283,10 +295,12 @@ class Offsets:
         on_revoke, and nothing else.
 
         Auto-commits are not waited for if the join carries the positions: the partition would stand still for as long.
-        A commit that the join overtakes is refused; the next owner commits what it was handed (`not_committed_yet`).
+        They are ahead of it. One that fails and is tried again may still be overtaken, and is refused then; the next
+        owner commits what it was handed (`not_committed_yet`).
         """
         self._going = frozenset()
         self.commit_rest(plane, partitions, member=True, handed_over=handed_over)
+        self._ahead_of_join = False
         final = self.committable(partitions) if self._config.auto_commit else self.spoken_for
         final = {p: entry for p, entry in final.items() if p in partitions}
         rides = handed_over and not any(entry.metadata for entry in final.values())  # joins carry no metadata

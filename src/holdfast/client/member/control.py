@@ -492,6 +492,7 @@ class ControlPlane:
         *,
         member: bool = True,
         given_up: frozenset[TopicPartition] = frozenset(),
+        ahead_of_join: bool = False,
     ) -> Coroutine[Any, Any, CommitAnswer]:
         """The same, but under the membership of this moment, not of when the loop runs it: a revoke under way would
         have taken the partitions by then. Of partitions that we don't own only those in `given_up` are refused.
@@ -500,6 +501,7 @@ class ControlPlane:
             request = self._commit_request(offsets, member=member, given_up=given_up)
         except HoldfastError as error:
             return _refused(error)
+        request = replace(request, ahead_of_join=ahead_of_join and member)
         return self._committing.settle(request, self._committing.number(request))
 
     def _commit_handed(self, handed: Mapping[TopicPartition, OffsetEntry]) -> None:
