@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 import holdfast
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
@@ -206,5 +208,72 @@ def test_a_commit_without_an_answer_does_not_hold_up_the_join_behind_it(broker: 
         assert time.monotonic() < deadline
         assert second.poll(0.01) is None, "it goes on where the first one stood"
     silent.clear()
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_what_was_handed_over_is_not_forgotten_when_its_commit_is_refused(
+    broker: Broker, topic: str, code: ErrorCode
+) -> None:
+    """Symptom: one answer to one commit, and a member did again what another had done before it gave the partition up.
+    Cause: the revoker's commit failed, and so did the one of the new owner, which was not made again; where nothing was
+    read yet, the new owner had no position to commit at its end either. Rule: a position that was handed over is its
+    new owner's, to commit until the group has it and to hand on."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": f"forgotten-{topic}",
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "auto.commit.interval.ms": 600_000,
+        "holdfast.watchdog": False,
+    }
+    first = holdfast.Consumer({**settings, "client.id": "first"})
+    first.subscribe([topic])
+    seen, deadline = 0, time.monotonic() + PATIENCE_S
+    while seen < 15:
+        assert time.monotonic() < deadline
+        seen += first.poll(0.05) is not None
+    refused = [
+        broker.faults.error(Api.OFFSET_COMMIT, code, times=1, when=lambda asked: asked.frame.client_id == "first"),
+        broker.faults.error(Api.OFFSET_COMMIT, code, times=1, when=lambda asked: asked.frame.client_id == "second"),
+    ]
+    second = holdfast.Consumer({**settings, "client.id": "second"})
+    second.subscribe([topic])
+    while not (second.assignment() and all(each.hits for each in refused)):
+        assert time.monotonic() < deadline
+        first.poll(0.01)
+        second.poll(0.01)
+    moved = second.assignment()
+    second.close()
+    (found,) = first.committed(moved, 10)
+    assert found.offset == 5, "where the first one stood"
+    first.close()
+
+
+def test_a_position_that_was_handed_over_is_committed_until_the_group_has_it(broker: Broker, topic: str) -> None:
+    """The same, and nobody closes: the new owner's application does not even poll."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": f"again-{topic}",
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "auto.commit.interval.ms": 600_000,
+        "holdfast.watchdog": False,
+    }
+    first = holdfast.Consumer(settings)
+    revoked: list[Any] = []
+    first.subscribe([topic], on_revoke=lambda _consumer, partitions: revoked.extend(partitions))
+    seen, deadline = 0, time.monotonic() + PATIENCE_S
+    while seen < 15:
+        assert time.monotonic() < deadline
+        seen += first.poll(0.05) is not None
+    refused = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.UNKNOWN_SERVER_ERROR, times=2)  # of both
+    second = holdfast.Consumer(settings)
+    second.subscribe([topic])
+    while not revoked or [found.offset for found in first.committed(revoked, 10)] != [5]:
+        assert time.monotonic() < deadline
+        first.poll(0.01)
+    assert refused.hits == 2
     first.close()
     second.close()

@@ -934,6 +934,7 @@ class ConsumerCore:
         except HoldfastError as error:
             raise as_kafka_exception(error) from None
         self._control = plane
+        self._offsets.handed = plane.handed
         return plane
 
     def _watch(self, plane: ControlPlane) -> None:

@@ -50,6 +50,8 @@ class Offsets:
         """What the application committed inside on_revoke. If it commits by itself, this is what it hands over."""
         self.given_up: set[TopicPartition] = set()
         """Partitions that the group took from us and has not given back: only their next owner commits them."""
+        self.handed: Mapping[TopicPartition, OffsetEntry] = {}
+        """Positions that were handed over to us and are not committed yet: see `ControlPlane.handed`."""
         self._config = config
         self._data = data
         self._stored: Entries = {}
@@ -71,10 +73,11 @@ class Offsets:
         self._reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
 
     def committable(self, partitions: Iterable[TopicPartition]) -> Entries:
-        """What could be committed of these: stored offsets, or the application's positions."""
+        """What could be committed of these: stored offsets, or the application's positions; before it has any, the one
+        that was handed over to us."""
         wanted = set(partitions)
         found = self._stored if not self._config.auto_offset_store else self._data.standing(wanted)
-        found = {**self._parted, **found}
+        found = {**self.handed, **self._parted, **found}
         return {p: found[p] for p in sorted(wanted & found.keys())}
 
     def uncommitted(self, partitions: Iterable[TopicPartition]) -> Entries:

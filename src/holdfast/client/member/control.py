@@ -152,6 +152,9 @@ class ControlPlane:
         self._noted: tuple[object, ...] = ()
         self._phase: mb.Phase | None = None
         self._subscribes = False
+        self.handed: dict[TopicPartition, OffsetEntry] = {}
+        """Positions that were handed over to us, until it is known that the group has them. They are ours to commit,
+        and to hand on when we give their partitions up."""
         self.calls: deque[PendingCall] = deque()
         self.failure: HoldfastError | None = None
         """The fatal error that ended the membership. It stays: polls keep returning it."""
@@ -508,17 +511,40 @@ class ControlPlane:
         """On the loop, as soon as we hear of them: the application may hang. Numbered before any commit of its own, so
         that its own replaces this one."""
         if handed and self._takes_handed:
-            with contextlib.suppress(HoldfastError):  # no longer a member: then it is not ours to commit
-                request = self._commit_request(handed, member=True, given_up=frozenset())
-                self._behind(self._commit_unknown(request, self._committing.number(request)))
+            self.handed.update(handed)
+            number = self._committing.number(CommitRequest(group=self.config.group, offsets=handed))
+            self._behind(self._settle_handed(handed, number))
 
-    async def _commit_unknown(self, request: CommitRequest, number: int) -> None:
-        with contextlib.suppress(HoldfastError):  # not essential: our next commit goes beyond it anyway
-            known = (await self.committed(tuple(sorted(request.offsets)))).offsets
-            new = replace(request, offsets=not_committed_yet(request.offsets, known))
-            wanted = self._committing.still_wanted(new, number)
-            if wanted.offsets:
-                await self._committing.settle(wanted, number)
+    async def _settle_handed(self, handed: Mapping[TopicPartition, OffsetEntry], number: int) -> None:
+        """Commit these until the group has them, whatever it answers, for as long as they are ours to commit: we have
+        not committed their partitions since, and not given them up."""
+        while True:
+            ours = {p: entry for p, entry in handed.items() if self.handed.get(p) is entry}
+            wanted = self._committing.still_wanted(CommitRequest(group=self.config.group, offsets=ours), number)
+            self._have_settled(handed, ours.keys() - wanted.offsets.keys())
+            if not wanted.offsets:
+                return
+            with contextlib.suppress(HoldfastError):  # it is tried again
+                self._have_settled(handed, await self._commit_unknown(wanted.offsets, number))
+            if self.handed:
+                await asyncio.sleep(MOST_BACKOFF_S)
+
+    async def _commit_unknown(
+        self, handed: Mapping[TopicPartition, OffsetEntry], number: int
+    ) -> frozenset[TopicPartition]:
+        """Commit those of these that the group does not have. Returns those that it has then."""
+        request = self._commit_request(handed, member=True, given_up=frozenset())
+        known = (await self.committed(tuple(sorted(handed)))).offsets
+        new = replace(request, offsets=not_committed_yet(handed, known))
+        wanted = self._committing.still_wanted(new, number)
+        answer = await self._committing.settle(wanted, number) if wanted.offsets else CommitAnswer()
+        refused = {p for p in wanted.offsets if answer.errors.get(p) is not ErrorCode.NONE}
+        return frozenset(handed.keys() - refused)
+
+    def _have_settled(self, handed: Mapping[TopicPartition, OffsetEntry], settled: Iterable[TopicPartition]) -> None:
+        for partition in settled:
+            if self.handed.get(partition) is handed[partition]:
+                del self.handed[partition]
 
     def _commit_request(
         self,
