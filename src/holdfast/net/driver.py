@@ -135,6 +135,7 @@ class MemberDriver:
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[mb.Event] = deque()
         self._running = False
+        self._last_plan: leader.LeaderPlan | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ear = ear
@@ -276,6 +277,7 @@ class MemberDriver:
                 cluster,
                 effect.members,
                 generation=effect.generation,
+                before=self._last_plan,
                 leader=self.state.membership.member_id,
                 token=secrets.token_hex(8),
                 marks=self._marks,
@@ -283,6 +285,7 @@ class MemberDriver:
         except Exception as error:  # noqa: BLE001  # a user's assignor may raise anything
             kept = kept_plan(effect.members, generation=effect.generation) if self.state.cooperative else None
             return mb.PlanFailed(effect.serial, _assignor_failed(assignor, error, keeps=kept is not None), kept)
+        self._last_plan = planned
         self._hooks.planned(planned)
         self.feed(
             mb.Planned(
