@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 import holdfast
+from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 from patience import PATIENCE_S
@@ -125,5 +128,163 @@ def test_what_was_handed_over_is_committed_though_its_receiver_never_takes_it(br
     while [found.offset for found in first.committed(revoked, 10)] != [5]:
         assert time.monotonic() < deadline, "committed by its new owner, which does not poll"
         first.poll(0.01)
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["slow commit", "refused commit"])
+def test_what_was_done_before_a_revoke_is_not_done_again_when_the_round_is_cut(
+    broker: Broker, topic: str, refused: bool
+) -> None:
+    """Symptom: three members, nobody fails, and the second does everything again that the first had done before it gave
+    the partition up. Cause: a revoker did not wait for its commit, because its positions went with its join. The join
+    overtook the commit, which was refused for it; and somebody joined before the round had ended, so that the next one
+    began without the positions. Rules: a join does not overtake the commits of what it gives up; they are sent before
+    it, on its connection. And a leader keeps what it was to hand over while members did not hear of it."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": f"cut-{topic}",
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "auto.commit.interval.ms": 600_000,
+        "holdfast.watchdog": False,
+    }
+    first = holdfast.Consumer({**settings, "client.id": "first"})
+    revoked: list[Any] = []
+    first.subscribe([topic], on_revoke=lambda _consumer, partitions: revoked.extend(partitions))
+    seen, deadline = 0, time.monotonic() + PATIENCE_S
+    while seen < 15:
+        assert time.monotonic() < deadline
+        seen += first.poll(0.05) is not None
+
+    def ours(asked: Any) -> bool:
+        return bool(asked.frame.client_id == "first")
+
+    if refused:
+        hindered = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.REQUEST_TIMED_OUT, times=1, when=ours)
+    else:
+        hindered = broker.faults.delay(Api.OFFSET_COMMIT, ms=200, times=1, when=ours)
+    # What everybody hears when another member joins between the join's answer and the plan. The first round is the one
+    # of the first member alone; in the second one it is told to revoke, and the third one has its positions.
+    cut = broker.faults.error(
+        Api.SYNC_GROUP, ErrorCode.REBALANCE_IN_PROGRESS, when=lambda asked: asked.body.generation_id == 3
+    )
+    second = holdfast.Consumer(settings)
+    second.subscribe([topic])
+    again: list[Any] = []
+    while not second.assignment():
+        assert time.monotonic() < deadline
+        first.poll(0.01)
+        again.append(second.poll(0.01))
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:  # what is done again comes at once
+        again.append(second.poll(0.01))
+    assert hindered.hits and cut.hits and revoked
+    assert [each for each in again if each is not None] == []
+    while [found.offset for found in second.committed(revoked, 10)] != [5]:
+        assert time.monotonic() < deadline
+        second.poll(0.01)
+    first.close()
+    second.close()
+
+
+def test_a_commit_without_an_answer_does_not_hold_up_the_join_behind_it(broker: Broker, topic: str) -> None:
+    """A commit goes ahead of the join on its connection, so that the join waits for it. If the coordinator never
+    answers, the connection is given up after a second: the partition moves, and its position with the join."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": f"unanswered-{topic}",
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "auto.commit.interval.ms": 600_000,
+        "holdfast.watchdog": False,
+    }
+    first = holdfast.Consumer({**settings, "client.id": "first"})
+    first.subscribe([topic])
+    seen, deadline = 0, time.monotonic() + PATIENCE_S
+    while seen < 15:
+        assert time.monotonic() < deadline
+        seen += first.poll(0.05) is not None
+    silent = broker.faults.drop(Api.OFFSET_COMMIT, when=lambda asked: asked.frame.client_id == "first")
+    second = holdfast.Consumer(settings)
+    second.subscribe([topic])
+    began = time.monotonic()
+    while not second.assignment():
+        assert time.monotonic() < deadline
+        first.poll(0.01)
+        second.poll(0.01)
+    assert silent.hits
+    assert time.monotonic() - began < 30, "a session is 45 s, and so long is a commit waited for otherwise"
+    while [found.offset for found in second.committed(second.assignment(), 10)] != [5]:
+        assert time.monotonic() < deadline
+        assert second.poll(0.01) is None, "it goes on where the first one stood"
+    silent.clear()
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_what_was_handed_over_is_not_forgotten_when_its_commit_is_refused(
+    broker: Broker, topic: str, code: ErrorCode
+) -> None:
+    """Symptom: one answer to one commit, and a member did again what another had done before it gave the partition up.
+    Cause: the revoker's commit failed, and so did the one of the new owner, which was not made again; where nothing was
+    read yet, the new owner had no position to commit at its end either. Rule: a position that was handed over is its
+    new owner's, to commit until the group has it and to hand on."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": f"forgotten-{topic}",
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "auto.commit.interval.ms": 600_000,
+        "holdfast.watchdog": False,
+    }
+    first = holdfast.Consumer({**settings, "client.id": "first"})
+    first.subscribe([topic])
+    seen, deadline = 0, time.monotonic() + PATIENCE_S
+    while seen < 15:
+        assert time.monotonic() < deadline
+        seen += first.poll(0.05) is not None
+    refused = [
+        broker.faults.error(Api.OFFSET_COMMIT, code, times=1, when=lambda asked: asked.frame.client_id == "first"),
+        broker.faults.error(Api.OFFSET_COMMIT, code, times=1, when=lambda asked: asked.frame.client_id == "second"),
+    ]
+    second = holdfast.Consumer({**settings, "client.id": "second"})
+    second.subscribe([topic])
+    while not (second.assignment() and all(each.hits for each in refused)):
+        assert time.monotonic() < deadline
+        first.poll(0.01)
+        second.poll(0.01)
+    moved = second.assignment()
+    second.close()
+    (found,) = first.committed(moved, 10)
+    assert found.offset == 5, "where the first one stood"
+    first.close()
+
+
+def test_a_position_that_was_handed_over_is_committed_until_the_group_has_it(broker: Broker, topic: str) -> None:
+    """The same, and nobody closes: the new owner's application does not even poll."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": f"again-{topic}",
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "auto.commit.interval.ms": 600_000,
+        "holdfast.watchdog": False,
+    }
+    first = holdfast.Consumer(settings)
+    revoked: list[Any] = []
+    first.subscribe([topic], on_revoke=lambda _consumer, partitions: revoked.extend(partitions))
+    seen, deadline = 0, time.monotonic() + PATIENCE_S
+    while seen < 15:
+        assert time.monotonic() < deadline
+        seen += first.poll(0.05) is not None
+    refused = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.UNKNOWN_SERVER_ERROR, times=2)  # of both
+    second = holdfast.Consumer(settings)
+    second.subscribe([topic])
+    while not revoked or [found.offset for found in first.committed(revoked, 10)] != [5]:
+        assert time.monotonic() < deadline
+        first.poll(0.01)
+    assert refused.hits == 2
     first.close()
     second.close()

@@ -288,3 +288,13 @@ def p16_ctrl_c_interrupts_a_poll_without_end(run: Run) -> None:
         run.note("ended", "Ctrl-C does not interrupt poll()")
         child.kill()
         child.wait(60)
+
+
+@program
+def p17_commit_after_unsubscribe(run: Run) -> None:
+    """commit() behind unsubscribe() works with confluent's class, which gives nothing up before the next poll."""
+    ready(run, **{"enable.auto.commit": False})
+    run.call("unsubscribe", run.consumer.unsubscribe)
+    run.call("commit", lambda: run.consumer.commit(asynchronous=False))
+    run.note_committed()
+    run.close()

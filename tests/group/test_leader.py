@@ -129,6 +129,29 @@ def test_positions_from_before_the_last_round_are_not_handed_on() -> None:
         assert not any(note_for(planned, name).positions for name in "ab")
 
 
+def test_positions_of_a_round_that_was_cut_are_handed_over_by_the_next_one() -> None:
+    """Symptom: a commit was refused once, somebody joined in the middle of the round, and what the first owner had done
+    was done again. Cause: a revoker offers its positions once, and the members did not hear the result of that round.
+    Rule: the leader keeps what it was to hand over for the next round, for members that did not hear of it."""
+    final = {TopicPartition("orders", 0): OffsetEntry(70, 2)}
+    gave = [member("a", range(1, 6), note=MemberNote(positions=final)), member("b", range(6, 11))]
+    cut = plan(COOPERATIVE, TWELVE, gave, generation=4)
+    (taker,) = cut.handed
+    again = [member("a", range(1, 6)), member("b", range(6, 11)), member("c")]
+    following = plan(COOPERATIVE, TWELVE, again, generation=5, before=cut)
+    (gets,) = (name for name in "abc" if TopicPartition("orders", 0) in following.round.assignment[name])
+    assert note_for(following, gets).positions == final
+    third = plan(COOPERATIVE, TWELVE, again, generation=6, before=following)
+    assert third.handed == following.handed, "and so on, while rounds are cut"
+    heard = [member(name, owned, generation=4) for name, owned in (("a", range(1, 6)), ("b", range(6, 11)))]
+    restarted = [each if each.member_id != taker else member(taker, generation=-1) for each in again]
+    gone = [each for each in again if each.member_id != taker]
+    foreign = [each if each.member_id != taker else member(taker, foreign=True) for each in again]
+    for others in (heard, restarted, gone, foreign):
+        assert not plan(COOPERATIVE, TWELVE, others, generation=5, before=cut).handed, "he may have been further"
+    assert not plan(COOPERATIVE, TWELVE, again, generation=7, before=cut).handed, "somebody else led in between"
+
+
 def test_two_members_that_hand_over_one_partition_contradict_each_other() -> None:
     one = MemberNote(positions={TopicPartition("orders", 0): OffsetEntry(70)})
     other = MemberNote(positions={TopicPartition("orders", 0): OffsetEntry(12)})

@@ -100,13 +100,13 @@ class ConsumerCore:
         self._engine: Engine | None = None
         self._brokers = BrokersSeen(Outage(self._config.shown))
         self._data = self._open_data(logger)
-        self._offsets = Offsets(self._config, self._data, now_ms())
+        self._link = link = Link(self._config, self._new_plane)
+        self._offsets = Offsets(self._config, self._data, now_ms(), handed=lambda: link.handed)
         self._trace = open_trace(self._config)
         self._stuck = Stuck(self._trace.write)
         self._pitfalls = Pitfalls(self._config, self._trace.write, name=self._config.client_id)
         self._polled_at = now_ms()
         """When the application last polled, or did something else that shows it is alive."""
-        self._link = Link(self._config, self._new_plane)
         self._noting = Noting(self._data)
         self._round = RoundCalls(owner, self._config, self._data, self._offsets, self._noting, self._trace)
         self._assigning = Assigning(

@@ -31,6 +31,8 @@ from holdfast.model import (
 )
 from holdfast.model.consumer_protocol import decode_subscription
 
+NOTHING: Mapping[str, Positions] = {}
+
 DRAIN_HINT = b'"drain":1'
 """These bytes are in every draining member's note. Only if they occur are subscriptions decoded a second time."""
 
@@ -48,6 +50,9 @@ class LeaderPlan:
     """Assignors that every member says it lists. Empty if there is a foreign member: those don't say."""
     doubts: Mapping[str, str] = field(default_factory=dict)
     """Members whose notes or claims were invalid and therefore ignored, each with the reason."""
+    generation: int = NO_GENERATION
+    handed: Mapping[str, Positions] = field(default_factory=dict)
+    """The positions that each member is handed over."""
 
 
 def plan(
@@ -56,6 +61,7 @@ def plan(
     members: Sequence[JoinedMember],
     *,
     generation: int = NO_GENERATION,
+    before: LeaderPlan | None = None,
     leader: str = "",
     token: str = "",
     marks: bool = True,
@@ -64,8 +70,9 @@ def plan(
 ) -> LeaderPlan:
     """Plan the round of this generation. Without a generation no positions are handed over.
 
-    `leader` is our own member id, `token` what pokes must carry. With `marks` off no notes are written, as by a foreign
-    leader; with `short_notes` they are written as in a large group.
+    `before` is the last plan that we made: what it was to hand over and nobody took is handed over now. `leader` is our
+    own member id, `token` what pokes must carry. With `marks` off no notes are written, as by a foreign leader; with
+    `short_notes` they are written as in a large group.
     """
     draining = _draining(members) if marks else frozenset[str]()
     newest = None if generation == NO_GENERATION else generation - 1
@@ -77,8 +84,10 @@ def plan(
     notes = _notes(planned, doubts)
     all_read = len(notes) == len(members)
 
-    def result(written: Mapping[str, bytes]) -> LeaderPlan:
+    def result(written: Mapping[str, bytes], handed: Mapping[str, Positions] = NOTHING) -> LeaderPlan:
         return LeaderPlan(
+            generation=generation,
+            handed=handed,
             assignments=planned.encode(written),
             round=planned,
             draining=draining,
@@ -98,14 +107,16 @@ def plan(
         read_on=planned.transferring and cooperative and all_read and not doubts and not planned.contested,
         room=room_for_each(len(members)),
     )
-    positions = _positions(planned, _offers(planned, notes, generation)) if cooperative else {}
+    offers = [*_offers(planned, notes, generation), *_untaken(planned, notes, before, generation)]
+    positions = _positions(planned, offers) if cooperative else {}
     endpoints = {member: note.endpoint for member, note in notes.items()}
     if leader and leader not in planned.assignor_user_data:  # the leader gets a note even if its own join had none
         endpoints.setdefault(leader, None)
     # A member may subscribe to a name that no topic can have. Readers would refuse a note that contains it.
     counts = {topic: count for topic, count in planned_for.items() if can_be_topic(topic)}
     own = {leader: counts}
-    return result(write_notes(common, endpoints, positions, own, budget=notes_bytes, always_short=short_notes))
+    written = write_notes(common, endpoints, positions, own, budget=notes_bytes, always_short=short_notes)
+    return result(written, positions)
 
 
 def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:
@@ -170,6 +181,25 @@ def _offers(planned: RoundPlan, notes: Mapping[str, MemberNote], generation: int
         note.positions
         for member, note in notes.items()
         if note.positions and planned.held_generation(member) == generation - 1
+    ]
+
+
+def _untaken(
+    planned: RoundPlan, notes: Mapping[str, MemberNote], before: LeaderPlan | None, generation: int
+) -> list[Positions]:
+    """What the round before this one was to hand over, and did not: it was cut by another before everybody had heard
+    its result. Whoever gave it up offers it once only.
+
+    Members that were to get it hold the same generation as then, so nobody has read these partitions since. Others are
+    not believed: one without a generation may have read them and restarted, one of a future generation errs.
+    """
+    if before is None or before.generation != generation - 1:
+        return []
+    held = {name: planned.held_generation(name) for name in before.handed if name in notes}
+    return [
+        before.handed[name]
+        for name, then in held.items()
+        if NO_GENERATION < then < before.generation and then == before.round.held_generation(name)
     ]
 
 

@@ -122,6 +122,9 @@ class CommitRequest:
     membership: Membership = field(default_factory=Membership)
     instance_id: str | None = None
     offsets: Mapping[TopicPartition, OffsetEntry] = field(default_factory=dict)
+    ahead_of_join: bool = False
+    """Whether our next join must not overtake it. It is sent on the join's connection, where the coordinator serves one
+    request after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

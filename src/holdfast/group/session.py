@@ -33,7 +33,8 @@ class CommitBefore:
     """Commit how far these are processed, before the listener is told.
 
     With `waits`, until it is answered: their next owner asks the coordinator where to go on, and if our join overtook
-    the commit it would do our work again. Without, their positions go with the join: see `positions_ride`.
+    the commit it would do our work again. Without, their positions go with the join (see `positions_ride`), and the
+    commit goes ahead of it.
     """
 
     partitions: frozenset[TopicPartition]

@@ -2,7 +2,8 @@
 
 Two connections. The coordinator holds back the answer to a JoinGroup or SyncGroup until the round is ready (the request
 is parked), and everything sent after it on the same connection waits too. So these two requests use the slot `control`,
-and heartbeats, commits, offset fetches and leaves use the slot `commit`.
+and heartbeats, commits, offset fetches and leaves use the slot `commit`. A commit that the next join must not overtake
+uses `control` as well: it is sent before the join, and served before it.
 
 Whether the coordinator has moved is not decided here: whoever reads the answers calls `forget()`.
 """
@@ -30,6 +31,8 @@ NOBODY_IN_IT = ("Empty", "Dead")
 
 
 def slot_of(request: m.Request) -> str:
+    if isinstance(request, m.CommitRequest):
+        return CONTROL if request.ahead_of_join else COMMIT
     return CONTROL if isinstance(request, m.JoinRequest | m.SyncRequest) else COMMIT
 
 

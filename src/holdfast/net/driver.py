@@ -59,6 +59,10 @@ POKE_DELAYS_S = (0.004, 0.025)
 """A poke would overtake the join that it announces. So it is sent a moment later, and once more in case of need."""
 
 
+AHEAD_OF_JOIN_MS = 1_000.0
+"""How long a join may have to wait behind our own commit, which takes milliseconds. If it takes longer than this, the
+coordinator is in trouble: the connection is given up, and the join goes on another one."""
+
 MAX_DATAGRAM = 256
 """Longest poke that is read: a token has at most 64 characters."""
 
@@ -131,6 +135,7 @@ class MemberDriver:
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[mb.Event] = deque()
         self._running = False
+        self._last_plan: leader.LeaderPlan | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ear = ear
@@ -241,6 +246,8 @@ class MemberDriver:
                 return min(most, session + SYNC_GRACE_MS)
             case HeartbeatRequest():
                 return min(most, session / HEARTBEATS_IN_SESSION)
+            case CommitRequest(ahead_of_join=True):
+                return min(AHEAD_OF_JOIN_MS, session)
         return min(most, session)
 
     async def _plan(self, effect: mb.Plan) -> None:
@@ -270,6 +277,7 @@ class MemberDriver:
                 cluster,
                 effect.members,
                 generation=effect.generation,
+                before=self._last_plan,
                 leader=self.state.membership.member_id,
                 token=secrets.token_hex(8),
                 marks=self._marks,
@@ -277,6 +285,7 @@ class MemberDriver:
         except Exception as error:  # noqa: BLE001  # a user's assignor may raise anything
             kept = kept_plan(effect.members, generation=effect.generation) if self.state.cooperative else None
             return mb.PlanFailed(effect.serial, _assignor_failed(assignor, error, keeps=kept is not None), kept)
+        self._last_plan = planned
         self._hooks.planned(planned)
         self.feed(
             mb.Planned(

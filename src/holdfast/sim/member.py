@@ -127,6 +127,7 @@ class SimMember:
         # The machine and the leader's planning: where mutations break them.
         self.step: Callable[[MemberState, Event, float], tuple[MemberState, tuple[Effect, ...]]] = step
         self.plan_round = leader.plan
+        self._last_plan: leader.LeaderPlan | None = None
         self.app = Application(world.broker, plan.speed, self._tell_lane, plan.restore_ms)
         self.state = MemberState(config=_member_config(plan, incarnation))
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -360,6 +361,7 @@ class SimMember:
                 self.cluster,
                 effect.members,
                 generation=effect.generation,
+                before=self._last_plan,
                 leader=self.state.membership.member_id,
                 token=f"{self.incarnation:04x}{effect.generation:012x}",
                 notes_bytes=self.world.config.notes_bytes,
@@ -370,6 +372,7 @@ class SimMember:
             kept = kept_plan(effect.members, generation=effect.generation) if self.state.cooperative else None
             self.feed(PlanFailed(effect.serial, error, kept))
             return
+        self._last_plan = made
         self.feed(
             Planned(
                 effect.serial, made.assignments, made.planned_for, made.all_list, made.doubts, made.round.transferring

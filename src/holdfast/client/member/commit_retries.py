@@ -84,7 +84,8 @@ class Committing:
             await asyncio.sleep(wait_s)
             wait_s, tries = min(2 * wait_s, MOST_BACKOFF_S), tries + 1
             left = {p: entry for p, entry in request.offsets.items() if p in again}
-            request = self.still_wanted(replace(request, offsets=left), number)
+            # The join has been sent by now and may be parked: nothing more is sent on its connection.
+            request = self.still_wanted(replace(request, offsets=left, ahead_of_join=False), number)
             if not request.offsets:
                 break
         if failed is not None and not verdicts:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from holdfast.client.partitions import NOWHERE, confluent_entry, name_of
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.group.messages import CommitAnswer
 from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
+from holdfast.group.user_data import Positions
 from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
 
 COMMIT_TIMEOUT_S = 60.0
@@ -44,7 +45,15 @@ T = TypeVar("T")
 class Offsets:
     """One consumer's offsets on their way to the group."""
 
-    def __init__(self, config: ConsumerConfig, data: DataPlane, now: float) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        data: DataPlane,
+        now: float,
+        *,
+        handed: Callable[[], Positions],
+    ) -> None:
+        """`handed`: positions that were handed over to us and that the group may not have yet."""
         self.touched = False
         """Whether anything was returned or stored, or a commit failed, since the last commit."""
         self.committed_in_revoke: Entries = {}
@@ -52,6 +61,7 @@ class Offsets:
         self.given_up: set[TopicPartition] = set()
         """Partitions that the group took from us and has not given back: only their next owner commits them."""
         self._config = config
+        self._handed = handed
         self._data = data
         self._stored: Entries = {}
         self._unassigned: Entries = {}
@@ -65,15 +75,18 @@ class Offsets:
         self._new_at_revoke: frozenset[TopicPartition] = frozenset()
         """During a revoke: partitions with something uncommitted when it began. It is committed before on_revoke is
         called; a commit without offsets inside on_revoke still includes them."""
+        self._ahead_of_join = False
+        """During a revoke whose positions go with our join: no commit may be overtaken by it. See `begin_revoke`."""
         self._due_at = now + config.auto_commit_interval_ms
         self._under_way: set[Future[Any]] = set()
         self._reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
 
     def committable(self, partitions: Iterable[TopicPartition]) -> Entries:
-        """What could be committed of these: stored offsets, or the application's positions."""
+        """What could be committed of these: stored offsets, or the application's positions; before it has any, the one
+        that was handed over to us."""
         wanted = set(partitions)
         found = self._stored if not self._config.auto_offset_store else self._data.standing(wanted)
-        found = {**self._unassigned, **found}
+        found = {**self._handed(), **self._unassigned, **found}
         return {p: found[p] for p in sorted(wanted & found.keys())}
 
     def uncommitted(self, partitions: Iterable[TopicPartition]) -> Entries:
@@ -190,7 +203,10 @@ class Offsets:
             sent = ours
         self._sent.update(sent)
         self._unanswered.update(sent)
-        return self._settle(entries, plane.offsets.commit_soon(sent, member=member, given_up=frozenset(self.given_up)))
+        sending = plane.offsets.commit_soon(
+            sent, member=member, given_up=frozenset(self.given_up), ahead_of_join=self._ahead_of_join
+        )
+        return self._settle(entries, sending)
 
     async def _settle(self, entries: Entries, sent: Coroutine[Any, Any, CommitAnswer]) -> CommitAnswer:
         """Send it. However that ends, the commit is no longer under way, and what was not accepted is due again."""
@@ -271,8 +287,15 @@ class Offsets:
         If the positions reach the next owner with our join, on_revoke does not wait for the commit. Otherwise (a
         foreign leader, a foreign member that can't read them, the eager protocol) the next owner asks the coordinator.
         If our join overtook the commit, it would process again what we did. So the commit is waited for.
+
+        Also positions that go with a join may not arrive: if another member joins before the round has ended, the next
+        round does not have them, and the new owner asks the coordinator. So commits are sent ahead of the join, and
+        what was sent before on the other connection is waited for.
         """
         self.committed_in_revoke, self._new_at_revoke = {}, frozenset(self.uncommitted(partitions))
+        if handed_over and not partitions.isdisjoint(self._sent):
+            self.wait(HANDED_COMMIT_TIMEOUT_S)
+        self._ahead_of_join = handed_over
         self.commit_positions(plane, partitions, member=True, handed_over=handed_over)
         if not handed_over or not self._config.auto_commit:  # the application's own commits may be under way
             self.wait(REVOKE_COMMIT_TIMEOUT_S)
@@ -284,10 +307,12 @@ class Offsets:
         on_revoke, and nothing else.
 
         Auto-commits are not waited for if the join carries the positions: the partition would stand still for as long.
-        A commit that the join overtakes is refused; the next owner commits what it was handed (`not_committed_yet`).
+        They are ahead of it. One that fails and is tried again may still be overtaken, and is refused then; the next
+        owner commits what it was handed (`not_committed_yet`).
         """
         self._new_at_revoke = frozenset()
         self.commit_positions(plane, partitions, member=True, handed_over=handed_over)
+        self._ahead_of_join = False
         final = self.committable(partitions) if self._config.auto_commit else self.committed_in_revoke
         final = {p: entry for p, entry in final.items() if p in partitions}
         rides = handed_over and not any(entry.metadata for entry in final.values())  # joins carry no metadata

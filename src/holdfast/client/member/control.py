@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
@@ -105,6 +105,9 @@ class ControlPlane:
         self._watchdog = watchdog
         self._phase: mb.Phase | None = None
         self._subscribes = False
+        self.handed: dict[TopicPartition, OffsetEntry] = {}
+        """Positions that were handed over to us, until it is known that the group has them. They are ours to commit,
+        and to hand on when we give their partitions up."""
         self.calls: deque[PendingCall] = deque()
         self.failure: HoldfastError | None = None
         """The fatal error that ended the membership. It stays: polls keep returning it."""
@@ -374,7 +377,8 @@ class ControlPlane:
         """One call of a round. Where partitions are added, it is ready once all their start offsets are known."""
         pending = PendingCall(serial=serial, call=call, last=last)
         if isinstance(call, mb.Assigned) and call.partitions:
-            self._commit_handed(call.offsets)
+            if call.offsets and self._takes_handed:  # at once: the application may hang
+                self._in_background(self.offsets.commit_handed(call.offsets, left=self.handed))
             pending.handed = call.offsets
             pending.offsets = {p: entry.offset for p, entry in call.offsets.items()}
             missing = tuple(sorted(call.partitions - call.offsets.keys()))
@@ -382,12 +386,6 @@ class ControlPlane:
                 pending.ready = False
                 self._in_background(self._find_starts(pending, missing))
         return pending
-
-    def _commit_handed(self, handed: Mapping[TopicPartition, OffsetEntry]) -> None:
-        """On the loop, as soon as we hear of them: the application may hang."""
-        if handed and self._takes_handed:
-            with contextlib.suppress(HoldfastError):  # no longer a member: then it is not ours to commit
-                self._in_background(self.offsets.commit_handed(handed))
 
     async def _find_starts(self, pending: PendingCall, missing: tuple[TopicPartition, ...]) -> None:
         """Ask where added partitions start, until it is known or the round is over. Then the call can be made."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.client.member.commit_retries import MOST_BACKOFF_S, RETRY_FOR_S, C
 from holdfast.group.member.trouble import TELL_AGAIN_MS
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
 from holdfast.group.offsets import commit_request, is_transient, not_committed_yet
+from holdfast.group.user_data import Positions
 from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.net.channel import GroupChannel
@@ -58,6 +59,7 @@ class GroupOffsets:
         *,
         member: bool = True,
         given_up: frozenset[TopicPartition] = frozenset(),
+        ahead_of_join: bool = False,
     ) -> Coroutine[Any, Any, CommitAnswer]:
         """The same, but under the membership of this moment, not of when the loop runs it: a revoke under way would
         have taken the partitions by then. Of partitions that we don't own only those in `given_up` are refused.
@@ -66,24 +68,46 @@ class GroupOffsets:
             request = self._request(offsets, member=member, given_up=given_up)
         except HoldfastError as error:
             return _refused(error)
+        request = replace(request, ahead_of_join=ahead_of_join and member)
         return self._committing.settle(request, self._committing.number(request))
 
-    def commit_handed(self, handed: Mapping[TopicPartition, OffsetEntry]) -> Coroutine[Any, Any, None]:
-        """Commit positions that were handed over to us, where nobody has. Raises if we are no longer a member.
+    def commit_handed(self, handed: Positions, *, left: dict[TopicPartition, OffsetEntry]) -> Coroutine[Any, Any, None]:
+        """Commit positions that were handed over to us, where nobody has. `left` are those that the group may not have
+        yet; whoever gives a partition up takes it out.
 
         It has its number as soon as this returns, before any commit of the application. So the application's own
         commits replace it.
         """
-        request = self._request(handed, member=True, given_up=frozenset())
-        return self._commit_unknown(request, self._committing.number(request))
+        left.update(handed)
+        number = self._committing.number(self._outside(handed))
+        return self._settle_handed(handed, left, number)
 
-    async def _commit_unknown(self, request: CommitRequest, number: int) -> None:
-        with contextlib.suppress(HoldfastError):  # not essential: our next commit goes beyond it anyway
-            known = (await self.committed(tuple(sorted(request.offsets)))).offsets
-            new = replace(request, offsets=not_committed_yet(request.offsets, known))
-            wanted = self._committing.still_wanted(new, number)
-            if wanted.offsets:
-                await self._committing.settle(wanted, number)
+    async def _settle_handed(self, handed: Positions, left: dict[TopicPartition, OffsetEntry], number: int) -> None:
+        """Commit these until the group has them, whatever it answers, for as long as they are ours to commit: we have
+        not committed their partitions since, and not given them up."""
+        while True:
+            ours = {p: entry for p, entry in handed.items() if left.get(p) is entry}
+            wanted = self._committing.still_wanted(self._outside(ours), number).offsets
+            settled = ours.keys() - wanted.keys()
+            if wanted:
+                with contextlib.suppress(HoldfastError):  # it is tried again
+                    settled |= await self._commit_unknown(wanted, number)
+            for partition in settled:
+                if left.get(partition) is handed[partition]:
+                    del left[partition]
+            if wanted.keys() <= settled:
+                return
+            await asyncio.sleep(MOST_BACKOFF_S)
+
+    async def _commit_unknown(self, handed: Positions, number: int) -> Set[TopicPartition]:
+        """Commit those of these that the group does not have. Returns those that it has then."""
+        request = self._request(handed, member=True, given_up=frozenset())
+        known = (await self.committed(tuple(sorted(handed)))).offsets
+        new = replace(request, offsets=not_committed_yet(handed, known))
+        wanted = self._committing.still_wanted(new, number)
+        answer = await self._committing.settle(wanted, number) if wanted.offsets else CommitAnswer()
+        refused = {p for p in wanted.offsets if answer.errors.get(p) is not ErrorCode.NONE}
+        return handed.keys() - refused
 
     def _request(
         self,
@@ -94,6 +118,10 @@ class GroupOffsets:
     ) -> CommitRequest:
         if member:
             return commit_request(self._driver.state, offsets, given_up=given_up)
+        return self._outside(offsets)
+
+    def _outside(self, offsets: Positions) -> CommitRequest:
+        """A commit from outside the group."""
         return CommitRequest(group=self._config.group, offsets=dict(offsets))
 
     async def _send(self, request: CommitRequest) -> CommitAnswer:

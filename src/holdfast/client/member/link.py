@@ -12,6 +12,7 @@ from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.errors import as_kafka_exception, no_group
 from holdfast.client.member.control import ControlPlane
 from holdfast.group import member as mb
+from holdfast.group.user_data import Positions
 from holdfast.model import HoldfastError, TopicPartition
 
 
@@ -47,6 +48,11 @@ class Link:
     def member(self) -> ControlPlane | None:
         """The control plane while the application is subscribed."""
         return self.plane if self.subscribed else None
+
+    @property
+    def handed(self) -> Positions:
+        """Positions that were handed over to us and that the group may not have yet."""
+        return {} if self.plane is None else self.plane.handed
 
     @property
     def cooperative(self) -> bool:

@@ -107,7 +107,7 @@ class RoundCalls:
             case CommitAfter(partitions, waits):
                 self._final = self._offsets.end_revoke(plane, partitions, handed_over=not waits)
             case LetGo(partitions, hands_over):
-                self._let_go(partitions)
+                self._let_go(plane, partitions)
                 if hands_over:
                     self._positions.update(self._final)
             case Start():
@@ -162,7 +162,9 @@ class RoundCalls:
             self.leaving = None
             self._listener_ms = now_ms() - heard
 
-    def _let_go(self, partitions: frozenset[TopicPartition]) -> None:
+    def _let_go(self, plane: ControlPlane, partitions: frozenset[TopicPartition]) -> None:
+        for partition in partitions:
+            plane.handed.pop(partition, None)
         self._data.drop(partitions)
         self._offsets.forget(partitions)
         self._offsets.given_up |= partitions
