@@ -298,3 +298,13 @@ def p17_commit_after_unsubscribe(run: Run) -> None:
     run.call("commit", lambda: run.consumer.commit(asynchronous=False))
     run.note_committed()
     run.close()
+
+
+@program
+def p17_a_pattern_that_no_topic_matches(run: Run) -> None:
+    """A misspelled pattern: nothing was told, and nothing came."""
+    prepare(run)
+    run.consumer = KINDS[run.kind](run.config(**{"topic.metadata.propagation.max.ms": 500}))
+    run.consumer.subscribe([f"^{run.world.topic}-misspelled.*"])
+    run.until(lambda: run.recorder.has("errors") or run.recorder.has("raised"), "to be told", TRY_S)
+    run.close()

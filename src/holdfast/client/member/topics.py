@@ -1,7 +1,7 @@
 """Watches the topics that a member subscribes to: resolves patterns, and sees topics that appear, grow or disappear.
 
 Runs on the control plane's loop. Changes are fed to the machine. The application is told when a topic that it named
-does not exist or is denied, once each time that happens.
+does not exist or is denied, and when no topic matches a pattern of its own, once each time that happens.
 """
 
 from __future__ import annotations
@@ -51,10 +51,12 @@ class Topics:
         self._tell = tell
         self._patterns: tuple[str, ...] = ()
         self._names: frozenset[str] = frozenset()
+        self._unmatched: frozenset[str] = frozenset()
+        """Patterns that no topic matched when we last looked."""
         self._told: dict[str, ErrorCode] = {}
-        """The error that the application was told of each missing topic."""
+        """The error that the application was told of each missing topic, and of each pattern without a match."""
         self._misses: dict[str, int] = {}
-        """For each missing topic the number of refreshes in a row without it."""
+        """For each of them the number of refreshes in a row without it."""
         self._missing_since: float | None = None
         self._look_now = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
@@ -71,7 +73,7 @@ class Topics:
         """Note the subscription at once, so that an unsubscribe right after it takes effect."""
         self._patterns = tuple(topic for topic in topics if is_pattern(topic))
         self._names = frozenset(topic for topic in topics if not is_pattern(topic))
-        self._told, self._misses = {}, {}
+        self._told, self._misses, self._unmatched = {}, {}, frozenset()
         self._missing_since = None
         return self._patterns, self._names
 
@@ -102,9 +104,10 @@ class Topics:
         if not self._patterns:
             return self._names
         await self._cluster.refresh(None)
-        patterns = [compiled(pattern) for pattern in self._patterns]
         there = [name for name, topic in self._cluster.believed().items() if self._internal or not topic.internal]
-        return self._names | {topic for topic in there if any(p.search(topic) for p in patterns)}
+        matches = {pattern: set(filter(compiled(pattern).search, there)) for pattern in self._patterns}
+        self._unmatched = frozenset(pattern for pattern, found in matches.items() if not found)
+        return self._names.union(*matches.values())
 
     async def _keep_watching(self) -> None:
         while True:
@@ -143,8 +146,9 @@ class Topics:
         self._tell_of_missing(frozenset(view.topics))
 
     def _tell_of_missing(self, there: frozenset[str]) -> None:
-        """Report topics that were named and can't be read. A pattern only ever means topics that exist."""
+        """Report topics that were named and can't be read, and patterns that no topic matches."""
         errors = {name: self._cluster.topic_error(name) for name in sorted(self._names)}
+        errors |= dict.fromkeys(sorted(self._unmatched), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not any(code is not ErrorCode.NONE for code in errors.values()):
             self._missing_since = None
         elif self._missing_since is None:
