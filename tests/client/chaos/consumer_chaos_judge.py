@@ -19,6 +19,8 @@ The rule, exactly. A *doing* is one line of a member's log: this member did this
    was closed after the doing, and says itself that it could not commit: Java's, closed in a round, calls what it held
    *lost*; librdkafka's last commit comes when the round is over, and its on_commit hears that it was *refused*.
 5. Whatever is done twice and not explained by 3 and 4 is a failure, whoever did it.
+6. When everybody has left, the group has committed everything; but for a partition whose last record was done last by a
+   client that is not ours and that says, as in 4, that it could not commit when it was closed.
 """
 
 from __future__ import annotations
@@ -127,6 +129,35 @@ def judge(
     return findings
 
 
+def failed_closing_ms(log: MemberLog) -> float | None:
+    """When a member that was being closed last said that it could not commit; None if it did not say so."""
+    closing, failed_ms = False, None
+    for event in log.events:
+        closing = closing or event.name == "closing"
+        if closing and event.name in {"lost", "refused"}:
+            failed_ms = event.time_ms
+    return failed_ms
+
+
+def short(
+    ends: Mapping[int, int], committed: Mapping[int, int], logs: Sequence[MemberLog], foreign: frozenset[str]
+) -> dict[int, tuple[int, int]]:
+    """Partitions that are not committed to their end when everybody has left, without an excuse: (committed, end)."""
+    last_by: dict[int, tuple[float, str]] = {}
+    for log in logs:
+        for record in log.records:
+            if record.offset + 1 == ends.get(record.partition):
+                doing = record.time_ms, log.name
+                last_by[record.partition] = max(doing, last_by.get(record.partition, doing))
+    excused = {log.name for log in logs if log.name in foreign and failed_closing_ms(log) is not None}
+    return {
+        partition: (committed[partition], end)
+        for partition, end in ends.items()
+        if committed[partition] > end
+        or (committed[partition] < end and last_by.get(partition, (0.0, ""))[1] not in excused)
+    }
+
+
 class _Bench:
     """The logs, laid out so that a doing finds what bears on it."""
 
@@ -144,11 +175,10 @@ class _Bench:
         self._failed_closing: dict[str, float] = {}
         """When a member that was being closed said that it could not commit."""
         for name, log in logs.items():
-            closing = False
+            failed_ms = failed_closing_ms(log)
+            if failed_ms is not None:
+                self._failed_closing[name] = failed_ms
             for event in log.events:
-                closing = closing or event.name == "closing"
-                if closing and event.name in {"lost", "refused"}:
-                    self._failed_closing[name] = event.time_ms
                 if event.name == "lost":
                     self._losses[name].append(event.time_ms)
                 elif event.name == "acknowledged" and event.text:

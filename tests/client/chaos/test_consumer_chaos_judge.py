@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from consumer_chaos_judge import COMMIT_KNOWN_S, Fault, Findings, judge
+from consumer_chaos_judge import COMMIT_KNOWN_S, Fault, Findings, judge, short
 
 from holdfast.testing.members.log import MemberLog
 
@@ -106,6 +106,23 @@ def test_only_a_foreign_client_may_be_closed_without_a_commit_and_only_if_it_say
     assert judged(closing + "#revoked 1200.0 0\n", AGAIN, foreign=stranger).unexplained, "nothing went wrong"
     known = closing + "#acknowledged 1150.0 0:8\n#refused 1200.0 ILLEGAL_GENERATION\n"
     assert judged(known, AGAIN, foreign=stranger).unexplained, "it was committed"
+
+
+def test_at_the_end_all_is_committed_but_for_what_a_foreign_client_says_it_could_not_commit() -> None:
+    """Seen once: librdkafka was closed in a round, its last commit was refused, and the next owner was closed before it
+    had done the record again."""
+    said = DONE + "#closing 1100.0\n#refused 1200.0 ILLEGAL_GENERATION\n"
+    missing = {0: (7, 8)}
+
+    def found(first: str, second: str = "", committed: int = 7, foreign: frozenset[str] = frozenset({"a"})) -> object:
+        logs = [MemberLog.of_text("a", first), MemberLog.of_text("b", second)]
+        return short({0: 8}, {0: committed}, logs, foreign)
+
+    assert found(said) == {} and found(DONE, committed=8) == {}
+    assert found(said, foreign=frozenset()) == missing, "ours commits"
+    assert found(DONE + "#closing 1100.0\n#closed 1200.0\n") == missing, "nothing went wrong"
+    assert found(said, AGAIN) == missing, "somebody else did it later"
+    assert found(said, committed=9) == {0: (9, 8)}, "nobody did so much"
 
 
 def test_every_doing_but_the_last_needs_a_reason_of_its_own() -> None:
