@@ -114,6 +114,13 @@ def positions_ride(state: MemberState, partitions: frozenset[TopicPartition]) ->
     )
 
 
+def held_partitions(state: MemberState, member_id: str) -> frozenset[TopicPartition]:
+    """What this member holds, or is just being given, if it is still the one that it was under this id."""
+    if state.lost or state.membership.member_id != member_id:
+        return frozenset()
+    return state.owned | state.next_phase_owned if state.phase is Phase.APPLYING else state.owned
+
+
 def not_committed_yet(
     handed: Mapping[TopicPartition, OffsetEntry], known: Mapping[TopicPartition, OffsetEntry]
 ) -> dict[TopicPartition, OffsetEntry]:

@@ -377,6 +377,8 @@ class ControlPlane:
         """One call of a round. Where partitions are added, it is ready once all their start offsets are known."""
         pending = PendingCall(serial=serial, call=call, last=last)
         if isinstance(call, mb.Assigned) and call.partitions:
+            for partition in call.partitions:  # what was handed over for an earlier time is old
+                self.handed.pop(partition, None)
             if call.offsets and self._takes_handed:  # at once: the application may hang
                 self._in_background(self.offsets.commit_handed(call.offsets, left=self.handed))
             pending.handed = call.offsets

@@ -16,7 +16,7 @@ from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.member.commit_retries import MOST_BACKOFF_S, RETRY_FOR_S, Committing
 from holdfast.group.member.trouble import TELL_AGAIN_MS
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
-from holdfast.group.offsets import commit_request, is_transient, not_committed_yet
+from holdfast.group.offsets import commit_request, held_partitions, is_transient, not_committed_yet
 from holdfast.group.user_data import Positions
 from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
@@ -80,15 +80,19 @@ class GroupOffsets:
         """
         left.update(handed)
         number = self._committing.number(self._outside(handed))
-        return self._settle_handed(handed, left, number)
+        return self._settle_handed(handed, left, number, self._driver.state.membership.member_id)
 
-    async def _settle_handed(self, handed: Positions, left: dict[TopicPartition, OffsetEntry], number: int) -> None:
+    async def _settle_handed(
+        self, handed: Positions, left: dict[TopicPartition, OffsetEntry], number: int, member_id: str
+    ) -> None:
         """Commit these until the group has them, whatever it answers, for as long as they are ours to commit: we have
-        not committed their partitions since, and not given them up."""
+        not committed their partitions since, and have not given up or lost them. Their next owner may be further."""
         while True:
-            ours = {p: entry for p, entry in handed.items() if left.get(p) is entry}
+            known = {p: entry for p, entry in handed.items() if left.get(p) is entry}
+            held = held_partitions(self._driver.state, member_id)
+            ours = {p: entry for p, entry in known.items() if p in held}
             wanted = self._committing.still_wanted(self._outside(ours), number).offsets
-            settled = ours.keys() - wanted.keys()
+            settled = known.keys() - wanted.keys()
             if wanted:
                 with contextlib.suppress(HoldfastError):  # it is tried again
                     settled |= await self._commit_unknown(wanted, number)
