@@ -113,6 +113,13 @@ def test_lag_that_goes_up_and_down_with_commits_is_none() -> None:
     assert lag.verdict is Verdict.FINE and lag.said == "400 records behind"
 
 
+def test_one_look_at_a_group_that_keeps_up_is_enough() -> None:
+    """`groups check --for 0` of a group without lag ended in a ZeroDivisionError."""
+    lag = judged(snapshot(member("a", 0, instance="x"), offsets={0: (9, 9)})).checklist[5]
+
+    assert lag.verdict is Verdict.FINE and lag.said == "0 records behind"
+
+
 def found_by(health: Health) -> list[str]:
     return [one.about[:2] for one in health.investigation if one.verdict is Verdict.FINDING]
 

@@ -213,7 +213,7 @@ def _between_commits(first: GroupSnapshot, last: GroupSnapshot, watched_ms: floa
     """Records that come in from one commit to the next: by so much the lag of who keeps up goes up and down."""
     both = [(first.offsets[at].end, one.end) for at, one in last.offsets.items() if at in first.offsets]
     came = sum(end - before for before, end in both if before is not None and end is not None)
-    return came * COMMITS_EVERY_MS / watched_ms
+    return came * COMMITS_EVERY_MS / watched_ms if watched_ms else 0.0  # looked at once: nothing came in between
 
 
 # -- the investigation
