@@ -9,6 +9,12 @@ say() { printf '[setup] %s\n' "$*"; }
   say "Python 3.11 or newer is needed, $("$python" --version 2>&1) was found. Say which: make PYTHON=/path/to/python3.11 …"
   exit 1
 }
+# Half an installation is worth nothing, and "No space left on device" comes late and from deep inside a build.
+free_mb=$(df -Pm . | awk 'NR == 2 {print $4}')
+if [ ! -e "$venv/.ready" ] && [ "${free_mb:-9999}" -lt 4000 ]; then
+  say "4,000 MB of disk are needed, most of it for Spark and its build; $free_mb MB are free here. Make room and run this again."
+  exit 1
+fi
 # Whatever was interrupted before uv worked (a full disk, Ctrl-C) is begun anew: pip takes half a package for a whole one.
 if ! "$venv/bin/uv" --version >/dev/null 2>&1; then
   say "creating $venv"
@@ -18,6 +24,9 @@ if ! "$venv/bin/uv" --version >/dev/null 2>&1; then
 fi
 say "installing the locked dependencies (about 600 MB the first time, most of it Spark)"
 "$venv/bin/uv" pip install --python "$venv/bin/python" --compile-bytecode --require-hashes -r requirements.lock
+# Spark has no wheel and is built here. Where the package index sends no caching headers, every build leaves 1.8 GB that
+# no later install can find again: 60 fresh clones filled a disk. Only what is out of reach is removed.
+"$venv/bin/uv" cache prune --quiet || true
 say "installing holdfast"
 "$venv/bin/uv" pip install --python "$venv/bin/python" --quiet --no-deps --editable .
 
