@@ -121,3 +121,62 @@ def test_a_static_members_assignor_is_told_who_it_is(config: dict[str, Any], clo
     (found,) = told
     assert (found.group, found.instance_id, found.generation) == ("g", "one", 1)
     assert found.member_id == closing[0].memberid()
+
+
+class Heavy(Plain):
+    """Four bytes of user data, which looked like cooperative-sticky's generation; and words for every member."""
+
+    protocols = (holdfast.RebalanceProtocol.COOPERATIVE,)
+
+    def __init__(self, version: int = 0) -> None:
+        self.version = version
+        self.shown: dict[str, bytes | None] = {}
+        self.heard: list[bytes | None] = []
+
+    def subscription_user_data(self, topics: Any, assigned: Any, generation: int) -> bytes:
+        return b"1000"
+
+    def assign(
+        self, cluster: holdfast.ClusterView, members: Mapping[str, holdfast.Subscription]
+    ) -> Mapping[str, holdfast.Assignment]:
+        self.shown = {name: one.user_data for name, one in members.items()}
+        given = super().assign(cluster, members)
+        return {name: holdfast.Assignment(partitions=one.partitions, user_data=b"hello") for name, one in given.items()}
+
+    def on_assignment(self, assignment: holdfast.Assignment, metadata: holdfast.GroupMetadata) -> None:
+        self.heard.append(assignment.user_data)
+
+
+def test_user_data_of_its_own_arrives_as_it_was_and_the_group_keeps_its_notes(
+    config: dict[str, Any], closing: list[Any]
+) -> None:
+    """Symptom: groups with user data of their own handed over at the next heartbeat, as with foreign clients; four
+    bytes came with our note behind them; what an assignor said to its members was overwritten by a note. Rule: both
+    travel, and neither sees the other."""
+    assignors = [Heavy(), Heavy()]
+    long = {**config, "heartbeat.interval.ms": 60_000, "session.timeout.ms": 200_000}
+    for one in assignors:
+        consumer = holdfast.Consumer({**long, "partition.assignment.strategy": [one]})
+        closing.append(consumer)
+        consumer.subscribe(["orders"])
+        # Without a poke the second member's join would wait a minute for the first one's heartbeat.
+        deadline = time.monotonic() + PATIENCE_S
+        while sum(len(each.assignment()) for each in closing) != 9 or not consumer.memberid():
+            assert time.monotonic() < deadline
+            for each in closing:
+                each.poll(0.02)
+    assert {data for one in assignors for data in one.shown.values()} == {b"1000"}
+    assert {data for one in assignors for data in one.heard} == {b"hello"}
+
+
+def test_the_newest_version_of_an_assignor_leads(config: dict[str, Any], closing: list[Any]) -> None:
+    assignors = [Heavy(version=1), Heavy(version=2)]
+    for one in assignors:
+        closing.append(holdfast.Consumer({**config, "partition.assignment.strategy": [one]}))
+        closing[-1].subscribe(["orders"])
+        deadline = time.monotonic() + PATIENCE_S
+        while not one.heard:
+            assert time.monotonic() < deadline
+            for each in closing:
+                each.poll(0.02)
+    assert len(assignors[1].shown) == 2, "the second planned for both"

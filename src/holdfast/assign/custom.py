@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from holdfast.assign.columns import Columns
 from holdfast.assign.sticky import may_have
 from holdfast.model import Assignment, Assignor, ClusterView, HoldfastError, Subscription, TopicPartition
+from holdfast.model.attached import detach
 
 
 def plan_custom(
@@ -41,7 +42,7 @@ def _subscription(columns: Columns, member: int) -> Subscription:
         topics=tuple(sorted(columns.names[columns.block[member]])),
         owned=frozenset(owned),
         generation=int(columns.generation[member]),
-        user_data=columns.user_data(member),
+        user_data=detach(columns.user_data(member))[0],
         rack=columns.racks[member],
         instance_id=columns.instances[member],
     )

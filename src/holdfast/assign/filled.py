@@ -21,6 +21,9 @@ from holdfast.model import (
 EAGER = (RebalanceProtocol.EAGER,)
 """As in Java: an assignor that says nothing has not been written with partitions in mind that are still held."""
 
+MAX_VERSION = 2**31 - 1
+"""It travels as a number that every reader can take."""
+
 
 def is_assignor(candidate: object) -> bool:
     """Whether it has the least that an assignor needs."""
@@ -35,6 +38,13 @@ def filled(own: Any) -> Assignor:
             "INVALID_ASSIGNOR",
             f"The assignor {own.name!r} has the protocols {protocols!r}.",
             "Give a tuple of holdfast.RebalanceProtocol, or leave it out: then it is EAGER.",
+        )
+    version = getattr(own, "version", 0)
+    if type(version) is not int or not 0 <= version <= MAX_VERSION:
+        raise HoldfastError(
+            "INVALID_ASSIGNOR",
+            f"The assignor {own.name!r} has the version {version!r}.",
+            f"Give a whole number from 0 to {MAX_VERSION}, or leave it out: then it is 0.",
         )
     return own if isinstance(own, Assignor) else Filled(own)
 
@@ -67,6 +77,10 @@ class Filled:
     def assign(self, cluster: ClusterView, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
         found: Mapping[str, Assignment] = self.own.assign(cluster, members)
         return found
+
+    def at_version(self, version: int) -> Assignor:
+        older = getattr(self.own, "at_version", None)
+        return self if older is None else filled(older(version))
 
     def on_assignment(self, assignment: Assignment, membership: GroupMetadata) -> None:
         told = getattr(self.own, "on_assignment", None)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from holdfast.assign.answer import encode_all
 from holdfast.assign.columns import Columns
 from holdfast.model import NO_GENERATION, TopicPartition
+from holdfast.model.attached import attach
 from holdfast.model.consumer_protocol import encode_assignment
 from holdfast.model.subscription import Assignment
 
@@ -145,9 +146,11 @@ class RoundPlan:
         position = self._position.get(member_id)
         return NO_GENERATION if position is None else int(self.columns.generation[position])
 
-    def encode(self, user_data: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
-        """The bytes of every member's assignment. `user_data` goes before what a custom assignor wanted to say."""
-        told = {**self.assignor_user_data, **(user_data or {})}
+    def encode(self, notes: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
+        """The bytes of every member's assignment. Behind what a user's own assignor wanted to say go our notes."""
+        told = {**self.assignor_user_data, **(notes or {})}
+        for member in self.assignor_user_data.keys() & (notes or {}).keys():
+            told[member] = attach(self.assignor_user_data[member], told[member])
         columns = self.columns
         bodies = encode_all(
             self.assigned_column, len(columns.members), columns.topics, columns.first, columns.topic_of()

@@ -24,7 +24,7 @@ from holdfast.assign.custom import plan_custom
 from holdfast.assign.eager import plan_range, plan_round_robin
 from holdfast.assign.plan import RoundPlan
 from holdfast.assign.sticky import plan_sticky
-from holdfast.model import Assignor, ClusterView, HoldfastError, JoinedMember, RebalanceProtocol
+from holdfast.model import Assignor, ClusterView, HoldfastError, JoinedMember, RebalanceProtocol, is_built_in
 
 __all__ = ["STRATEGIES", "RoundPlan", "plan_round", "topics_of"]
 
@@ -55,7 +55,7 @@ def plan_round(
     Claims of a generation after `newest_claim` can't be true and are not counted.
     """
     name = strategy if isinstance(strategy, str) else strategy.name
-    own = not isinstance(strategy, str) and not getattr(strategy, "built_in", False)
+    own = not isinstance(strategy, str) and not is_built_in(strategy)
     if not own and name not in STRATEGIES:
         raise HoldfastError(
             "UNKNOWN_STRATEGY", f"There is no assignor named {name!r}.", f"Use one of {', '.join(STRATEGIES)}."

@@ -28,6 +28,8 @@ from holdfast.model import (
     JoinedMember,
     RebalanceProtocol,
     TopicPartition,
+    at_version,
+    is_built_in,
 )
 from holdfast.model.consumer_protocol import decode_subscription
 
@@ -50,6 +52,8 @@ class LeaderPlan:
     """Assignors that every member says it lists. Empty if there is a foreign member: those don't say."""
     doubts: Mapping[str, str] = field(default_factory=dict)
     """Members whose notes or claims were invalid and therefore ignored, each with the reason."""
+    newer: Mapping[str, int] = field(default_factory=dict)
+    """Members that have a newer version of the assignor than we, each with its version."""
     generation: int = NO_GENERATION
     handed: Mapping[str, Positions] = field(default_factory=dict)
     """The positions that each member is handed over."""
@@ -76,7 +80,9 @@ def plan(
     """
     draining = _draining(members) if marks else frozenset[str]()
     newest = None if generation == NO_GENERATION else generation - 1
-    planned = plan_round(assignor, cluster, members, draining=draining, newest_claim=newest)
+    versions = _versions(assignor, members)
+    oldest = min(versions.values(), default=assignor.version)
+    planned = plan_round(at_version(assignor, oldest), cluster, members, draining=draining, newest_claim=newest)
     planned_for = {
         topic: cluster.topics[topic].partitions if topic in cluster.topics else 0 for topic in sorted(planned.topics)
     }
@@ -94,6 +100,7 @@ def plan(
             planned_for=planned_for,
             all_list=_all_list(notes.values()) if all_read else frozenset(),
             doubts=dict(sorted(doubts.items())),
+            newer={member: theirs for member, theirs in versions.items() if theirs > assignor.version},
         )
 
     if not marks:
@@ -137,6 +144,14 @@ def _draining(members: Sequence[JoinedMember]) -> frozenset[str]:
     if None in notes.values():
         return frozenset()
     return frozenset(name for name, note in notes.items() if note is not None and note.draining)
+
+
+def _versions(assignor: Assignor, members: Sequence[JoinedMember]) -> dict[str, int]:
+    """The version of a program's own assignor that each member has. What a foreign member has is not known."""
+    if is_built_in(assignor):
+        return {}
+    notes = {member.member_id: _note_of(member) for member in members}
+    return {name: note.version for name, note in sorted(notes.items()) if note is not None}
 
 
 def _note_of(member: JoinedMember) -> MemberNote | None:

@@ -15,7 +15,6 @@ import struct
 from functools import lru_cache
 
 from holdfast.group.user_data import (
-    MAGIC,
     MAX_ROOM_BYTES,
     Endpoint,
     LeaderNote,
@@ -29,6 +28,7 @@ from holdfast.group.user_data import (
     read_json,
     read_positions,
 )
+from holdfast.model.attached import MAGIC, detach
 
 SHORT_VERSION = 2
 WITHHELD, KNOWS_DRAIN, ALL_READ, HAS_PEERS, READ_ON = 1, 2, 4, 8, 16
@@ -76,13 +76,20 @@ def packed_endpoint(endpoint: Endpoint) -> bytes:
 
 def examine_leader_note(user_data: bytes | None) -> tuple[LeaderNote | None, str | None]:
     """The note in an assignment, or None under a foreign leader; and the reason if a note of ours can't be read."""
-    if user_data is None or not is_ours(user_data):
+    note = detach(user_data)[1] or user_data
+    if note is None or not is_ours(note):
         return None, None
-    version, rest = user_data[len(MAGIC)], user_data[len(MAGIC) + 1 :]
+    version, rest = note[len(MAGIC)], note[len(MAGIC) + 1 :]
     try:
         return (_short_leader_note(rest) if version == SHORT_VERSION else json_leader_note(rest)), None
     except Unreadable as error:
         return None, str(error)
+
+
+def without_note(user_data: bytes | None) -> bytes | None:
+    """What the leader's assignor wanted to say, and nothing of ours."""
+    own, _ = detach(user_data)
+    return None if own is None or is_ours(own) else own
 
 
 def read_leader_note(user_data: bytes | None) -> LeaderNote | None:

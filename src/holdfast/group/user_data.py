@@ -2,7 +2,8 @@
 
 In a subscription the first four bytes stay an int32 generation, which Java's cooperative-sticky reads; then come our
 magic, a version byte and a JSON object. In an assignment: magic, version, JSON; in large groups the short form of
-`short_notes`. Java and librdkafka ignore our notes, and we ignore user data without our magic.
+`short_notes`. Java and librdkafka ignore our notes, and we ignore user data without our magic. Where a program's own
+assignor plans, our note goes behind its bytes (`model.attached`), and the assignor never sees it.
 
 Notes are untrusted input. An unknown field is ignored, because a newer version may have written it. If a known field
 has an impossible value, the whole note is ignored, and `examine_…` gives the reason. The `examine_…` and `read_…_note`
@@ -24,8 +25,8 @@ from functools import lru_cache
 
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
+from holdfast.model.attached import MAGIC, attach, detach
 
-MAGIC = b"hdft"
 VERSION = 1
 GENERATION = struct.Struct(">i")
 
@@ -45,6 +46,7 @@ MAX_ASSIGNORS = 16
 MAX_TOKEN = 64
 MAX_PARTITION = 2**31 - 1
 MAX_EPOCH = 2**31 - 1
+MAX_VERSION = 2**31 - 1
 MAX_OFFSET = 2**63 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -74,6 +76,8 @@ class MemberNote:
     positions: Positions = field(default_factory=dict)
     assignors: tuple[str, ...] = ()
     """The assignors it lists, in its order. During a migration nothing else tells an operator."""
+    version: int = 0
+    """Of the assignor that this subscription is for, where it is the program's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +129,21 @@ def as_many_as_fit(positions: Positions, room: int) -> dict[TopicPartition, Offs
 
 
 def append_note(user_data: bytes | None, note: MemberNote, generation: int) -> bytes | None:
-    """The assignor's own user data with our note after it, if a note can be added.
+    """A built-in assignor's user data with our note after it, if a note can be added.
 
-    It can if the assignor sends nothing, or just a generation. Anything longer is a format of the assignor's own.
+    It can if the assignor sends nothing, or just a generation. Anything longer is a format that Java reads.
     """
     if user_data is not None and len(user_data) != GENERATION.size:
         return user_data
-    head = user_data if user_data is not None else GENERATION.pack(generation)
+    return (user_data if user_data is not None else GENERATION.pack(generation)) + encode_member_note(note)
+
+
+def attach_note(user_data: bytes | None, note: MemberNote) -> bytes:
+    """The user data of a program's own assignor, whatever it is, with our note behind it."""
+    return attach(user_data, encode_member_note(note))
+
+
+def encode_member_note(note: MemberNote) -> bytes:
     body: dict[str, object] = {}
     if note.draining:
         body["drain"] = 1
@@ -141,7 +153,9 @@ def append_note(user_data: bytes | None, note: MemberNote, generation: int) -> b
         body |= positions_body(as_many_as_fit(note.positions, MAX_ROOM_BYTES))
     if note.assignors:
         body["as"] = list(note.assignors[:MAX_ASSIGNORS])
-    return head + _pack(body)
+    if note.version:
+        body["av"] = note.version
+    return _pack(body)
 
 
 def encode_leader_note(note: LeaderNote) -> bytes:
@@ -199,21 +213,31 @@ class Unreadable(Exception):
 
 def examine_member_note(user_data: bytes | None) -> tuple[MemberNote | None, str | None]:
     """The note in a subscription, or None if there is none; and the reason if a note of ours can't be read."""
-    if user_data is None or len(user_data) < GENERATION.size or not is_ours(user_data[GENERATION.size :]):
+    found = _member_note_in(user_data)
+    if found is None:
         return None, None
     try:
-        body = read_json(user_data[GENERATION.size + len(MAGIC) + 1 :])
+        body = read_json(found[len(MAGIC) + 1 :])
         return (
             MemberNote(
                 draining=_flag(body, "drain"),
                 endpoint=None if "at" not in body else read_endpoint(body["at"]),
                 positions=read_positions(body),
                 assignors=_names(body.get("as")),
+                version=_number(body.get("av", 0), "a version", MAX_VERSION),
             ),
             None,
         )
     except Unreadable as error:
         return None, str(error)
+
+
+def _member_note_in(user_data: bytes | None) -> bytes | None:
+    """The bytes from our magic on: behind an assignor's own bytes, or else behind a generation."""
+    note = detach(user_data)[1]
+    if note is None and user_data is not None:
+        note = user_data[GENERATION.size :]
+    return note if note is not None and is_ours(note) else None
 
 
 def read_member_note(user_data: bytes | None) -> MemberNote | None:

@@ -1,6 +1,6 @@
 """The vocabulary: values that everything else speaks in. Imports nothing of ours and knows no clock, socket or log."""
 
-from holdfast.model.assignor import Assignor
+from holdfast.model.assignor import Assignor, at_version, is_built_in
 from holdfast.model.errors import ErrorCode, HoldfastError
 from holdfast.model.membership import NO_GENERATION, NOBODY, GroupMetadata, Membership
 from holdfast.model.partition import TopicPartition, by_topic, flatten
@@ -32,6 +32,8 @@ __all__ = [
     "TopicView",
     "TraceRecord",
     "Value",
+    "at_version",
     "by_topic",
     "flatten",
+    "is_built_in",
 ]

@@ -24,7 +24,7 @@ class Assignor(Protocol):
 
     @property
     def version(self) -> int:
-        """Version of its user data and algorithm."""
+        """Version of its user data and rules. In a group of several versions the leader plans by the oldest."""
         ...
 
     @property
@@ -52,3 +52,17 @@ class Assignor(Protocol):
     def on_assignment(self, assignment: Assignment, membership: GroupMetadata) -> None:
         """Called on every member once it has received what the leader planned for it, with who it is in its group."""
         ...
+
+
+def is_built_in(assignor: Assignor) -> bool:
+    """Whether it is one of holdfast's: those have user data that other clients read too."""
+    return bool(getattr(assignor, "built_in", False))
+
+
+def at_version(assignor: Assignor, version: int) -> Assignor:
+    """The assignor with the rules of an older version of it, if it has kept them: a method `at_version` gives it."""
+    older = getattr(assignor, "at_version", None)
+    if older is None or version >= assignor.version:
+        return assignor
+    found: Assignor = older(version)
+    return found

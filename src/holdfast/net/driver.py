@@ -295,6 +295,7 @@ class MemberDriver:
                 planned.all_list,
                 planned.doubts,
                 planned.round.transferring,
+                planned.newer,
             )
         )
         return None

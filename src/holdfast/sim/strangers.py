@@ -15,8 +15,9 @@ from holdfast.group.leader import LeaderPlan
 from holdfast.group.member import Effect, Event, MemberState, Send
 from holdfast.group.messages import JoinRequest
 from holdfast.group.short_notes import read_leader_note
-from holdfast.group.user_data import GENERATION, MAGIC, LeaderNote, encode_leader_note
+from holdfast.group.user_data import GENERATION, LeaderNote, encode_leader_note
 from holdfast.model import Assignment, Subscription, TopicPartition
+from holdfast.model.attached import MAGIC
 from holdfast.model.consumer_protocol import (
     decode_assignment,
     decode_subscription,

@@ -48,6 +48,10 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     ),
     "told": ("is in trouble", "It goes on trying; the error says what to do."),
     "plan-kept": ("could not plan", "All members keep their partitions. Fix the assignor."),
+    "newer-assignor": (
+        "plans with an older version of the assignor than other members have",
+        "Finish the deploy: restart this member with the new version.",
+    ),
     "note-ignored": (
         "ignored an invalid note or claim",
         "Check the member that is named: who runs it, and in which version?",

@@ -9,6 +9,7 @@ leader, raise the generation, write it down, and only then answer.
 from __future__ import annotations
 
 from holdfast.group.coordinator.effects import Step, Token
+from holdfast.group.coordinator.leading import leader_of_round
 from holdfast.group.coordinator.roster import JOIN_KEY, SYNC_KEY, Member, Roster
 from holdfast.group.coordinator.states import State
 from holdfast.group.messages import JoinAnswer, SyncAnswer
@@ -75,10 +76,9 @@ def complete_join(roster: Roster, step: Step) -> None:
         # Only static members are left and none has come. There is no one to lead; their sessions decide (KAFKA-8220).
         roster.deadlines.set(JOIN_KEY, step.now + roster.rebalance_timeout_ms)
         return
-    if roster.leader in roster.awaited:
-        roster.leader = next(member_id for member_id in roster.members if member_id not in roster.awaited)
-    roster.generation += 1
     roster.protocol = roster.vote()
+    roster.leader = leader_of_round(roster)
+    roster.generation += 1
     roster.move(State.COMPLETING, step.now)
     for member in roster.members.values():
         member.assignment = b""

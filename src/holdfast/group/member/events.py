@@ -51,6 +51,8 @@ class Planned:
     """Members whose notes or claims were invalid, each with the reason."""
     withheld: bool = False
     """Whether partitions are withheld until their owners have revoked them."""
+    newer: Mapping[str, int] = field(default_factory=dict)
+    """Members with a newer version of the assignor than the leader's, each with its version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from holdfast.group.member.state import Aside, MemberState, Phase
 from holdfast.group.member.trouble import back_off_ms, judge, troubled
 from holdfast.group.member.turn import Turn, as_value
 from holdfast.group.messages import JoinAnswer, JoinRequest, SyncRequest, cut_reason
-from holdfast.group.user_data import MemberNote, append_note, as_many_as_fit
+from holdfast.group.user_data import MemberNote, append_note, as_many_as_fit, attach_note
 from holdfast.group.verdicts import Ask, Verdict, refusal
 from holdfast.model import (
     NOBODY,
@@ -21,6 +21,7 @@ from holdfast.model import (
     RebalanceProtocol,
     Subscription,
     TopicPartition,
+    is_built_in,
 )
 from holdfast.model.consumer_protocol import encode_subscription
 
@@ -172,6 +173,7 @@ def _subscription(state: MemberState, assignor: Assignor) -> bytes:
         endpoint=state.config.endpoint,
         positions=as_many_as_fit(state.positions, state.room) if hands_over else {},
         assignors=tuple(each.name for each in state.assignors),
+        version=0 if is_built_in(assignor) else assignor.version,
     )
     own = assignor.subscription_user_data(state.topics, state.assigned, state.held_generation)
     return encode_subscription(
@@ -179,7 +181,9 @@ def _subscription(state: MemberState, assignor: Assignor) -> bytes:
             topics=tuple(sorted(state.topics)),
             owned=state.owned,
             generation=state.held_generation,
-            user_data=append_note(own, note, state.held_generation),
+            user_data=(
+                append_note(own, note, state.held_generation) if is_built_in(assignor) else attach_note(own, note)
+            ),
             rack=state.config.rack,
         )
     )

@@ -177,6 +177,8 @@ class MemberState:
     """Who leads the current round, and wrote its notes."""
     doubted: frozenset[str] = frozenset()
     """Members whose invalid notes or claims were reported already."""
+    newer: tuple[tuple[str, int], ...] = ()
+    """As the leader: members with a newer version of the assignor that were reported, each with its version."""
     protocol: str | None = None
     """The assignor the group chose for the current round."""
     eager: bool = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.group.member import adapting
 from holdfast.group.member.effects import Assigned, Call, CountMembers, OnAssignment, Revoked
 from holdfast.group.member.events import GroupSized, Notified, PlanFailed, Planned, SyncAnswered
@@ -17,7 +19,7 @@ from holdfast.group.member.leaving import drain_after_round
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.trouble import judge, settled, troubled
 from holdfast.group.member.turn import Turn, as_value
-from holdfast.group.short_notes import examine_leader_note
+from holdfast.group.short_notes import examine_leader_note, without_note
 from holdfast.group.user_data import LeaderNote
 from holdfast.group.verdicts import Ask, Verdict, refusal
 from holdfast.model import Assignment, HoldfastError, TopicPartition
@@ -27,6 +29,9 @@ MAX_HURRIED = 8
 """How many rounds in a row we ask for by ourselves. A sound plan needs one, and a few more when members come and go. A
 leader that marks every round, or changes its plan each time, would keep the group rebalancing for ever. Beyond this
 number the mark is not followed, and a rejoin that is owed waits for our next heartbeat."""
+
+MAX_NEWER_TOLD = 5
+"""How many members with a newer assignor one trace line names."""
 
 MAX_DOUBTED = 64
 """How many members with invalid notes are reported. Their ids change when they restart."""
@@ -74,6 +79,7 @@ def planned(turn: Turn, event: Planned) -> None:
     turn.trace("planned", members=len(event.assignments))
     for member, what in event.doubts.items():
         _doubt(turn, member, what)
+    _tell_newer(turn, event)
     send_sync(turn, dict(event.assignments))
 
 
@@ -83,6 +89,22 @@ def _doubt(turn: Turn, member: str, what: str) -> None:
     if member not in doubted and len(doubted) < MAX_DOUBTED:
         turn.set(doubted=doubted | {member})
         turn.trace("note-ignored", cause=what, culprit=member)
+
+
+def _tell_newer(turn: Turn, event: Planned) -> None:
+    """Members have a newer version of the assignor than we, who plan: a deploy is under way, or was forgotten here.
+    Traced when it changes."""
+    newer = tuple(sorted(event.newer.items()))
+    if newer != turn.state.newer:
+        turn.set(newer=newer)
+        if newer:
+            versions = ", ".join(f"{member} has {version}" for member, version in newer[:MAX_NEWER_TOLD])
+            turn.trace(
+                "newer-assignor",
+                cause=f"members have a newer version of the assignor, and the leader plans by its own: {versions}",
+                culprit=turn.state.name,
+                members=len(newer),
+            )
 
 
 def plan_failed(turn: Turn, event: PlanFailed) -> None:
@@ -217,7 +239,8 @@ def _apply(turn: Turn, assignment: Assignment, note: LeaderNote | None) -> None:
     if revoked and not taken:  # only for cooperative members: an eager one revoked everything before it joined
         calls.append(Revoked(revoked))
         turn.trace("revoking", partitions=as_value(revoked))
-    calls.append(OnAssignment(state.protocol or "", assignment, state.membership))
+    said = replace(assignment, user_data=without_note(assignment.user_data))
+    calls.append(OnAssignment(state.protocol or "", said, state.membership))
     # A static member that has just restarted may get an old assignment. The positions in its note may be outdated by
     # other members or by itself before the restart. So it asks for the committed offsets instead.
     fresh = not (state.static and state.held_generation < 0)
