@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
@@ -18,12 +19,14 @@ from test_client_commits import LONG_MS, reached
 
 import holdfast
 from holdfast.assign import by_name
-from holdfast.client.watchdog.child import SLOT, poke, read_note, read_positions
+from holdfast.client.watchdog.child import REASON, SLOT, leave_frame, poke, read_note, read_positions
 from holdfast.client.watchdog.guard import CHILD, Watchdog
+from holdfast.doctor.causes import WATCHDOG, of_leave
 from holdfast.group import member as mb
 from holdfast.model import Membership, RebalanceProtocol, TopicPartition
 from holdfast.net.security import Security
 from holdfast.testing import Broker
+from holdfast.wire.codec import decode_request
 from patience import PATIENCE_S
 
 SESSION_MS = 300_000
@@ -237,3 +240,36 @@ def test_the_others_are_poked_by_whichever_kind_of_address_they_have() -> None:
     for ear in ears:
         assert ear.recv(64) == b"word"
         ear.close()
+
+
+@pytest.mark.parametrize("instance", [None, "one", "i" * 200])
+@pytest.mark.parametrize("takes_reason", [True, False])
+def test_its_leave_says_why_to_a_coordinator_that_takes_a_reason(takes_reason: bool, instance: str | None) -> None:
+    """The bytes are made by hand, so that the watchdog stays small; our codec reads them."""
+    who = {"group": "g", "member": "m-1", "instance": instance, "takes_reason": takes_reason}
+    request = decode_request(leave_frame(who)[4:])
+    (leaver,) = request.body.members
+    assert (request.body.group_id, leaver.member_id, leaver.group_instance_id) == ("g", "m-1", instance)
+    assert getattr(leaver, "reason", None) == (REASON if takes_reason else None)
+
+
+KILLED = """
+import os, signal, sys, holdfast
+consumer = holdfast.Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "session.timeout.ms": 300000})
+consumer.subscribe(["t"])
+while not consumer.assignment():
+    consumer.poll(0.1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_an_operator_reads_that_the_process_died(tmp_path: Path) -> None:
+    """Symptom: a member killed by the kernel "left: no reason given", as one that was closed by an old client. Its
+    watchdog knew better, and spoke a version of LeaveGroup without a reason."""
+    with Broker(trace=tmp_path / "trace.jsonl") as broker:
+        broker.topics.create("t", partitions=1)
+        subprocess.run([sys.executable, "-c", KILLED, broker.bootstrap], check=False, timeout=PATIENCE_S)
+        wait_until_empty(broker, "g")
+    left = [line for line in (tmp_path / "trace.jsonl").read_text().splitlines() if '"member-left"' in line]
+    assert len(left) == 1 and REASON in left[0]
+    assert of_leave(REASON) == WATCHDOG, "and the doctor calls it so"

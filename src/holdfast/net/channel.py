@@ -18,6 +18,7 @@ from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
 from holdfast.net.errors import BrokerError, timed_out
+from holdfast.wire.api import Api
 from holdfast.wire.coordinators import GroupHead
 
 _NUMBERS = count()
@@ -25,6 +26,9 @@ _NUMBERS = count()
 
 CONTROL = "control"
 COMMIT = "commit"
+
+LEAVE_WITH_REASON = 5
+"""The first version of LeaveGroup that says why."""
 
 NOBODY_IN_IT = ("Empty", "Dead")
 """States of a group without members, in Kafka's words."""
@@ -47,6 +51,8 @@ class GroupChannel:
         self._number = next(_NUMBERS)
         self.committed: dict[TopicPartition, int] = {}
         """Committed offsets as the coordinator last told us: by accepting a commit, or in an answer."""
+        self.takes_reason = False
+        """Whether the coordinator can be told why a member leaves (KIP-800), as far as we know."""
 
     async def send(self, request: m.Request, timeout_ms: float | None = None) -> m.Answer:
         """The answer, also if it is an error. Raises NetError, with `retriable`, when no answer will come."""
@@ -57,6 +63,7 @@ class GroupChannel:
             async with asyncio.timeout(timeout_s):
                 address = await self._cluster.coordinator(self.group)
                 connection = await self._cluster.connection(address, self._slot(slot))
+                self.takes_reason = connection.knows(Api.LEAVE_GROUP, LEAVE_WITH_REASON)
                 answer = await connection.ask_coordinator(request, timeout_s=timeout_s)
                 self._hear(request, answer)
                 return answer

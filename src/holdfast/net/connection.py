@@ -148,6 +148,10 @@ class Connection:
             )
         return version
 
+    def knows(self, api: Api, version: int) -> bool:
+        """Whether the broker takes this version of the API, or a newer one that we know."""
+        return (common_version(api, *self._versions.get(api.key, (0, -1))) or -1) >= version
+
     def offers(self, api: Api) -> bool:
         return common_version(api, *self._versions.get(api.key, (0, -1))) is not None
 

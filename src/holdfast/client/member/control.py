@@ -316,7 +316,8 @@ class ControlPlane:
                 self.wake()
         if self._watchdog is not None and self._cluster is not None:
             coordinator = self._cluster.known_coordinator(self.config.group)
-            self._watchdog.inform(state, coordinator, commits=self.config.auto_commit)
+            takes_reason = self._channel is not None and self._channel.takes_reason
+            self._watchdog.inform(state, coordinator, commits=self.config.auto_commit, takes_reason=takes_reason)
 
     async def _fetch_metadata_early(self, topics: frozenset[str]) -> None:
         """A leader that joins will plan soon: fetch metadata while the others join, not when all wait for the plan."""

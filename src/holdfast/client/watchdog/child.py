@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 OFFSET_COMMIT, LEAVE_GROUP, SASL_HANDSHAKE, SASL_AUTHENTICATE = 8, 13, 17, 36
-COMMIT_VERSION, LEAVE_VERSION = 7, 3
-"""The newest versions without tagged fields: easy to encode by hand, and accepted by every Kafka since 2.4."""
+COMMIT_VERSION, LEAVE_VERSION, LEAVE_WITH_REASON = 7, 3, 5
+"""The newest versions without tagged fields: easy to encode by hand, and accepted by every Kafka since 2.4. A leave
+that says why is version 5, which Kafka has since 3.2; the member says whether its coordinator takes it."""
+
+REASON = "its process ended without closing the consumer, says its watchdog"
+"""What the coordinator's log, `holdfast doctor` and the page tell an operator."""
 
 SLOTS_AT = 65_536
 MAX_SLOTS = 8_192
@@ -77,9 +81,41 @@ def leave_body(who: dict[str, Any]) -> bytes:
     return text(who["group"]) + struct.pack(">i", 1) + text(who["member"]) + text(who["instance"])
 
 
-def frame(api: int, version: int, number: int, body: bytes) -> bytes:
-    content = struct.pack(">hhi", api, version, number) + text("holdfast-watchdog") + body
+def leave_with_reason_body(who: dict[str, Any]) -> bytes:
+    """LeaveGroup v5: the same in the compact form, and why."""
+    member = short_text(who["member"]) + short_text(who["instance"]) + short_text(REASON) + NO_TAGS
+    return short_text(who["group"]) + uvarint(2) + member + NO_TAGS
+
+
+NO_TAGS = b"\0"
+
+
+def short_text(value: str | None) -> bytes:
+    """A text of the newer versions: its length plus one; 0 stands for none."""
+    if value is None:
+        return uvarint(0)
+    data = value.encode()
+    return uvarint(len(data) + 1) + data
+
+
+def uvarint(number: int) -> bytes:
+    data = bytearray()
+    while number > 127:
+        data.append(number & 127 | 128)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+def frame(api: int, version: int, number: int, body: bytes, *, tags: bytes = b"") -> bytes:
+    content = struct.pack(">hhi", api, version, number) + text("holdfast-watchdog") + tags + body
     return struct.pack(">i", len(content)) + content
+
+
+def leave_frame(who: dict[str, Any]) -> bytes:
+    if who["takes_reason"]:
+        return frame(LEAVE_GROUP, LEAVE_WITH_REASON, 2, leave_with_reason_body(who), tags=NO_TAGS)
+    return frame(LEAVE_GROUP, LEAVE_VERSION, 2, leave_body(who))
 
 
 def receive(link: socket.socket) -> bytes:
@@ -170,7 +206,7 @@ def farewell(start: dict[str, Any], memory: mmap.mmap) -> None:
     asked = []
     if positions and who["commits"]:
         asked.append(frame(OFFSET_COMMIT, COMMIT_VERSION, 1, commit_body(who, positions)))
-    asked.append(frame(LEAVE_GROUP, LEAVE_VERSION, 2, leave_body(who)))
+    asked.append(leave_frame(who))
     link.sendall(b"".join(asked))
     for _ in asked:
         receive(link)

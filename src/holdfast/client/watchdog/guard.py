@@ -106,15 +106,21 @@ class Watchdog:
 
     # -- what it would need to know
 
-    def inform(self, state: MemberState, coordinator: tuple[str, int] | None, *, commits: bool) -> None:
-        """Rewrite the note if anything in it has changed."""
-        seen = (state.membership, state.owned, state.peers, state.poke_token, state.lost, state.phase, coordinator)
+    def inform(
+        self, state: MemberState, coordinator: tuple[str, int] | None, *, commits: bool, takes_reason: bool = False
+    ) -> None:
+        """Rewrite the note if anything in it has changed. `takes_reason`: whether the coordinator can be told why we
+        leave."""
+        known = (coordinator, takes_reason)
+        seen = (state.membership, state.owned, state.peers, state.poke_token, state.lost, state.phase, known)
         if seen != self._informed:
             self._informed = seen
             self.own(state.owned)
-            self.note(state, coordinator, commits=commits)
+            self.note(state, coordinator, commits=commits, takes_reason=takes_reason)
 
-    def note(self, state: MemberState, coordinator: tuple[str, int] | None, *, commits: bool) -> None:
+    def note(
+        self, state: MemberState, coordinator: tuple[str, int] | None, *, commits: bool, takes_reason: bool = False
+    ) -> None:
         """Write who we are now. With an empty member id the watchdog does nothing.
 
         A member with an id but without a generation is waiting in a round. It is noted too: if it died, the round would
@@ -131,6 +137,7 @@ class Watchdog:
                 "host": coordinator[0],
                 "port": coordinator[1],
                 "commits": commits and state.membership.joined,
+                "takes_reason": takes_reason,
                 "peers": [[peer.host, peer.port] for peer in state.peers if peer != state.config.endpoint],
                 "token": state.poke_token,
                 "slots": [[slot, p.topic, p.partition] for p, slot in sorted(self._slots.items())],
