@@ -113,7 +113,7 @@ def frame(api: int, version: int, number: int, body: bytes, *, tags: bytes = b""
 
 
 def leave_frame(who: dict[str, Any]) -> bytes:
-    if who["takes_reason"]:
+    if who.get("takes_reason"):  # a process that started before an upgrade in place does not say
         return frame(LEAVE_GROUP, LEAVE_WITH_REASON, 2, leave_with_reason_body(who), tags=NO_TAGS)
     return frame(LEAVE_GROUP, LEAVE_VERSION, 2, leave_body(who))
 
