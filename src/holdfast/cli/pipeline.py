@@ -75,6 +75,10 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Start Spark and warm up, then wait for this file before joining."),
     ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Start and warm up beside the running version, join, then let that one drain."),
+    ] = False,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="The member's trace goes there.")] = None,
     spark_log: Annotated[Path | None, typer.Option(metavar="FILE", help="Spark's log goes there.")] = None,
     bootstrap_server: BootstrapServer = None,
@@ -122,6 +126,7 @@ def run(
         log=None if spark_log is None else spark_log.resolve(),
         warm_up=warm_up,
         when=None if when is None else when.resolve(),
+        replace=replace,
     )
     with one, Interrupt() as interrupt:  # in this order: Spark takes Ctrl-C for itself when it starts
         one.run(asked=interrupt.asked, every_s=every, duration_s=duration)

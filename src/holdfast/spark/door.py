@@ -37,7 +37,7 @@ _CREDENTIALS = struct.Struct("=3i")
 Answerer = Callable[[str], Awaitable[dict[str, Any]]]
 
 
-def _namespace() -> int:
+def namespace() -> int:
     """The namespace that our process ids are counted in; 0 where the kernel does not say."""
     try:
         return (PROCESSES / "self/ns/pid").stat().st_ino
@@ -62,14 +62,14 @@ async def open_door(answer: Answerer) -> asyncio.Server:
 
 def new_name(kind: str, parent: int) -> str:
     """Of a socket of this process. Abstract: it ends with the process and leaves no file."""
-    return f"\0{kind}-{_namespace()}-{parent}-{os.getpid()}-{secrets.token_hex(8)}"
+    return f"\0{kind}-{namespace()}-{parent}-{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def user_of(link: Any) -> int:
-    return _peer(link)[1]
+    return peer_of(link)[1]
 
 
-def _peer(link: Any) -> tuple[int, int]:
+def peer_of(link: Any) -> tuple[int, int]:
     """The process (0 if it is not in our namespace) and the user at the other end."""
     data = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, _ = _CREDENTIALS.unpack(data)
@@ -88,7 +88,7 @@ def processes(kind: str, parent: int) -> list[int]:
 
 def _names(kind: str, parent: int) -> dict[int, list[str]]:
     """The names of sockets that say they are of this parent's children, by child. A stranger may have made some."""
-    wanted = re.compile(rf"@({kind}-{_namespace()}-{parent}-(\d{{1,9}})-[0-9a-f]{{16}})$")
+    wanted = re.compile(rf"@({kind}-{namespace()}-{parent}-(\d{{1,9}})-[0-9a-f]{{16}})$")
     found: dict[int, list[str]] = {}
     # A name may hold any bytes.
     for line in SOCKETS.read_text(errors="replace").splitlines():
@@ -116,7 +116,7 @@ def ask(driver: int, reader: int, question: str, *, timeout_s: float, kind: str 
             with contextlib.suppress(ConnectionError), socket.socket(socket.AF_UNIX) as link:
                 link.settimeout(timeout_s)
                 link.connect(name)
-                if _peer(link) != (reader, os.getuid()):
+                if peer_of(link) != (reader, os.getuid()):
                     continue  # somebody else under a reader's name
                 link.sendall(question.encode() + b"\n")
                 with link.makefile("r") as answers:

@@ -61,7 +61,7 @@ def test_names_of_strangers_are_not_taken_for_readers(reader: int) -> None:
     """Symptom: `report` raised ValueError when some other program had a socket whose name looked like a reader's; and a
     container in the same network, with the same process ids, was asked for its partitions. Rule: a reader is a child of
     the driver, counted in the same namespace, and its name has no other form."""
-    driver, space = os.getppid(), door._namespace()
+    driver, space = os.getppid(), door.namespace()
     strange = [
         f"{door.KIND}-{driver}-7",
         f"{door.KIND}-{space}-{driver}-abc-0123456789abcdef",
@@ -79,13 +79,13 @@ def test_names_of_strangers_are_not_taken_for_readers(reader: int) -> None:
 
 def test_an_answer_counts_only_from_the_reader_itself(reader: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody may bind a reader's name. The kernel says which process and which user is at the other end."""
-    real = door._peer
+    real = door.peer_of
     for stranger in ((reader, os.getuid() + 1), (reader + 1, os.getuid())):
-        monkeypatch.setattr(door, "_peer", lambda link, who=stranger: who)
+        monkeypatch.setattr(door, "peer_of", lambda link, who=stranger: who)
         with pytest.raises(HoldfastError, match="READER_GONE"):
             door.ask(os.getppid(), reader, "drain", timeout_s=30)
-    monkeypatch.setattr(door, "_peer", real)
-    name = f"\0{door.KIND}-{door._namespace()}-{os.getppid()}-{reader}-{'0' * 16}"
+    monkeypatch.setattr(door, "peer_of", real)
+    name = f"\0{door.KIND}-{door.namespace()}-{os.getppid()}-{reader}-{'0' * 16}"
     with bound(name):
         pass  # a name that nobody listens on any more
     assert door.ask(os.getppid(), reader, "report", timeout_s=30)["asked"] == "report"

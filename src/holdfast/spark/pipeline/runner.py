@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,7 @@ from holdfast.spark.options import parse
 from holdfast.spark.pipeline.job import check_file, function_of, load_module, transformed
 from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
 from holdfast.spark.pipeline.python import need_pyspark, quick_python, use_bundled_java
+from holdfast.spark.pipeline.replacing import Announced, Succession
 from holdfast.spark.pipeline.settings import FOREACH_BATCH, Pipeline
 from holdfast.spark.pipeline.warming import warm_up
 
@@ -67,8 +69,11 @@ class Run:
         log: Path | None = None,
         warm_up: bool = True,
         when: Path | None = None,
+        replace: bool = False,
     ) -> None:
         self._pipeline = pipeline
+        self._replace = replace
+        self._succession: Succession | None = None
         self._warm = warm_up
         self._when = when
         self._say = say
@@ -137,6 +142,13 @@ class Run:
         """Until `asked()` for the end, or the duration is over, or the query ends by itself."""
         if not self._may_join(asked):
             return self._tell("stopped", message="before it joined")
+        if self._replace:
+            self._succession = Succession(self._pipeline, self._tell)
+            self._pipeline = replace(self._pipeline, checkpoint=self._succession.checkpoint)
+        with Announced(self._pipeline) as announced:
+            self._run(lambda: asked() or announced.asked(), every_s, duration_s)
+
+    def _run(self, asked: Callable[[], bool], every_s: float, duration_s: float | None) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):
             query = self._start()
             self._tell("started", message=f"group {self._pipeline.group}, {self._spark.sparkContext.master}")
@@ -244,6 +256,8 @@ class Run:
                 self._tell("draining")
                 self._drain(query)
                 break
+            if self._succession is not None and not self._succession.done:
+                self._succession.go_on(joined=self._joined(query))
             if now - self._looked_at >= every_s:
                 self._look(query, now)
         self._look(query, time.monotonic())
@@ -268,6 +282,16 @@ class Run:
         except HoldfastError as error:
             self._tell("progress", message=f"no drain: {error.what}")
             query.stop()
+
+    def _joined(self, query: StreamingQuery) -> bool:
+        """Whether the query is a member by now."""
+        from holdfast.spark import report
+
+        try:
+            found = report(query) if query.isActive else []
+        except HoldfastError:
+            return False  # its reader has not begun
+        return any((membership(one).generation or 0) > 0 for one in found)
 
     def _look(self, query: StreamingQuery, now: float) -> None:
         from holdfast.spark import report
