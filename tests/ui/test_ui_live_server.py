@@ -94,6 +94,17 @@ def test_a_group_is_listed_and_shown_with_traces_and_without(broker: Broker, tmp
         listing.close()
 
 
+@pytest.mark.slow
+def test_the_members_traces_may_come_from_a_topic(broker: Broker) -> None:
+    broker.topics.create("traces", partitions=2)
+    with member(broker, "c0", **{"holdfast.trace.topic": "traces"}), served(broker, trace_topic="traces") as server:
+        for _ in range(2):  # whoever opens the group later is told what was before
+            viewer = Viewer(server, "billing")
+            story = viewer.story(lambda story: works("c0", 3)(story) and len(story["witnesses"]) == 2)
+            assert "the members' traces" in story["witnesses"]
+            viewer.close()
+
+
 def test_who_has_no_token_sees_nothing_and_nothing_is_done_by_get(broker: Broker) -> None:
     with served(broker, groups=("billing",)) as server:
         for path in ("events", "questions", "plan", "picture", "act"):

@@ -103,9 +103,11 @@ def until(holds: Callable[[], Any], what: str) -> Any:
 
 
 @contextlib.contextmanager
-def served(broker: Broker, *, groups: tuple[str, ...] = (), traces: tuple[Path, ...] = ()) -> Iterator[PageServer]:
+def served(
+    broker: Broker, *, groups: tuple[str, ...] = (), traces: tuple[Path, ...] = (), trace_topic: str = ""
+) -> Iterator[PageServer]:
     settings = {"bootstrap.servers": broker.bootstrap, "request.timeout.ms": 1_500}
-    server = PageServer(listen("127.0.0.1", 0), Live(settings, groups, traces))
+    server = PageServer(listen("127.0.0.1", 0), Live(settings, groups, traces, trace_topic))
     with Beside(server):
         until(lambda: server.started, "the server")
         yield server

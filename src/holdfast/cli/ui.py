@@ -23,6 +23,9 @@ def ui(
         list[Path] | None,
         typer.Option(metavar="PATH", help="Trace files of members and brokers, or a folder of them. Repeat it."),
     ] = None,
+    trace_topic: Annotated[
+        str, typer.Option(metavar="TOPIC", help="A topic with the members' traces (`holdfast.trace.topic`).")
+    ] = "",
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Serve the page: a group's lanes, members and coordinator while it rebalances, simulated or live.
@@ -38,9 +41,9 @@ def ui(
 
     scene_named(scene)
     live = None
-    if bootstrap_server or command_config or group or trace:
+    if bootstrap_server or command_config or group or trace or trace_topic:
         settings = client_settings(bootstrap_server, command_config)
-        live = Live(settings, tuple(group or ()), tuple(trace or ()))
+        live = Live(settings, tuple(group or ()), tuple(trace or ()), trace_topic)
     server = PageServer(listen(host, port), live)
     link = server.link(scene=scene) if live is None else server.link(live=live.groups[0] if live.groups else "")
     print(json.dumps({"url": link}) if output is Output.JSON else f"The page: {link}\nCtrl-C ends it.", flush=True)

@@ -30,6 +30,7 @@ class Live(NamedTuple):
     settings: dict[str, Any]
     groups: tuple[str, ...] = ()
     traces: tuple[Path, ...] = ()
+    trace_topic: str = ""
 
 
 class PageServer(uvicorn.Server):
@@ -40,7 +41,7 @@ class PageServer(uvicorn.Server):
             check_paths(live.traces)
         self.token = secrets.token_urlsafe(24)
         self._listening = listening
-        self._hub = None if live is None else Hub(live.settings, groups=live.groups, traces=live.traces)
+        self._hub = None if live is None else _hub_of(live)
         self._app = page(self.token, self._hub, acts)
         super().__init__(
             uvicorn.Config(
@@ -72,6 +73,10 @@ class PageServer(uvicorn.Server):
         if self._hub is not None:
             await self._hub.close()
         await super().shutdown(sockets)
+
+
+def _hub_of(live: Live) -> Hub:
+    return Hub(live.settings, groups=live.groups, traces=live.traces, trace_topic=live.trace_topic)
 
 
 class Beside:

@@ -88,6 +88,7 @@ class ConsumerConfig:
     """Whether patterns match Kafka's internal topics, as librdkafka's do. Spark's don't."""
     inventions: Inventions = field(default_factory=Inventions)
     trace_file: str | None = None
+    trace_topic: str | None = None
     metrics_port: int = 0
     """0: metrics are not served."""
     metrics_host: str = "127.0.0.1"
@@ -176,7 +177,15 @@ SWITCHES = {
 }
 METRICS_PORT, METRICS_HOST = "holdfast.metrics.port", "holdfast.metrics.host"
 HOLDFAST_KEYS = frozenset(
-    {*SWITCHES, "holdfast.trace.file", "holdfast.cooperative.after.ms", MAX_BATCH_KEY, METRICS_PORT, METRICS_HOST}
+    {
+        *SWITCHES,
+        "holdfast.trace.file",
+        "holdfast.trace.topic",
+        "holdfast.cooperative.after.ms",
+        MAX_BATCH_KEY,
+        METRICS_PORT,
+        METRICS_HOST,
+    }
 )
 
 
@@ -233,6 +242,7 @@ def _parse(raw: dict[str, Any], env: Mapping[str, str]) -> ConsumerConfig:
         metadata_max_age_ms=number(raw, "metadata.max.age.ms", 300_000, low=1, high=DAY_MS),
         inventions=inventions,
         trace_file=raw.get("holdfast.trace.file") or env.get("HOLDFAST_TRACE_FILE"),
+        trace_topic=text(raw, "holdfast.trace.topic", "") or env.get("HOLDFAST_TRACE_TOPIC") or None,
         metrics_port=number(raw, METRICS_PORT, 0, low=0, high=65_535),
         metrics_host=_metrics_host(raw),
         on_commit=raw.get("on_commit"),

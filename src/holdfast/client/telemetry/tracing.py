@@ -1,4 +1,5 @@
-"""A consumer's trace: records of the machine and of the consumer, which are counted, logged and written to a file."""
+"""A consumer's trace: records of the machine and of the consumer, which are counted, logged and written to a file
+or a topic."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.telemetry.logs import TraceLog
 from holdfast.client.telemetry.metrics import GroupMetrics
+from holdfast.client.telemetry.trace_topic import TraceTopic
 from holdfast.group.member import MemberState
 from holdfast.model import TopicPartition, TraceRecord, Value, by_topic
 from holdfast.trace import TraceFile
@@ -17,9 +19,10 @@ from holdfast.trace import TraceFile
 class ConsumerTrace:
     """Writes from two threads, the polling and the control one; a lock keeps lines whole."""
 
-    def __init__(self, file: TraceFile | None, metrics: GroupMetrics) -> None:
+    def __init__(self, file: TraceFile | None, metrics: GroupMetrics, topic: TraceTopic | None = None) -> None:
         self.metrics = metrics
         self._file = file
+        self._topic = topic
         self._log = TraceLog()
         self._lock = threading.Lock()
 
@@ -28,6 +31,8 @@ class ConsumerTrace:
             self.metrics.observe(record)
             if self._file is not None:
                 self._file.write(record)
+            if self._topic is not None:
+                self._topic.write(record)
         self._log.write(record)  # outside the lock: a log handler of the application may call us
 
     def callback(
@@ -59,12 +64,15 @@ class ConsumerTrace:
         )
 
     def close(self) -> None:
-        if self._file is not None:
-            with self._lock:
+        with self._lock:
+            if self._file is not None:
                 self._file.close()
-            self._file = None
+            topic, self._file, self._topic = self._topic, None, None
+        if topic is not None:
+            topic.close()
 
 
 def open_trace(config: ConsumerConfig) -> ConsumerTrace:
     file = TraceFile(Path(config.trace_file)) if config.trace_file else None
-    return ConsumerTrace(file, GroupMetrics())
+    topic = TraceTopic(config.trace_topic, config.librdkafka()) if config.trace_topic else None
+    return ConsumerTrace(file, GroupMetrics(), topic)

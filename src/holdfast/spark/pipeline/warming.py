@@ -26,7 +26,12 @@ LIMIT_S = 120
 ASK_S = 10.0
 
 STREAMING_ONLY = frozenset({"startingoffsets", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay"})
-NOT_FOR_WARMING = STREAMING_ONLY | {"kafka.group.id", "kafka.group.instance.id", "kafka.holdfast.trace.file"}
+NOT_FOR_WARMING = STREAMING_ONLY | {
+    "kafka.group.id",
+    "kafka.group.instance.id",
+    "kafka.holdfast.trace.file",
+    "kafka.holdfast.trace.topic",
+}
 
 
 def warm_up(

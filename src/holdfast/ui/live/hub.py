@@ -21,7 +21,9 @@ from holdfast.net.errors import NetError
 from holdfast.net.group_snapshots import read_group
 from holdfast.observe.snapshot import GroupSnapshot
 from holdfast.ui.live.tails import Tails
+from holdfast.ui.live.topic import TraceTopic
 from holdfast.ui.live.watch import Watch
+from holdfast.ui.work import in_thread
 
 log = logging.getLogger("holdfast.ui")
 
@@ -37,12 +39,18 @@ class Hub:
     """Lives on the page's event loop."""
 
     def __init__(
-        self, settings: Mapping[str, Any], *, groups: tuple[str, ...] = (), traces: tuple[Path, ...] = ()
+        self,
+        settings: Mapping[str, Any],
+        *,
+        groups: tuple[str, ...] = (),
+        traces: tuple[Path, ...] = (),
+        trace_topic: str = "",
     ) -> None:
         """`groups` are the only ones that are shown; without any, all there are."""
         self._settings = settings
         self._only = groups
         self._traces = traces
+        self._topic = TraceTopic(settings, trace_topic) if trace_topic else None
         self._cluster: Cluster | None = None
         self._opening = asyncio.Lock()
         self._watches: dict[str, Watch] = {}
@@ -87,7 +95,7 @@ class Hub:
                 raise HoldfastError(
                     "TOO_MANY_GROUPS", f"{MOST_GROUPS} groups are watched already.", "Close some of the pages."
                 )
-            watch = self._watches[group] = Watch(group, self._look, Tails(self._traces), self.changed)
+            watch = self._watches[group] = Watch(group, self._look, Tails(self._traces), self.changed, self._topic)
             self._start(group, watch.run())
         return self._watches[group]
 
@@ -167,6 +175,8 @@ class Hub:
             task.cancel()
         self._tasks.clear()
         self._watches.clear()
+        if self._topic is not None:
+            await in_thread(self._topic.close)
         if self._cluster is not None:
             await self._cluster.__aexit__(None, None, None)
             self._cluster = None

@@ -18,6 +18,7 @@ from holdfast.model import HoldfastError, TraceRecord
 from holdfast.observe.snapshot import GroupSnapshot
 from holdfast.ui.live.chronicle import Chronicle
 from holdfast.ui.live.tails import Tails
+from holdfast.ui.live.topic import TraceTopic
 from holdfast.ui.work import in_thread
 
 log = logging.getLogger("holdfast.ui")
@@ -42,7 +43,9 @@ Look = Callable[[str], Awaitable[GroupSnapshot]]
 class Watch:
     """One group's."""
 
-    def __init__(self, group: str, look: Look, tails: Tails, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, group: str, look: Look, tails: Tails, changed: Callable[[], None], topic: TraceTopic | None = None
+    ) -> None:
         self.group = group
         self.viewers = 0
         self.looks = 0
@@ -54,6 +57,9 @@ class Watch:
         self.problem: HoldfastError | None = None
         self._look = look
         self._tails = tails
+        self._topic = topic
+        self._read_to = 0
+        """The number of the last record of the topic."""
         self._changed = changed
         self._chronicle = Chronicle.begun(group, time.time() * 1000)
         self._looking: asyncio.Task[GroupSnapshot] | None = None
@@ -77,9 +83,13 @@ class Watch:
         if now >= self._files_at:
             self._files_at = now + FILES_S
             self._tails.find()
-        if not self._tails.grown():
+        newest = 0 if self._topic is None else self._topic.newest(self.group)
+        if newest == self._read_to and not self._tails.grown():
             return
         records = await in_thread(self._tails.read)
+        if self._topic is not None:
+            records += self._topic.read(self.group, after=self._read_to)
+            self._read_to = newest
         self._chronicle.traced(records)
         if any(self._is_news(record) for record in records):
             self._look_at = 0.0
