@@ -68,7 +68,7 @@ class Listener:
     def go_on(self) -> None:
         """Begin with the next notice if the application's thread is free."""
         member = self._member
-        if not self._notices or self._calling or member.hung or member.dead or member.working:
+        if not self._notices or self._calling or member.polling.hung or member.dead or member.polling.working:
             return
         self._calling = True
         notice = self._notices.popleft()

@@ -1,15 +1,14 @@
 """A simulated member: the production machine, and a driver that performs its effects in virtual time.
 
-The driver is what `client` is in production, in small: it sends over two connections (a parked join would block
-commits and heartbeats), answers with events, calls the listener on the application's thread, keeps one timer. The
+The driver is what `client` is in production, in small: it performs effects, answers with events and keeps one timer.
+What it sends goes through `channel`; the application's thread is `polling` and `listener`, its work `application`. The
 process around it can crash, be stopped and wake (a zombie), and its application can hang while heartbeats go on.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Protocol
 
@@ -26,12 +25,7 @@ from holdfast.group.member import (
     Event,
     Fail,
     GroupSized,
-    HeartbeatAnswered,
-    JoinAnswered,
-    LeaveAnswered,
-    MemberConfig,
     MemberState,
-    MetadataChanged,
     Notify,
     Phase,
     Plan,
@@ -39,40 +33,27 @@ from holdfast.group.member import (
     Planned,
     Poke,
     Poked,
-    Polled,
-    RequestFailed,
     Send,
     Subscribe,
-    SyncAnswered,
     Tell,
     Tick,
     Unsubscribe,
     next_deadline,
-    select_protocol,
     step,
 )
-from holdfast.group.messages import (
-    Answer,
-    HeartbeatAnswer,
-    JoinAnswer,
-    JoinRequest,
-    LeaveAnswer,
-    LeaveRequest,
-    SyncAnswer,
-)
 from holdfast.group.user_data import Endpoint
-from holdfast.model import ClusterView, HoldfastError, TraceRecord, Value
+from holdfast.model import HoldfastError, TraceRecord, Value
 from holdfast.sim.application import Application
 from holdfast.sim.broker import SimBroker
+from holdfast.sim.channel import Channel
 from holdfast.sim.clock import Clock, Timer
 from holdfast.sim.config import GROUP, MemberPlan, WorldConfig
 from holdfast.sim.listener import Listener
-from holdfast.sim.network import BROKER, Connection, Network
+from holdfast.sim.member_config import member_config
+from holdfast.sim.network import Network
 from holdfast.sim.offsets import Offsets
+from holdfast.sim.polling import Polling
 from holdfast.sim.watchdog import SimWatchdog
-
-POKE_PORT = 9_000
-"""Where every process hears pokes; each has an address of its own."""
 
 POKE_DELAYS_MS = (2.0, 25.0)
 """A poke leaves a little after what it announces, so that the coordinator knows when the others ask; and once more."""
@@ -82,17 +63,6 @@ LOOK_MS = 2.0
 
 COUNT_MS = 2.0
 """How long it takes to learn the group's size: a question and its answer."""
-
-ANSWERED: Mapping[type[Answer], Callable[[int, Any], Event]] = {
-    HeartbeatAnswer: HeartbeatAnswered,
-    JoinAnswer: JoinAnswered,
-    SyncAnswer: SyncAnswered,
-    LeaveAnswer: LeaveAnswered,
-}
-"""What the machine is told of an answer."""
-
-JOIN_GRACE_MS = 5_000.0
-"""A join may be parked for the whole rebalance timeout; so much longer its client waits for the answer."""
 
 
 class Surroundings(Protocol):
@@ -121,44 +91,36 @@ class SimMember:
         self.incarnation = incarnation
         self.dead = False
         self.frozen = False
-        self.hung = False
-        self.cluster = ClusterView()
         self.error: HoldfastError | None = None
         # The machine and the leader's planning: where mutations break them.
         self.step: Callable[[MemberState, Event, float], tuple[MemberState, tuple[Effect, ...]]] = step
         self.plan_round = leader.plan
         self._last_plan: leader.LeaderPlan | None = None
         self.app = Application(world.broker, plan.speed, self._tell_lane, plan.restore_ms)
-        self.state = MemberState(config=_member_config(plan, incarnation))
+        self.state = MemberState(config=member_config(plan, incarnation))
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         """What reached a stopped process, to be found when it wakes."""
-        self._group = Connection(world.network, self, world.broker, f"group-{incarnation}")
-        self._data = Connection(world.network, self, world.broker, f"data-{incarnation}")
-        self.offsets = Offsets(self, self._data)
+        self._channel = Channel(self)
+        self.offsets = Offsets(self, self._channel.data)
         self.listener = Listener(self)
         self._timer: Timer | None = None
         self.watchdog = SimWatchdog(world, plan.name, incarnation) if plan.watchdog and not plan.foreign else None
-        self.working = False
-        """Whether the application is at a batch that outlasts its usual polls: until it is done, nothing is called."""
-        self.polled_at = world.clock.now
-        """When the application last polled."""
+        self.polling = Polling(self)
         self._armed_for: MemberState | None = None
         """The state whose next deadline the timer stands for."""
 
     # The process
 
     def start(self) -> None:
-        clock = self.world.clock
         self.trace(
             "process-started",
             static=self.plan.instance_id,
             protocol=self.state.config.protocol.name,
             speed=self.plan.speed,
         )
-        self._refresh_metadata()
+        self.polling.refresh_metadata()
         self._want(self.plan.topics)
-        clock.after(self.plan.poll_ms, self.run, self._poll)
-        clock.after(self.plan.commit_interval_ms, self.run, self._commit_often)
+        self.polling.start()
 
     def run(self, call: Callable[..., None], *args: Any) -> None:
         """Everything that happens to this process comes through here: the dead and the stopped do nothing."""
@@ -199,7 +161,7 @@ class SimMember:
             return
         self.frozen = False
         self.trace("process-woke")
-        if not self.hung:
+        if not self.polling.hung:
             self.app.go_on("woke")
         while self._inbox and not self.frozen and not self.dead:
             call, args = self._inbox.popleft()
@@ -207,30 +169,22 @@ class SimMember:
 
     def hang(self) -> None:
         """The application is stuck in one record: it neither polls nor processes; heartbeats go on."""
-        if self.dead or self.hung:
+        if self.dead or self.polling.hung:
             return
-        if not self.working:
-            self._polled()
-        self.hung = True
+        self.polling.hang()
         self.trace("application-hung")
         self.app.stall("hung")
 
     def unhang(self) -> None:
-        if self.dead or not self.hung:
+        if self.dead or not self.polling.hung:
             return
-        self.hung = False
-        self.trace("application-returned")
-        self._polled()
-        self.listener.go_on()
+        self.polling.unhang()
         if not self.dead:
             self.app.go_on("returned")
 
     def reconnect(self) -> None:
         """The network works again: what it has lost is not waited for any longer."""
-        if not self.dead:
-            self._data.close("reset")
-        if not self.dead:
-            self._group.close("reset")
+        self._channel.reconnect()
 
     def leave(self, reason: str) -> None:
         self.feed(Close(reason))
@@ -264,15 +218,14 @@ class SimMember:
         self._inbox.clear()
         if self._timer is not None:
             self._timer.cancel()
-        self._group.drop()
-        self._data.drop()
+        self._channel.drop()
         self.trace(what, **data)
         self.world.ended(self, self.error)
 
     @property
     def pending(self) -> int:
         """Questions and calls under way."""
-        return self._group.pending + self._data.pending + self.listener.waiting + len(self._inbox)
+        return self._channel.pending + self.listener.waiting + len(self._inbox)
 
     # The machine
 
@@ -289,7 +242,7 @@ class SimMember:
             case Emit():
                 self.world.emit(effect.record)
             case Send():
-                self._send(effect)
+                self._channel.send(effect)
             case Notify():
                 self.listener.notify(effect)
             case Plan():
@@ -331,34 +284,11 @@ class SimMember:
             timer.cancel()
         self._timer = None if deadline is None else self.world.clock.at(deadline, self.run, self._tick)
 
-    def _send(self, effect: Send) -> None:
-        request = effect.request
-        timeout = self.world.config.request_timeout_ms
-        serial = effect.serial
-
-        def failed(reason: str) -> None:
-            self.feed(RequestFailed(serial, reason))
-
-        def answered(answer: Answer) -> None:
-            self.feed(ANSWERED[type(answer)](serial, answer))
-
-        connection = self._group
-        if isinstance(request, JoinRequest):
-            timeout = request.rebalance_timeout_ms + JOIN_GRACE_MS
-        if serial == self.state.dismissal:  # the herald's join is parked on the other one
-            connection = self._data
-        elif isinstance(request, JoinRequest | LeaveRequest):
-            if connection.pending:  # a parked join or sync that was given up would block it
-                connection.close("given up")
-        elif effect.serial == self.state.heartbeat:
-            connection = self._data
-        connection.ask(request, timeout, answered, failed)
-
     def _plan(self, effect: Plan) -> None:
         try:
             made = self.plan_round(
                 by_name(effect.protocol),
-                self.cluster,
+                self.polling.cluster,
                 effect.members,
                 generation=effect.generation,
                 before=self._last_plan,
@@ -388,69 +318,12 @@ class SimMember:
         for peer in peers:
             self.world.poke(self.name, peer, datagram.decode("ascii", "replace"))
 
-    # The application's thread
-
-    def _poll(self) -> None:
-        if not self.hung and not self.working:
-            self._polled()
-            self._begin_batch()
-        self._refresh_metadata()
-        self.later(self.plan.poll_ms, self._poll)
-
-    def _polled(self) -> None:
-        self.polled_at = self.world.clock.now
-        self.feed(Polled())
-
-    def _begin_batch(self) -> None:
-        """Work on a batch. The application polls again only when it is done, however long that takes."""
-        if self.plan.slow and self.app.lanes and not self.dead:
-            self.working = True
-            self.later(self._batch_ms(), self._finish_batch)
-
-    def _batch_ms(self) -> float:
-        plan = self.plan
-        if not plan.batch_spread:
-            return plan.batch_ms
-        return plan.batch_ms * self.world.random.uniform(1.0 - plan.batch_spread, 1.0 + plan.batch_spread)
-
-    def _finish_batch(self) -> None:
-        if not self.working:
-            return
-        self.working = False
-        if not self.hung:  # else it polls when it is free again
-            self._polled()
-            self.listener.go_on()
-            self._begin_batch()
-
-    def hurry(self) -> None:
-        """The batch in work is done, and from now on they are short."""
-        if self.plan.slow:
-            self.plan = replace(self.plan, batch_ms=0.0)
-            self._finish_batch()
-
-    def _refresh_metadata(self) -> None:
-        """Look at the topics when the view is as old as it may get, if the broker can be reached."""
-        world = self.world
-        age = world.config.metadata_ms
-        due = not self.cluster.topics or int(world.clock.now // age) != int(
-            (world.clock.now - self.plan.poll_ms) // age
-        )
-        reachable = world.broker.up and world.network.reaches(self.name, BROKER)
-        if due and reachable and world.broker.cluster is not self.cluster:
-            self.cluster = world.broker.cluster
-            self.feed(MetadataChanged(self.cluster))
-
     def _close_failed(self) -> None:
         """poll raises the error after all listener's calls were made."""
         if self.listener.busy:
             self.later(self.plan.poll_ms, self._close_failed)
         else:
             self.leave("the member failed")
-
-    def _commit_often(self) -> None:
-        if not self.hung and not self.listener.busy:
-            self.offsets.commit(self.app.uncommitted(self.state.owned), None)
-        self.later(self.plan.commit_interval_ms, self._commit_often)
 
     # The trace
 
@@ -483,31 +356,3 @@ class SimMember:
         if state.phase is Phase.UNSUBSCRIBED:
             return not self.listener.busy
         return state.phase is Phase.STABLE and state.rejoin is None and not self.listener.busy
-
-
-def address(incarnation: int) -> Endpoint:
-    """Where pokes reach the process that was started as the nth."""
-    return Endpoint(f"10.0.{incarnation // 256}.{incarnation % 256}", POKE_PORT)
-
-
-def _member_config(plan: MemberPlan, incarnation: int) -> MemberConfig:
-    assignors = tuple(by_name(name) for name in plan.assignors)
-    ours = not plan.foreign
-    config = MemberConfig(
-        group=GROUP,
-        assignors=assignors,
-        protocol=select_protocol(assignors),
-        eager_assignors=tuple(by_name(name) for name in plan.eager_assignors),
-        cooperative_after_ms=plan.cooperative_after_ms,
-        name=plan.name,
-        client_id=plan.name,
-        instance_id=plan.instance_id,
-        session_timeout_ms=plan.session_timeout_ms,
-        heartbeat_interval_ms=plan.heartbeat_interval_ms,
-        max_poll_interval_ms=plan.max_poll_interval_ms,
-        instant_rejoin=ours and plan.instant_rejoin,
-        hand_over_offsets=ours and plan.hand_over_offsets,
-        hot_heartbeats=ours and plan.hot_heartbeats,
-        responsive_ms=plan.responsive_ms,
-    )
-    return replace(config, endpoint=address(incarnation)) if ours and plan.pokes else config

@@ -22,7 +22,8 @@ from holdfast.sim.broker import RESTART_MS, SimBroker
 from holdfast.sim.checkers import Checker, Violation, all_checkers
 from holdfast.sim.clock import Clock, WorldSpins
 from holdfast.sim.config import GROUP, Happening, MemberPlan, WorldConfig
-from holdfast.sim.member import SimMember, address
+from holdfast.sim.member import SimMember
+from holdfast.sim.member_config import address
 from holdfast.sim.network import BROKER, Network, NetworkProfile
 
 HEALED = NetworkProfile()
@@ -171,7 +172,7 @@ class World:
         for member in list(self.processes):
             member.wake()
             member.unhang()
-            member.hurry()
+            member.polling.hurry()
             member.reconnect()
 
     @property

@@ -51,7 +51,7 @@ class PollsOrLeaves(Checker):
         for member in world.alive:
             member_id = member.state.membership.member_id
             if member_id in group.roster.members and now > self._out_by(member, round_ms):
-                silent_ms = now - member.polled_at
+                silent_ms = now - member.polling.polled_at
                 self.violated(now, f"{member_id} is in the group, and did not poll for {silent_ms:.0f} ms")
 
     def _out_by(self, member: SimMember, round_ms: float) -> float:
@@ -59,6 +59,6 @@ class PollsOrLeaves(Checker):
         if member.frozen:
             return float("inf")
         session_ms = member.plan.session_timeout_ms
-        expired_at = member.polled_at + member.plan.max_poll_interval_ms
+        expired_at = member.polling.polled_at + member.plan.max_poll_interval_ms
         since = max(expired_at + round_ms, self._broker_at, self._excused_at.get(member.name, 0.0))
         return since + session_ms + SLACK_MS

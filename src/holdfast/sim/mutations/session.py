@@ -8,8 +8,10 @@ from dataclasses import replace
 from holdfast.group.member import Call, MemberState, Revoked
 from holdfast.group.session import CommitBefore, HoldBack, LetGo, Step, Tell
 from holdfast.model import TopicPartition
+from holdfast.sim.grounds import MIXED_GROUND, ORDERLY_GROUND
 from holdfast.sim.member import SimMember
-from holdfast.sim.patched import Patched
+from holdfast.sim.mutations.mutation import Mutation, every_member
+from holdfast.sim.mutations.patched import Patched
 
 Steps = tuple[Step, ...]
 
@@ -90,3 +92,70 @@ def handed_commit_rewinds(member: SimMember) -> None:
     offsets = member.offsets
     offsets.not_committed_yet = lambda handed, known: dict(handed)
     offsets.still_wanted = lambda offsets, number: dict(offsets)  # type: ignore[method-assign]
+
+
+SESSION: tuple[Mutation, ...] = (
+    Mutation(
+        name="nothing-held-back",
+        edge="rule",
+        caught_by=("I1",),
+        break_it=every_member(nothing_held_back),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="never-committed-before-a-revoke",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(never_committed_before_a_revoke),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="join-overtakes-the-commit",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(join_overtakes_the_commit),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="revoke-not-told",
+        edge="rule",
+        caught_by=("I6",),
+        break_it=every_member(revoke_not_told),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="assigned-and-never-read",
+        edge="rule",
+        caught_by=("I4",),
+        break_it=every_member(assigned_and_never_read),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="never-answered",
+        edge="rule",
+        caught_by=("I4", "I7"),
+        break_it=every_member(never_answered),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="position-handed-over-too-far",
+        edge="rule",
+        caught_by=("I4",),
+        break_it=every_member(position_handed_over_too_far),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="position-not-handed-over",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(position_not_handed_over),
+        world=MIXED_GROUND,
+    ),
+    Mutation(
+        name="handed-commit-rewinds",
+        edge="rule",
+        caught_by=("I3",),
+        break_it=every_member(handed_commit_rewinds),
+        world=ORDERLY_GROUND,
+    ),
+)

@@ -8,8 +8,10 @@ from dataclasses import replace
 from holdfast.group.member import MemberState
 from holdfast.group.messages import CommitRequest, OffsetEntry, Request
 from holdfast.model import TopicPartition
+from holdfast.sim.grounds import WATCHED_GROUND
 from holdfast.sim.member import SimMember
-from holdfast.sim.patched import Patched
+from holdfast.sim.mutations.mutation import Mutation, every_member
+from holdfast.sim.mutations.patched import Patched
 
 
 def change_farewell(member: SimMember, change: Callable[[list[Request]], list[Request]]) -> None:
@@ -80,3 +82,42 @@ def _moved(request: Request, move: Callable[[TopicPartition, int], int]) -> Requ
     if not isinstance(request, CommitRequest):
         return request
     return replace(request, offsets={p: OffsetEntry(move(p, at)) for p, at in _offsets(request).items()})
+
+
+WATCHDOGS: tuple[Mutation, ...] = (
+    Mutation(
+        name="watchdog-says-nothing",
+        edge="rule",
+        caught_by=("I11",),
+        break_it=every_member(watchdog_says_nothing),
+        world=WATCHED_GROUND,
+    ),
+    Mutation(
+        name="watchdog-leaves-first",
+        edge="rule",
+        caught_by=("I11",),
+        break_it=every_member(watchdog_leaves_first),
+        world=WATCHED_GROUND,
+    ),
+    Mutation(
+        name="watchdog-commits-what-was-read",
+        edge="rule",
+        caught_by=("I4",),
+        break_it=every_member(watchdog_commits_what_was_read),
+        world=WATCHED_GROUND,
+    ),
+    Mutation(
+        name="watchdog-mixes-slots-up",
+        edge="rule",
+        caught_by=("I3", "I4"),
+        break_it=every_member(watchdog_mixes_slots_up),
+        world=WATCHED_GROUND,
+    ),
+    Mutation(
+        name="watchdog-keeps-what-was-given-up",
+        edge="rule",
+        caught_by=("I3",),
+        break_it=every_member(watchdog_keeps_what_was_given_up),
+        world=WATCHED_GROUND,
+    ),
+)
