@@ -130,12 +130,18 @@ class Driven:
         return self.feed(Subscribe(frozenset(topics or ("orders",))))
 
     def answer_join(
-        self, *, generation: int = 1, leader: str = "other", member_id: str = "m-1", members: tuple[str, ...] = ()
+        self,
+        *,
+        generation: int = 1,
+        leader: str = "other",
+        member_id: str = "m-1",
+        members: tuple[str, ...] = (),
+        protocol: str = "cooperative-sticky",
     ) -> Driven:
         answer = JoinAnswer(
             membership=Membership(member_id, generation),
             protocol_type="consumer",
-            protocol="cooperative-sticky",
+            protocol=protocol,
             leader=leader,
             members=tuple(JoinedMember(member_id=name) for name in members),
         )

@@ -6,7 +6,6 @@ import pytest
 from driven import Driven, Lost, Revoked, tps
 
 from holdfast.group.member import (
-    TABLE,
     Close,
     Closed,
     CommitAnswered,
@@ -452,15 +451,6 @@ def test_a_draining_static_member_does_leave() -> None:
 def test_an_eager_member_drains_by_leaving() -> None:
     member = Driven(RebalanceProtocol.EAGER).stable_with("orders-0").feed(Drain("deploy"))
     assert member.calls() == [Revoked(tps("orders-0"))]
-
-
-def test_every_pair_of_phase_and_event_is_in_the_table() -> None:
-    import typing
-
-    events = set(typing.get_args(Event))
-    assert set(TABLE) == events
-    for event in events:
-        assert set(TABLE[event]) == set(Phase), event
 
 
 def test_an_illegal_event_changes_nothing_and_says_whose_fault_it_is() -> None:

@@ -16,29 +16,31 @@ class State(Enum):
 
     Replies: a join starts the first round; members' requests are answered UNKNOWN_MEMBER_ID; commits from outside are
     taken; deletions are done.
-    Transitions: first member -> PREPARING (and at once on, without an initial delay); deleted, or nothing left worth
-    keeping -> DEAD.
+    Transitions: first member -> PREPARING, or without an initial delay COMPLETING; deleted, unloaded, or nothing left
+    worth keeping -> DEAD.
     """
     PREPARING = "PreparingRebalance"
     """The join barrier: everybody is asked to join again.
 
     Replies: joins are parked until all have come; heartbeats and syncs are answered REBALANCE_IN_PROGRESS; commits of
     the generation before are taken.
-    Transitions: all joined, or time is up -> COMPLETING, or EMPTY when nobody is left.
+    Transitions: all joined, or time is up -> COMPLETING, or EMPTY when nobody is left; unloaded -> DEAD.
     """
     COMPLETING = "CompletingRebalance"
     """The sync barrier: the generation is out, the leader's plan is awaited.
 
     Replies: syncs are parked until the plan comes; heartbeats are fine; commits are answered REBALANCE_IN_PROGRESS; a
     join with nothing new is answered once more.
-    Transitions: the plan arrives -> STABLE; a member joins, leaves, fails or does not sync -> PREPARING.
+    Transitions: the plan arrives -> STABLE; a member joins, leaves, fails or does not sync -> PREPARING, or EMPTY when
+    nobody is left; unloaded -> DEAD.
     """
     STABLE = "Stable"
     """Everybody has, or can fetch, its part of the plan.
 
     Replies: syncs get the stored part; heartbeats are fine; commits of this generation are taken; a follower's join
     with nothing new is answered with the current generation.
-    Transitions: a member joins anew, changes its subscription, leaves or fails, or the leader joins -> PREPARING.
+    Transitions: a member joins anew, changes its subscription, leaves or fails, or the leader joins -> PREPARING, or
+    COMPLETING when it is alone; nobody is left -> EMPTY; unloaded -> DEAD.
     """
     DEAD = "Dead"
     """Deleted or unloaded. Nobody finds it any more but those who were already at the door.

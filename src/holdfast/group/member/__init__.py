@@ -51,7 +51,7 @@ from holdfast.group.member.events import (
 from holdfast.group.member.joining import select_protocol
 from holdfast.group.member.stable import may_process, next_deadline
 from holdfast.group.member.state import MemberConfig, MemberState, Phase
-from holdfast.group.member.table import TABLE, IllegalEvent, step
+from holdfast.group.member.table import TABLE, IllegalEvent, UndeclaredTransition, step
 
 __all__ = [
     "TABLE",
@@ -94,6 +94,7 @@ __all__ = [
     "SyncAnswered",
     "Tell",
     "Tick",
+    "UndeclaredTransition",
     "Unsubscribe",
     "may_process",
     "next_deadline",

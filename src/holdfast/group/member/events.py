@@ -159,6 +159,11 @@ class Tick:
     """The deadline the machine asked for has come, or any other moment: ticks are never wrong."""
 
 
+class HeraldAnswered:
+    """The row of the table for answers to the herald's join or leave (`aside`), which come as `JoinAnswered`,
+    `LeaveAnswered` or `RequestFailed` and are recognised by their serial."""
+
+
 Event = (
     Subscribe
     | Unsubscribe

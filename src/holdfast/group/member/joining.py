@@ -222,6 +222,8 @@ def join_answered(turn: Turn, event: JoinAnswered) -> None:
         if not adapting.refused_upgrade(turn):
             adapting.fit_in(turn)
             prepare(turn, adapting.FITTING_IN_REASON)
+        elif turn.state.leave_after_round:  # there will be no round to wait for
+            part(turn)
         return
     match judge(turn, Ask.JOIN, answer.error):
         case Verdict.FINE:

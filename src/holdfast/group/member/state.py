@@ -34,55 +34,69 @@ class Phase(Enum):
     """Wants nothing.
 
     Replies: ignores the group.
-    Transitions: Subscribe -> JOINING; Close -> CLOSED.
+    Transitions: Subscribe -> JOINING; Close or Drain -> CLOSED.
     """
     PREPARING = "preparing"
     """Revoking or losing before a join (KIP-429 1a–1d), and the listener has not returned yet.
 
     Replies: heartbeats go on while the membership is good.
-    Transitions: Notified -> JOINING; the application stops polling -> EVICTED.
+    Transitions: Notified -> JOINING; Close or Unsubscribe -> LEAVING; the application stops polling -> EVICTED; a fatal
+    answer -> FAILED.
     """
     JOINING = "joining"
     """A JoinGroup is under way, or waits for its retry.
 
     Replies: none; a parked join keeps the membership alive by itself.
-    Transitions: answered, leading -> PLANNING; answered, following -> SYNCING; membership lost -> PREPARING.
+    Transitions: answered, leading -> PLANNING; answered, following -> SYNCING; membership lost, or something to revoke
+    before the next try -> PREPARING; a refused try to make the group cooperative -> STABLE; Close or Unsubscribe ->
+    LEAVING, or without an id yet at once -> CLOSED or UNSUBSCRIBED; the application stops polling -> EVICTED; a fatal
+    answer -> FAILED.
     """
     PLANNING = "planning"
     """We lead, and the assignor is at work.
 
     Replies: heartbeats (KAFKA-10134), whose REBALANCE_IN_PROGRESS waits until the round is through.
-    Transitions: Planned -> SYNCING; PlanFailed -> SYNCING with everybody keeping what he has, or on with planning.
+    Transitions: Planned -> SYNCING; PlanFailed -> SYNCING with everybody keeping what he has, or on with planning;
+    membership lost, or the round is over -> PREPARING or JOINING; Close or Unsubscribe -> LEAVING, or for a static
+    member CLOSED or UNSUBSCRIBED; the application stops polling -> EVICTED; a fatal answer -> FAILED.
     """
     SYNCING = "syncing"
     """A SyncGroup is under way.
 
     Replies: heartbeats, as in PLANNING.
-    Transitions: answered -> APPLYING; REBALANCE_IN_PROGRESS -> JOINING with the generation kept (KAFKA-13891).
+    Transitions: answered -> APPLYING; REBALANCE_IN_PROGRESS -> JOINING with the generation kept (KAFKA-13891), or
+    PREPARING if something must be given up first; a result that does not fit -> JOINING, or STABLE after too many
+    rounds in a row; Close or Unsubscribe -> LEAVING, or for a static member CLOSED or UNSUBSCRIBED; the application
+    stops polling -> EVICTED; a fatal answer -> FAILED.
     """
     APPLYING = "applying"
     """The round's result is known, and the listener is being told (KIP-429 3a–3d).
 
     Replies: heartbeats; a new rebalance is noted and taken up afterwards.
-    Transitions: Notified -> STABLE, or JOINING when something was revoked or withheld.
+    Transitions: Notified -> STABLE, or JOINING when something was revoked or withheld, or PREPARING when something was
+    lost; Close, Unsubscribe or a drain that is done -> LEAVING, or CLOSED if it has no membership left; the application
+    stops polling -> EVICTED; a fatal answer -> FAILED.
     """
     STABLE = "stable"
     """Nothing to do but work and heartbeat.
 
     Replies: heartbeats.
-    Transitions: any reason to rejoin -> PREPARING or JOINING; Close, Drain done -> LEAVING.
+    Transitions: any reason to rejoin -> PREPARING or JOINING; Close, Unsubscribe or Drain -> LEAVING, or for a static
+    member that owns nothing CLOSED or UNSUBSCRIBED; the application stops polling -> EVICTED; a fatal answer -> FAILED.
     """
     EVICTED = "evicted"
     """The application did not poll in time, so we left by ourselves and wait for it to come back.
 
     Replies: none.
-    Transitions: Polled -> PREPARING (everything owned is lost), then a new join.
+    Transitions: Polled -> PREPARING (everything owned is lost), or JOINING if nothing was; Close, Drain or Unsubscribe
+    -> LEAVING, or CLOSED or UNSUBSCRIBED if nothing was.
     """
     LEAVING = "leaving"
     """The last revoke, then LeaveGroup.
 
     Replies: heartbeats until the listener has returned.
-    Transitions: Notified, then answered or failed -> CLOSED, or UNSUBSCRIBED after Unsubscribe.
+    Transitions: Notified, then answered or failed -> CLOSED, or UNSUBSCRIBED after Unsubscribe, or JOINING if
+    subscribed again meanwhile; a fatal answer -> FAILED.
     """
     FAILED = "failed"
     """Something that can't pass: another process took our group.instance.id. Every poll says so.

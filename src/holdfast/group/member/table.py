@@ -3,6 +3,9 @@ here. Every pair is present: handled, ignored with a reason, or illegal.
 
 Events that answer something carry a serial, which is checked first: an answer that the phase does not wait for is stale
 and changes nothing (KAFKA-9823).
+
+An entry declares every phase that it may lead to, and `step` refuses any other. So the page that is drawn from this
+table (docs/member-states.md) is what the machine does.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from holdfast.group.member.effects import Effect
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.turn import Turn
 from holdfast.group.table import Entry, Handled, Ignored, Illegal
+from holdfast.model import HoldfastError
 
 Row = Mapping[Phase, Entry[Phase, Callable[[Turn, Any], None]]]
 
@@ -38,30 +42,43 @@ def row(default: Any, *parts: tuple[tuple[Phase, ...], Any]) -> Row:
     return entries
 
 
+BEFORE_A_JOIN = (P.PREPARING, P.JOINING)
+"""Where `joining.prepare` leads: to the listener, if something must be given up first, or to the join at once."""
+
+ENDS = (P.CLOSED, P.UNSUBSCRIBED, P.JOINING)
+"""Where `leaving.gone` leads: closed or drained, unsubscribed, or subscribed again meanwhile."""
+
 TABLE: Mapping[type[Any], Row] = {
     ev.Subscribe: row(
-        Handled(stable.subscribe_again, (P.PREPARING, P.JOINING)),
+        Handled(stable.subscribe_again),
         ((P.UNSUBSCRIBED,), Handled(stable.subscribe_first, (P.JOINING,))),
+        ((P.STABLE,), Handled(stable.subscribe_again, BEFORE_A_JOIN)),
         ((P.CLOSED,), Illegal("a closed consumer can't subscribe")),
         ((P.FAILED,), ENDED),
     ),
     ev.Unsubscribe: row(
-        Handled(leaving.unsubscribe, (P.LEAVING, P.UNSUBSCRIBED)),
+        Handled(leaving.unsubscribe, (P.LEAVING,)),
+        ((P.STABLE,), Handled(leaving.unsubscribe, (P.LEAVING, P.UNSUBSCRIBED))),
         (UNDER_WAY, Handled(leaving.unsubscribe_after_round, (P.LEAVING, P.UNSUBSCRIBED))),
+        # Closed, if the member was told to drain before.
+        ((P.JOINING,), Handled(leaving.unsubscribe_after_round, (P.LEAVING, P.UNSUBSCRIBED, P.CLOSED))),
+        ((P.EVICTED,), Handled(leaving.unsubscribe, (P.LEAVING, P.UNSUBSCRIBED, P.CLOSED))),
         ((P.UNSUBSCRIBED,), Ignored("nothing is subscribed")),
         ((P.LEAVING,), Handled(leaving.want_nothing)),
         (OVER, ENDED),
     ),
     ev.MetadataChanged: row(
         Handled(stable.note_metadata),
-        (ALIVE, Handled(stable.metadata_changed, (P.PREPARING, P.JOINING))),
+        (MID_ROUND, Handled(stable.metadata_changed)),
+        ((P.STABLE,), Handled(stable.metadata_changed, BEFORE_A_JOIN)),
         (OVER, ENDED),
     ),
     ev.JoinAnswered: row(
         STALE,
         (
             (P.JOINING,),
-            Handled(joining.join_answered, (P.JOINING, P.PLANNING, P.SYNCING, P.PREPARING, P.LEAVING, P.FAILED)),
+            # Stable, if a leader's try to make its group cooperative was refused.
+            Handled(joining.join_answered, (P.PLANNING, P.SYNCING, P.PREPARING, P.LEAVING, P.STABLE, P.FAILED)),
         ),
     ),
     ev.Planned: row(STALE, ((P.PLANNING,), Handled(syncing.planned, (P.SYNCING,)))),
@@ -70,29 +87,36 @@ TABLE: Mapping[type[Any], Row] = {
         STALE,
         (
             (P.SYNCING,),
-            Handled(syncing.sync_answered, (P.APPLYING, P.STABLE, P.JOINING, P.PREPARING, P.LEAVING, P.FAILED)),
+            # Stable, if the result does not fit our subscription and there were too many rounds in a row.
+            Handled(syncing.sync_answered, (P.APPLYING, *BEFORE_A_JOIN, P.STABLE, P.LEAVING, P.FAILED)),
         ),
     ),
     ev.HeartbeatAnswered: row(
-        Handled(stable.heartbeat_answered, (P.PREPARING, P.JOINING, P.LEAVING, P.FAILED)),
+        Handled(stable.heartbeat_answered, (P.FAILED,)),
+        ((P.STABLE,), Handled(stable.heartbeat_answered, (*BEFORE_A_JOIN, P.FAILED))),
+        ((P.PLANNING, P.SYNCING), Handled(stable.heartbeat_answered, (*BEFORE_A_JOIN, P.LEAVING, P.FAILED))),
         ((P.UNSUBSCRIBED, P.JOINING, P.EVICTED, *OVER), STALE),
     ),
-    ev.LeaveAnswered: row(STALE, ((P.LEAVING,), Handled(leaving.left, (P.CLOSED, P.UNSUBSCRIBED, P.JOINING)))),
+    ev.LeaveAnswered: row(STALE, ((P.LEAVING,), Handled(leaving.left, ENDS))),
     ev.CommitAnswered: row(Handled(stable.commit_answered, (P.FAILED,)), ((P.UNSUBSCRIBED, P.EVICTED, *OVER), STALE)),
     ev.RequestFailed: row(
-        Handled(stable.request_failed, (P.JOINING, P.PREPARING, P.LEAVING, P.CLOSED, P.UNSUBSCRIBED)),
+        Handled(stable.request_failed),
+        ((P.JOINING,), Handled(stable.request_failed, (P.LEAVING,))),
+        ((P.SYNCING,), Handled(stable.request_failed, (*BEFORE_A_JOIN, P.LEAVING))),
+        ((P.LEAVING,), Handled(stable.request_failed, ENDS)),
         ((P.UNSUBSCRIBED, P.EVICTED, *OVER), STALE),
     ),
     ev.Notified: row(
         STALE,
         ((P.PREPARING,), Handled(joining.prepared, (P.JOINING,))),
-        ((P.APPLYING,), Handled(syncing.applied, (P.STABLE, P.PREPARING, P.JOINING, P.LEAVING))),
-        ((P.LEAVING,), Handled(leaving.let_go, (P.CLOSED, P.UNSUBSCRIBED))),
-        ((P.EVICTED,), Handled(leaving.caught_up, (P.PREPARING, P.JOINING))),
+        # Closed, if a draining member that owns nothing has lost its membership meanwhile.
+        ((P.APPLYING,), Handled(syncing.applied, (P.STABLE, *BEFORE_A_JOIN, P.LEAVING, P.CLOSED))),
+        ((P.LEAVING,), Handled(leaving.let_go, ENDS)),
+        ((P.EVICTED,), Handled(leaving.caught_up, BEFORE_A_JOIN)),
     ),
     ev.Polled: row(
         Handled(stable.polled),
-        ((P.EVICTED,), Handled(leaving.returned, (P.PREPARING, P.JOINING))),
+        ((P.EVICTED,), Handled(leaving.returned, BEFORE_A_JOIN)),
         (OVER, ENDED),
     ),
     ev.Poked: row(
@@ -101,29 +125,39 @@ TABLE: Mapping[type[Any], Row] = {
     ),
     ev.GroupSized: row(Handled(syncing.group_sized), (OVER, ENDED)),
     ev.Enforce: row(
-        Handled(stable.enforce, (P.PREPARING, P.JOINING)),
+        Handled(stable.enforce),
+        ((P.STABLE,), Handled(stable.enforce, BEFORE_A_JOIN)),
         ((P.UNSUBSCRIBED, P.EVICTED, P.LEAVING), Ignored("there is no membership to rebalance")),
         (OVER, ENDED),
     ),
     ev.Drain: row(
         Handled(leaving.note_drain),
-        ((P.STABLE,), Handled(leaving.drain, (P.JOINING, P.LEAVING))),
-        ((P.UNSUBSCRIBED, P.EVICTED), Handled(leaving.drain_by_closing, (P.LEAVING, P.CLOSED))),
+        ((P.STABLE,), Handled(leaving.drain, (*BEFORE_A_JOIN, P.LEAVING))),
+        ((P.UNSUBSCRIBED,), Handled(leaving.drain_by_closing, (P.CLOSED,))),
+        ((P.EVICTED,), Handled(leaving.drain_by_closing, (P.LEAVING, P.CLOSED))),
         ((P.LEAVING,), Ignored("already leaving")),
         (OVER, ENDED),
     ),
     ev.Close: row(
-        Handled(leaving.close, (P.LEAVING, P.CLOSED)),
+        Handled(leaving.close, (P.LEAVING,)),
+        ((P.STABLE, P.EVICTED), Handled(leaving.close, (P.LEAVING, P.CLOSED))),
+        ((P.UNSUBSCRIBED,), Handled(leaving.close, (P.CLOSED,))),
         (UNDER_WAY, Handled(leaving.close_after_round, (P.LEAVING, P.CLOSED))),
         ((P.LEAVING,), Handled(leaving.close_when_left)),
         ((P.FAILED,), Handled(leaving.close_failed, (P.CLOSED,))),
         ((P.CLOSED,), Ignored("closed already")),
     ),
     ev.Tick: row(
-        Handled(stable.tick),
-        (ALIVE, Handled(stable.tick, (P.EVICTED,))),
-        ((P.STABLE, *UNDER_WAY), Handled(stable.tick, (P.EVICTED, P.LEAVING))),
+        Handled(stable.tick, (P.EVICTED,)),
+        ((P.JOINING,), Handled(stable.tick, (P.PREPARING, P.EVICTED, P.LEAVING))),
+        ((P.PLANNING, P.SYNCING), Handled(stable.tick, (P.EVICTED, P.LEAVING))),
+        ((P.STABLE,), Handled(stable.tick, (*BEFORE_A_JOIN, P.EVICTED, P.LEAVING))),
+        ((P.LEAVING,), Handled(stable.tick, ENDS)),
         ((P.UNSUBSCRIBED, P.EVICTED, *OVER), Ignored("no clock runs in this phase")),
+    ),
+    ev.HeraldAnswered: row(
+        Handled(aside.herald_answered),
+        ((P.STABLE,), Handled(aside.herald_answered, BEFORE_A_JOIN)),
     ),
 }
 
@@ -138,20 +172,38 @@ class IllegalEvent(Exception):
     """The driver fed an event that can't happen in this phase: a defect of the driver, not of the group."""
 
 
+class UndeclaredTransition(HoldfastError):
+    """A handler led to a phase that its entry in the table does not declare: a defect of this machine."""
+
+    def __init__(self, kind: type[Any], before: Phase, after: Phase) -> None:
+        super().__init__(
+            "UNDECLARED_TRANSITION",
+            f"{kind.__name__} in the phase {before.value} led to {after.value}, which the member's table forbids.",
+            "This is a bug in holdfast: please report it. The group goes on without this member; restart the process.",
+        )
+
+
 def step(state: MemberState, event: ev.Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
     """Handle one event at `now` (milliseconds). Returns the next state and the effects. Pure."""
-    if isinstance(event, HERALDED) and event.serial in (state.herald, state.dismissal):
-        turn = Turn(state, now)  # the herald's join and leave, in whatever phase we are ourselves
-        aside.herald_answered(turn, event)
-        return turn.state, tuple(turn.effects)
-    entry = TABLE[type(event)][state.phase]
+    kind = kind_of(state, event)
+    entry = TABLE[kind][state.phase]
     if isinstance(entry, Illegal):
         raise IllegalEvent(f"{type(event).__name__} in {state.phase.value}: {entry.reason}")
-    if isinstance(entry, Ignored) or is_stale(state, event):
+    if isinstance(entry, Ignored) or (kind is not ev.HeraldAnswered and is_stale(state, event)):
         return state, ()
     turn = Turn(state, now)
     entry.handler(turn, event)
-    return turn.state, tuple(turn.effects)
+    after = turn.state
+    if after.phase is not state.phase and after.phase not in entry.to:
+        raise UndeclaredTransition(kind, state.phase, after.phase)
+    return after, tuple(turn.effects)
+
+
+def kind_of(state: MemberState, event: ev.Event) -> type[Any]:
+    """The row that an event belongs to: its own type, or the herald's row if it answers the herald's join or leave."""
+    if isinstance(event, HERALDED) and event.serial in (state.herald, state.dismissal):
+        return ev.HeraldAnswered
+    return type(event)
 
 
 def is_stale(state: MemberState, event: ev.Event) -> bool:
