@@ -99,7 +99,9 @@ class BusyHandle:
         return self._handle.position(partitions)
 
 
-def test_a_second_thread_commits_nothing_that_poll_has_not_returned(broker: Broker, topic: str) -> None:
+def test_a_second_thread_commits_nothing_that_poll_has_not_returned(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Symptom: a worker that committed while another thread polled committed up to 500 records that poll had not yet
     returned; a kill then skipped them. Cause: its question for librdkafka's positions waited behind a call that took
     records from there. Rule: positions of librdkafka count only if nothing was taken while they were asked for."""
@@ -108,23 +110,23 @@ def test_a_second_thread_commits_nothing_that_poll_has_not_returned(broker: Brok
     )
     read_by_hand(consumer, topic)
     found = polled(consumer, 1)
-    data = consumer._holdfast._data
-    while data.ahead:
+    reader = consumer._holdfast._librdkafka
+    while reader.ahead:
         found += polled(consumer, 1)
-    sound, polls = data.handle, iter(range(1))
+    sound, polls = reader.handle, iter(range(1))
 
     def other_poll() -> None:
         for _ in polls:
             deadline = time.monotonic() + 20
-            while not data.ahead.ready:
+            while not reader.ahead.ready:
                 assert time.monotonic() < deadline
-                data._fill(0.1, 1, lambda: True)
+                reader.gather(0.1)
 
     assert len(found) < 3 * EACH, "the first look takes one"
-    data._places._handle = BusyHandle(sound, other_poll)
+    monkeypatch.setattr(reader, "handle", BusyHandle(sound, other_poll))
     assert stands(consumer, topic) == behind(found)
-    assert data.ahead.ready, "the other thread has taken records, and nobody has them yet"
-    data._places._handle = sound
+    assert reader.ahead.ready, "the other thread has taken records, and nobody has them yet"
+    monkeypatch.undo()
     assert sorted([*found, *polled(consumer, 3 * EACH - len(found))]) == everything()
     consumer.close()
 
@@ -259,6 +261,9 @@ class Interrupted:
         self.handle = handle
         self.lost = 0
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.handle, name)
+
     def consume(self, count: int, timeout: float) -> list[ck.Message]:
         rows: list[ck.Message] = self.handle.consume(count, timeout)
         if rows and not self.lost:
@@ -278,9 +283,9 @@ def test_ctrl_c_on_the_way_from_librdkafka_costs_no_record(
     close would commit what nobody saw. Rule: then it is read again, and the position stays where the application is."""
     consumer = member(broker)
     read_by_hand(consumer, topic)
-    data = consumer._holdfast._data
-    cut = Interrupted(data.handle)
-    monkeypatch.setattr(data, "to_librdkafka", lambda: cut)
+    reader = consumer._holdfast._librdkafka
+    cut = Interrupted(reader.handle)
+    monkeypatch.setattr(reader, "handle", cut)
     found: list[Place] = []
     deadline = time.monotonic() + PATIENCE_S
     while not cut.lost:
@@ -322,6 +327,9 @@ class Asked:
         self.handle = handle
         self.callback = callback
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.handle, name)
+
     def consume(self, count: int, timeout: float) -> list[ck.Message]:
         rows: list[ck.Message] = self.handle.consume(count, timeout)
         self.callback()
@@ -345,7 +353,7 @@ def test_the_statistics_tell_what_was_handed_out(broker: Broker, topic: str, mon
         told = {p.partition: at.app for p, at in core._group_part().partitions.items() if at.app is not None}
         assert told == behind(handed)
 
-    monkeypatch.setattr(core._data, "to_librdkafka", lambda: Asked(core._data.handle, look))
+    monkeypatch.setattr(core._librdkafka, "handle", Asked(core._librdkafka.handle, look))
     while len(handed) < 3 * EACH:
         handed += polled(consumer, 1)
     consumer.close()

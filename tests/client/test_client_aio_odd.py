@@ -574,9 +574,9 @@ def test_what_is_read_changes_on_the_loop_alone(
         threads: list[int] = []
 
         def watched(change: Callable[..., Any]) -> Callable[..., Any]:
-            def changed(*given: Any) -> Any:
+            def changed(*given: Any, **named: Any) -> Any:
                 threads.append(threading.get_ident())
-                return change(*given)
+                return change(*given, **named)
 
             return changed
 

@@ -482,8 +482,8 @@ def test_no_more_is_fetched_ahead_than_the_queue_may_hold(broker: Broker, consum
     while len(found) < 16_000:
         assert time.monotonic() < deadline, len(found)
         found += rows(consumer.consume_arrow(500, 0.2))
-        arrow = consumer._holdfast._data.arrow
-        assert arrow is not None
-        most = max(most, arrow._flows.queued_bytes)
+        reader = consumer._holdfast._batches
+        assert reader is not None
+        most = max(most, reader._flows.queued_bytes)
     assert sorted(found) == everything(4, 4_000)
     assert 65_536 <= most <= 256 * 1024

@@ -83,9 +83,9 @@ def test_a_partition_is_read_from_the_replica_in_our_rack(pair: RealKafka) -> No
     consumer = holdfast.Consumer(config(pair.bootstrap, client_rack="b"))
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     assert values(consumer, 500) == [str(number).encode() for number in range(500)]
-    arrow = consumer._holdfast._data.arrow
-    assert arrow is not None
-    assert arrow._flows.flows[TopicPartition(topic, 0)].follower == 2
+    reader = consumer._holdfast._batches
+    assert reader is not None
+    assert reader._flows.flows[TopicPartition(topic, 0)].follower == 2
     consumer.close()
 
 

@@ -22,7 +22,7 @@ from holdfast.client.config.errors import ConfigError
 from holdfast.client.config.keys import read_committed
 from holdfast.client.config.settings import parse, session_refused
 from holdfast.client.errors import as_kafka_error
-from holdfast.client.reading.arrow import fetch_settings
+from holdfast.client.reading.fetch_settings import fetch_settings
 from holdfast.group.verdicts import Ask, refusal
 from holdfast.model import ErrorCode
 from holdfast.net.config import client_config

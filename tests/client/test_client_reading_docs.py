@@ -12,11 +12,11 @@ import pytest
 from holdfast.client.aio.consumer import AsyncConsumer
 from holdfast.client.config import settings as cfg
 from holdfast.client.consumer import Consumer
-from holdfast.client.reading.arrow import fetch_settings, wants_crcs
+from holdfast.client.reading.fetch_settings import fetch_settings, wants_crcs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reading.md").read_text("utf-8")
 (EXAMPLE,) = re.findall(r"<!-- tested -->\n```python\n(.*?)```", PAGE, re.DOTALL)
-SOURCES = (Path(cfg.__file__).parents[1] / "reading" / "arrow.py").read_text("utf-8")
+SOURCES = (Path(cfg.__file__).parents[1] / "reading" / "fetch_settings.py").read_text("utf-8")
 
 CHANGED = {
     "fetch.wait.max.ms": 7,

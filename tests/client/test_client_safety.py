@@ -154,6 +154,9 @@ class Slow:
         self._handle = handle
         self._seconds = seconds
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
     def poll(self, timeout: float) -> Any:
         message = self._handle.poll(timeout)
         time.sleep(self._seconds)
@@ -172,12 +175,12 @@ def test_a_process_that_freezes_while_it_waits_hands_out_nothing_when_it_wakes(
     """Symptom: a process that was frozen handed out, on waking, one more batch. Cause: it had looked whether it may
     before it waited for records, which is where a process mostly is when it freezes. Invariant: it looks again."""
     frozen = join(**{**QUICK, "max.poll.interval.ms": 60_000})
-    data = frozen.consumer._holdfast._data
-    until(lambda: len(frozen.records()) >= 30 and not data.ahead.ready, frozen)  # the next poll waits in librdkafka
+    reader = frozen.consumer._holdfast._librdkafka
+    until(lambda: len(frozen.records()) >= 30 and not reader.ahead.ready, frozen)  # the next poll waits in librdkafka
     told = len(frozen.story)
     broker.faults.disconnect(Api.HEARTBEAT)
     broker.faults.disconnect(Api.OFFSET_COMMIT)
-    monkeypatch.setattr(data, "to_librdkafka", lambda: Slow(data.handle, 1.2))
+    monkeypatch.setattr(reader, "handle", Slow(reader.handle, 1.2))
 
     frozen.step()
 
@@ -197,9 +200,9 @@ def test_a_process_that_freezes_while_it_decodes_hands_out_nothing_when_it_wakes
     while not (first := consumer.consume_arrow(1, 0.2)).num_rows:
         pass
     where = first.column("partition")[0].as_py(), first.column("offset")[0].as_py()
-    plane = consumer._holdfast._data.arrow
-    assert plane is not None
-    take = plane.take
+    reader = consumer._holdfast._batches
+    assert reader is not None
+    take = reader.take_batch
 
     def frozen(*arguments: Any, **named: Any) -> Any:
         batch = take(*arguments, **named)
@@ -208,7 +211,7 @@ def test_a_process_that_freezes_while_it_decodes_hands_out_nothing_when_it_wakes
 
     broker.faults.disconnect(Api.HEARTBEAT)
     broker.faults.disconnect(Api.OFFSET_COMMIT)
-    monkeypatch.setattr(plane, "take", frozen)
+    monkeypatch.setattr(reader, "take_batch", frozen)
 
     def rows(count: int, timeout: float) -> list[tuple[int, int]]:
         try:
@@ -219,7 +222,7 @@ def test_a_process_that_freezes_while_it_decodes_hands_out_nothing_when_it_wakes
 
     assert rows(100, 1.0) == []
 
-    monkeypatch.setattr(plane, "take", take)
+    monkeypatch.setattr(reader, "take_batch", take)
     broker.faults.clear()
     everything = {(p, n) for p in range(3) for n in range(EACH)}
     seen, deadline = {where}, time.monotonic() + PATIENCE_S

@@ -437,4 +437,4 @@ def test_a_callback_that_raises_does_not_keep_a_consumer_from_closing() -> None:
     with pytest.raises(RuntimeError, match="Consumer closed"):
         consumer.poll(0)
     with pytest.raises(RuntimeError):
-        consumer._holdfast._data.handle.poll(0)
+        consumer._holdfast._librdkafka.handle.poll(0)

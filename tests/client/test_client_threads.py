@@ -29,6 +29,9 @@ class Asked:
         self.handle = handle
         self.meanwhile = meanwhile
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.handle, name)
+
     def consume(self, count: int, timeout: float) -> list[ck.Message]:
         rows: list[ck.Message] = self.handle.consume(count, timeout)
         self.meanwhile(rows)
@@ -120,7 +123,7 @@ def test_what_a_second_thread_pauses_does_not_come_any_more(
     """Symptom: hundreds of records of a partition came out of polls that began after pause() had returned. Cause:
     librdkafka had given them to the thread that polls, and were not in `ahead` yet, where pause() looked."""
     read_by_hand(consumer, topic)
-    data = consumer._holdfast._data
+    reader = consumer._holdfast._librdkafka
     seconds: list[threading.Thread] = []
 
     def meanwhile(rows: list[ck.Message]) -> None:
@@ -130,7 +133,7 @@ def test_what_a_second_thread_pauses_does_not_come_any_more(
             seconds[0].start()
             seconds[0].join(0.2)  # time enough for one that does not wait for its turn
 
-    monkeypatch.setattr(data, "to_librdkafka", lambda: Asked(data.handle, meanwhile))
+    monkeypatch.setattr(reader, "handle", Asked(reader.handle, meanwhile))
     before = []
     deadline = time.monotonic() + PATIENCE_S
     while not seconds:
@@ -152,7 +155,7 @@ def test_what_a_callback_of_librdkafka_changes_counts_at_once(
     makes its callbacks while it gives, and what it has given by then reached `ahead` behind the seek. confluent-kafka's
     poll() takes one record at a time, behind its callbacks."""
     read_by_hand(consumer, topic)
-    data = consumer._holdfast._data
+    reader = consumer._holdfast._librdkafka
     changed: list[int] = []
 
     def meanwhile(rows: list[ck.Message]) -> None:
@@ -166,7 +169,7 @@ def test_what_a_callback_of_librdkafka_changes_counts_at_once(
             else:
                 consumer.incremental_unassign([where])
 
-    monkeypatch.setattr(data, "to_librdkafka", lambda: Asked(data.handle, meanwhile))
+    monkeypatch.setattr(reader, "handle", Asked(reader.handle, meanwhile))
     before = []
     deadline = time.monotonic() + PATIENCE_S
     while not changed:

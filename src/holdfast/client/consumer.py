@@ -168,7 +168,9 @@ class Consumer(cimpl.Consumer):
     def get_watermark_offsets(  # type: ignore[override]  # None when the time is up: their stub leaves that out
         self, partition: ck.TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int] | None:
-        return self._holdfast.get_watermark_offsets(partition, timeout, cached)
+        core = self._holdfast
+        (one,) = partitions_of([partition])
+        return core.get_watermark_offsets(one, timeout, cached)
 
     def offsets_for_times(
         self, partitions: list[ck.TopicPartition], timeout: float | None = None

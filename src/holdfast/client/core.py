@@ -10,23 +10,24 @@ kept are handed out between two calls of one round.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
 from holdfast.client import group_metadata
 from holdfast.client.clock import now_ms
+from holdfast.client.cluster_questions import ClusterQuestions
 from holdfast.client.config import settings as cfg
 from holdfast.client.config.keys import read_committed
 from holdfast.client.config.pitfalls import Pitfalls
 from holdfast.client.errors import FATAL, as_kafka_exception, refused_here
-from holdfast.client.member.assigning import Assigning
+from holdfast.client.member.assigning import Assigning, Starts
 from holdfast.client.member.commits import Offsets
 from holdfast.client.member.control import DEFECT, ControlPlane
 from holdfast.client.member.engine import Engine
@@ -39,7 +40,6 @@ from holdfast.client.member.round_calls import RoundCalls
 from holdfast.client.partitions import confluent_at, name_of
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.telemetry import metrics_port
-from holdfast.client.telemetry.connections import BrokersSeen, Outage
 from holdfast.client.telemetry.group_part import group_part
 from holdfast.client.telemetry.metrics import prometheus_text
 from holdfast.client.telemetry.stack import Stuck
@@ -52,7 +52,6 @@ from holdfast.model import NOBODY, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from confluent_kafka import cimpl
 
 LOOK_EVERY_S = 0.001
 """How often unsubscribe, drain and close look for listener's calls to make while they wait."""
@@ -98,7 +97,6 @@ class ConsumerCore:
         self._config = cfg.parse(raw)
         self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._engine: Engine | None = None
-        self._brokers = BrokersSeen(Outage(self._config.shown))
         self._data = self._open_data(logger)
         self._link = link = Link(self._config, self._new_plane)
         self._offsets = Offsets(self._config, self._data, now_ms(), handed=lambda: link.handed)
@@ -159,7 +157,7 @@ class ConsumerCore:
         self._subscriptions += 1
         self._polled_at = now_ms()
         plane.subscribe(list(topics))
-        self._data.warm(topics)
+        self._warm(topics)
 
     def unsubscribe(self) -> None:
         self._check_open()
@@ -226,9 +224,7 @@ class ConsumerCore:
         if now - self._polled_at > self._pitfalls.slow_ms:
             self._pitfalls.paused(now - self._polled_at, now, self._stuck.where)
         self._look_at_the_clock(now)
-        self._data.raised.raise_first()
-        if self._brokers.down and not self._link.subscribed:  # for a member the control plane reports it
-            self._brokers.look(self._data.handle)
+        self._look_at_handle()
         plane = self._link.plane
         if plane is None:
             if not self._commits_by_itself(now):
@@ -330,17 +326,17 @@ class ConsumerCore:
 
     # -- assignment and positions
 
-    def assign(self, partitions: list[ck.TopicPartition]) -> None:
+    def assign(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
         self._check_open()
-        self._assigning.assign(partitions)
+        self._assigning.assign(partitions, asked)
 
     def unassign(self) -> None:
         self._check_open()
         self._assigning.unassign()
 
-    def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
+    def incremental_assign(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
         self._check_open()
-        self._assigning.add(partitions)
+        self._assigning.add(partitions, asked)
 
     def incremental_unassign(self, partitions: list[ck.TopicPartition]) -> None:
         self._check_open()
@@ -375,43 +371,41 @@ class ConsumerCore:
 
     # -- the cluster
 
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[cimpl.Consumer]:
-        """For a question to librdkafka, from any thread."""
-        with self._data.turns.asking():
-            yield self._data.handle
+    def _asking(self) -> AbstractContextManager[ClusterQuestions]:
+        """For a question about the cluster, from any thread."""
+        raise NotImplementedError
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         self._check_open(HANDLE_CLOSED)
-        with self._asking() as handle:
-            return handle.list_topics(topic, timeout) if topic else handle.list_topics(timeout=timeout)
+        with self._asking() as cluster:
+            return cluster.list_topics(topic, timeout) if topic else cluster.list_topics(timeout=timeout)
 
     def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int] | None:
         self._check_open()
-        if cached and self._data.arrow is not None:
-            seen = self._data.watermarks(name_of(partition))
-            return seen or (ck.OFFSET_INVALID, ck.OFFSET_INVALID)
-        with self._asking() as handle:
-            return handle.get_watermark_offsets(partition, -1 if timeout is None else timeout, cached)
+        if cached:
+            with self._data.turns.asking():
+                return self._data.watermarks(name_of(partition)) or (ck.OFFSET_INVALID, ck.OFFSET_INVALID)
+        with self._asking() as cluster:
+            return cluster.get_watermark_offsets(partition, -1 if timeout is None else timeout)
 
     def offsets_for_times(
         self, partitions: list[ck.TopicPartition], timeout: float | None = None
     ) -> list[ck.TopicPartition]:
         self._check_open()
-        with self._asking() as handle:
-            return list(handle.offsets_for_times(partitions, -1 if timeout is None else timeout))
+        with self._asking() as cluster:
+            return list(cluster.offsets_for_times(partitions, -1 if timeout is None else timeout))
 
     def cluster_id(self, timeout: float = -1) -> str | None:
         self._check_open(HANDLE_CLOSED)
-        with self._asking() as handle:
-            return handle.cluster_id(timeout)
+        with self._asking() as cluster:
+            return cluster.cluster_id(timeout)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         self._check_open(HANDLE_CLOSED)
-        with self._asking() as handle:
-            handle.set_sasl_credentials(username, password)
+        with self._asking() as cluster:
+            cluster.set_sasl_credentials(username, password)
         if self._config.login is not None:
             self._config.login.change(username, password)
 
@@ -541,9 +535,17 @@ class ConsumerCore:
                 self._make_calls(plane)
             time.sleep(LOOK_EVERY_S)
 
+    # -- what differs between the two kinds
+
     def _open_data(self, logger: Any) -> DataPlane:
         """The data plane. Which readers it has is up to the consumer's kind."""
         raise NotImplementedError
+
+    def _warm(self, topics: Sequence[str]) -> None:
+        """Prepare for reading these topics, if the reader has to."""
+
+    def _look_at_handle(self) -> None:
+        """Raise what callbacks raised outside of any call of ours."""
 
     def _new_plane(self) -> ControlPlane:
         return ControlPlane(

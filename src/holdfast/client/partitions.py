@@ -47,6 +47,11 @@ def epoch_of(partition: ck.TopicPartition) -> int:
     return -1 if epoch is None else epoch
 
 
+def entry_of(partition: ck.TopicPartition) -> OffsetEntry:
+    """The offset that it names, with epoch and metadata."""
+    return OffsetEntry(partition.offset, epoch_of(partition), metadata=partition.metadata or "")
+
+
 def confluent_list(partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:
     """These in confluent-kafka's form, in order and without offsets."""
     return [ck.TopicPartition(p.topic, p.partition) for p in sorted(partitions)]

@@ -7,26 +7,33 @@ the application ends both, because it may change what poll hands out.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
 from holdfast.client.clock import now_ms
+from holdfast.client.cluster_questions import ClusterQuestions
 from holdfast.client.core import CLOSED, OUTSIDE, ConsumerCore
 from holdfast.client.errors import as_kafka_exception
+from holdfast.client.partitions import RESET
+from holdfast.client.reading.book import Book
 from holdfast.client.reading.data_plane import DataPlane
-from holdfast.client.reading.librdkafka import open_handle
+from holdfast.client.reading.librdkafka import open_handle, warm
+from holdfast.client.reading.librdkafka_reader import LibrdkafkaReader
 from holdfast.client.reading.taken_ahead import Raised
+from holdfast.client.reading.turns import Turns
+from holdfast.client.telemetry.connections import BrokersSeen, Outage
 from holdfast.group import member as mb
 from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.client.reading.arrow import ArrowPlane
+    from holdfast.client.reading.batch_reader import BatchReader
 
 MAX_RECORDS = 65_536
 """Default limit of rows in one Arrow batch: 8 MB of 100-byte records, enough to hide the fixed cost of a batch."""
@@ -71,7 +78,7 @@ class PollingCore(ConsumerCore):
         self, config: Mapping[str, Any], *, owner: Callable[[], Any] = lambda: None, logger: Any = None
     ) -> None:
         super().__init__(config, owner=owner, logger=logger)
-        self._ready = self._data.ahead.ready
+        self._ready = self._librdkafka.ahead.ready
         """Records taken from librdkafka that poll has not handed out yet."""
         self._calm_until = 0.0
         """Until then poll hands out what is ready without serving the group, unless the control plane has news."""
@@ -79,14 +86,29 @@ class PollingCore(ConsumerCore):
         """Until then a poll with timeout 0 asks only librdkafka. Set by a poll that had nothing to do or to return."""
 
     def _open_data(self, logger: Any) -> DataPlane:
-        raised = Raised()
-        handle = open_handle(raised.guarded(self._brokers.heeding(self._config.librdkafka())), logger=logger)
-        return DataPlane(handle, reset=self._config.auto_offset_reset, open_arrow=self._open_arrow, raised=raised)
+        reset = self._config.auto_offset_reset
+        self._raised = Raised()
+        self._brokers = BrokersSeen(Outage(self._config.shown))
+        handle = open_handle(self._raised.guarded(self._brokers.heeding(self._config.librdkafka())), logger=logger)
+        turns = Turns()
+        self._librdkafka = LibrdkafkaReader(handle, Book(), turns=turns, raised=self._raised, reset=RESET[reset])
+        self._batches: BatchReader | None = None
+        """Opened by the first consume_arrow()."""
+        return DataPlane(self._librdkafka, reset=reset, turns=turns)
 
-    def _open_arrow(self) -> ArrowPlane:
-        from holdfast.client.reading.arrow import open_arrow  # imported late: it loads what only consume_arrow() needs
+    def _warm(self, topics: Sequence[str]) -> None:
+        if self._data.reader is self._librdkafka:
+            warm(self._librdkafka.handle, topics)
 
-        return open_arrow(self._config)
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[ClusterQuestions]:
+        with self._data.turns.asking():
+            yield self._librdkafka.handle
+
+    def _look_at_handle(self) -> None:
+        self._raised.raise_first()
+        if self._brokers.down and not self._link.subscribed:  # for a member the control plane reports it
+            self._brokers.look(self._librdkafka.handle)
 
     def _check_open(self, says: str = CLOSED) -> None:
         self._calm_until = self._idle_until = 0.0
@@ -113,7 +135,7 @@ class PollingCore(ConsumerCore):
                         return message
         elif timeout == 0 and time.monotonic() * 1_000.0 < self._idle_until:
             plane = self._link.plane
-            if (plane is None or not plane.stirred) and self._data.brings_nothing():
+            if (plane is None or not plane.stirred) and self._librdkafka.brings_nothing():
                 return None
         return self._polled(timeout)
 
@@ -144,12 +166,13 @@ class PollingCore(ConsumerCore):
     def _gathered(self, deadline: float | None) -> bool:
         """Wait for a record. True when there is one that may be handed out."""
         wait_s = self._slice(deadline)
+        self._data.let_read(self._librdkafka)
         if wait_s < IDLE_SLICE_S:
-            self._data.gather(wait_s)
+            self._librdkafka.gather(wait_s)
         else:
             left = IDLE_SLICES if deadline is None else int((deadline - time.monotonic()) / wait_s)
-            self._data.gather(wait_s, slices=min(left, IDLE_SLICES), calm=self._calm)
-        self._data.raised.raise_first()
+            self._librdkafka.gather(wait_s, slices=min(left, IDLE_SLICES), calm=self._calm)
+        self._raised.raise_first()
         if not self._ready or self._given_up_elsewhere():
             return False
         if now_ms() - self._polled_at <= FROZEN_MS:
@@ -219,7 +242,8 @@ class PollingCore(ConsumerCore):
             elif self._wanted():
                 return None  # the application processes these first, so that the commit at a revoke includes them
             if self._may_process() and not self._given_up_elsewhere():
-                messages += self._once(self._data.consume(enough - len(messages), self._slice(deadline)))
+                self._data.let_read(self._librdkafka)
+                messages += self._once(self._librdkafka.take(enough - len(messages), self._slice(deadline)))
             elif messages:
                 return None
             else:
@@ -231,7 +255,7 @@ class PollingCore(ConsumerCore):
         """Whether something must be served before more records are added to a batch. Counts as a poll."""
         self._look_at_the_clock(now_ms())
         plane = self._link.plane
-        raised = self._data.raised.first is not None
+        raised = self._raised.first is not None
         return raised or (plane is not None and bool(plane.calls or plane.told or plane.failure))
 
     def consume_arrow(
@@ -269,13 +293,18 @@ class PollingCore(ConsumerCore):
             raise ck.KafkaException(error)
 
     def _arrow_batch(self, max_records: int, wait_s: float, include_headers: bool) -> pa.RecordBatch | None:
-        arrow = self._data.to_arrow()
+        if self._batches is None:
+            from holdfast.client.reading.batch_reader import open_batch_reader  # it loads what only this needs
+
+            self._batches = open_batch_reader(self._config, self._data.book)
+        self._data.let_read(self._batches)
+        self._librdkafka.make_callbacks()
         try:
-            batch = arrow.take(max_records, include_headers=include_headers)
+            batch = self._batches.take_batch(max_records, include_headers=include_headers)
         except HoldfastError as error:
             raise as_kafka_exception(error) from error
         if batch is None:
-            arrow.wait(wait_s)
+            self._batches.wait(wait_s)
         return batch
 
     # -- waiting

@@ -1,6 +1,6 @@
 """Questions about the cluster (topics, watermarks, offsets), for a consumer without librdkafka.
 
-`DataPlane` uses it in place of confluent-kafka's handle, so it has the same methods.
+It takes the place of confluent-kafka's handle (`cluster_questions`).
 """
 
 from __future__ import annotations
@@ -35,16 +35,11 @@ class ClusterAnswers:
         self._isolated = read_committed(raw)
         self._admin: Admin | None = None
 
-    def poll(self, _timeout: float) -> None:
-        """There are no callbacks to serve."""
-
-    def close(self) -> None:
-        """Nothing to do: `shut` releases the engine's connections, when no more questions can come."""
-
-    def set_sasl_credentials(self, _username: str, _password: str) -> None:
+    def set_sasl_credentials(self, username: str, password: str) -> None:
         """Nothing to do: our connections read them from the consumer's shared login."""
 
     def shut(self) -> None:
+        """Release the engine's connections: no more questions come."""
         if self._admin is not None:
             self._engine.submit(self._engine.let_go(self._cluster)).result(LOOKUP_S)
             self._admin = None
@@ -88,7 +83,7 @@ class ClusterAnswers:
         return described
 
     def get_watermark_offsets(
-        self, partition: ck.TopicPartition, timeout: float = -1, _cached: bool = False
+        self, partition: ck.TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
         where = name_of(partition)
 

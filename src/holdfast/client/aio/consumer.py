@@ -110,10 +110,8 @@ class AsyncConsumer:
         core = self._holdfast.core
 
         def take() -> ck.Message | None:
-            if not core.rows.ready(1):
-                return None
-            messages = core.rows.rows(1)
-            return messages[0] if core.kept(messages) else None
+            messages = core.reader.take(1, 0)
+            return messages[0] if messages and core.kept(messages) else None
 
         return await self._holdfast.until(take, timeout, lambda news: news)
 
@@ -124,9 +122,9 @@ class AsyncConsumer:
         core = self._holdfast.core
 
         def take(enough: int) -> list[ck.Message] | None:
-            if core.rows.ready(num_messages) < enough:
+            if core.reader.ready(num_messages) < enough:
                 return None
-            messages = core.rows.rows(core.rows.ready(num_messages))
+            messages = core.reader.take(num_messages, 0)
             return messages if core.kept(messages) else None
 
         found = await self._holdfast.until(lambda: take(num_messages), timeout, lambda news: [news])
@@ -143,7 +141,7 @@ class AsyncConsumer:
         core = self._holdfast.core
 
         def take() -> pa.RecordBatch | None:
-            batch = core.rows.take(max_records, include_headers=include_headers)
+            batch = core.reader.take_batch(max_records, include_headers=include_headers)
             return batch if batch is not None and core.kept(batch) else None
 
         found = await self._holdfast.until(take, timeout)

@@ -11,14 +11,13 @@ loop.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import confluent_kafka as ck
@@ -27,28 +26,26 @@ from confluent_kafka import cimpl
 from holdfast.client.aio.cluster_answers import ClusterAnswers
 from holdfast.client.aio.oauth import KeptToken, wants_token
 from holdfast.client.aio.statistics import Statistics
+from holdfast.client.cluster_questions import ClusterQuestions
 from holdfast.client.config.keys import boolean
 from holdfast.client.config.known import as_config_error
 from holdfast.client.core import ConsumerCore
 from holdfast.client.errors import no_offset
 from holdfast.client.member import engine as engines
+from holdfast.client.member.assigning import Starts
 from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.listener import Listener
 from holdfast.client.member.pending_calls import PendingCall, quiet_calls
-from holdfast.client.partitions import AS_COMMITTED, name_of
-from holdfast.client.reading.arrow import fetch_settings, wants_crcs
+from holdfast.client.reading.batch_reader import open_batch_reader
+from holdfast.client.reading.book import Book
 from holdfast.client.reading.data_plane import DataPlane
-from holdfast.client.reading.rows import RowPlane
 from holdfast.client.telemetry.connections import Health, Sparingly
 from holdfast.client.telemetry.statistics import GroupPart
 from holdfast.group import member as mb
 from holdfast.model import TopicPartition
-from holdfast.net.config import client_config, unpack_limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from holdfast.client.reading.arrow import ArrowPlane
 
 T = TypeVar("T")
 
@@ -90,8 +87,8 @@ class Core(ConsumerCore):
         if kept is not None:
             given["oauth_cb"] = kept
         super().__init__(given)
-        self._health = Health(self.tell, self.rows.addresses)
-        self.rows.watch(self._health.heard)
+        self._health = Health(self.tell, self.reader.addresses)
+        self.reader.watch(self._health.heard)
         self.statistics = Statistics(self, self._config, self._health, stats_cb)
         if kept is not None and self._engine is not None:
             kept.keep(self._engine)
@@ -101,30 +98,22 @@ class Core(ConsumerCore):
         check_keys(self._config.librdkafka())
         self._engine = engines.acquire()
         self._answers = ClusterAnswers(self._engine, self._config.raw)
-        # In place of librdkafka's handle: only its questions about the cluster are used here.
-        handle: Any = self._answers
-        plane = DataPlane(handle, reset=self._config.auto_offset_reset, open_arrow=self._open_arrow)
-        self.rows: RowPlane = plane.to_arrow()  # type: ignore[assignment]  # it is what _open_arrow made
-        return plane
-
-    def _open_arrow(self) -> ArrowPlane:
-        tell_ends = boolean(self._config.raw, "enable.partition.eof", default=False)
-        return RowPlane(
-            client_config(self._config.raw),
-            replace(fetch_settings(self._config), tell_ends=tell_ends),
-            check_crcs=wants_crcs(self._config),
-            limits=unpack_limits(self._config.raw),
+        self.reader = open_batch_reader(
+            self._config,
+            Book(),
+            tell_ends=boolean(self._config.raw, "enable.partition.eof", default=False),
             wake=self._wake,
             throttled=self._throttled,
             tell=self.tell,
+            in_statistics=True,
         )
+        return DataPlane(self.reader, reset=self._config.auto_offset_reset)
 
     def _wake(self) -> None:
         self._on_wake()
 
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[cimpl.Consumer]:
-        yield self._data.handle  # which is no librdkafka: many may ask at once
+    def _asking(self) -> AbstractContextManager[ClusterQuestions]:
+        return nullcontext(self._answers)  # which is no librdkafka: many may ask at once
 
     # -- what the application is told beside records
 
@@ -142,7 +131,7 @@ class Core(ConsumerCore):
 
     def _throttled(self, node: int, milliseconds: int) -> None:
         if self._throttle_cb is not None:
-            event = ck.ThrottleEvent(self.rows.broker_name(node), node, milliseconds / 1_000.0)
+            event = ck.ThrottleEvent(self.reader.broker_name(node), node, milliseconds / 1_000.0)
             self.to_call.append((self._throttle_cb, (event,)))
             self._wake()
 
@@ -224,19 +213,13 @@ class Core(ConsumerCore):
             found = self._next_error(None)
         return found
 
-    def must_ask(self, partitions: list[ck.TopicPartition]) -> bool:
-        """Whether the committed offset must be asked for to know where some of these start."""
-        adding = self._round.adding or {}
-        return any(p.offset in AS_COMMITTED and name_of(p) not in adding for p in partitions)
+    def unasked(self, partitions: list[ck.TopicPartition]) -> list[TopicPartition]:
+        """Those of these for which the group must be asked where they start."""
+        return self._assigning.unasked(partitions)
 
-    def started_at(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
-        """The same with the group's committed offsets filled in. On a thread of the pool, because it blocks."""
-        return self._assigning.started_at(partitions)
-
-    def _committed_of(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
-        if threading.get_ident() == self.loop_thread:
-            return {}  # `started_at` has asked already, on a thread of the pool
-        return super()._committed_of(partitions)
+    def ask(self, partitions: list[TopicPartition]) -> Starts:
+        """Ask for the group's committed offsets. On a thread of the pool, because it blocks."""
+        return self._assigning.ask(partitions)
 
     def may_process(self) -> bool:
         return self._may_process()
@@ -268,11 +251,8 @@ class Core(ConsumerCore):
         return self._offsets.settled(entries, answer)
 
     def group_part(self) -> GroupPart:
-        """The group's part of the statistics, without watermarks: `aio.statistics` takes them from the fetcher, with
-        the last stable offset."""
-        part = self._group_part()
-        seen = {p: replace(standing, low=None, high=None) for p, standing in part.partitions.items()}
-        return replace(part, partitions=seen)
+        """The group's part of the statistics."""
+        return self._group_part()
 
     def joined(self) -> bool:
         phase = mb.Phase.UNSUBSCRIBED if self._link.plane is None else self._link.plane.state.phase

@@ -61,7 +61,7 @@ class Statistics:
             "time": int(time.time()),
             "age": int((now - self._began) * 1_000_000),
             "replyq": len(self._core.to_call),
-            "metadata_cache_cnt": len(self._core.rows.info.topics),
+            "metadata_cache_cnt": len(self._core.reader.info.topics),
             "brokers": self._brokers(),
             "topics": topics,
             "cgrp": {"state": "up" if self._core.joined() else "init", "stateage": int((now - self._began) * 1_000)},
@@ -73,7 +73,7 @@ class Statistics:
 
     def _brokers(self) -> dict[str, Any]:
         found = {}
-        for node, broker in sorted(self._core.rows.info.brokers.items()):
+        for node, broker in sorted(self._core.reader.info.brokers.items()):
             where = f"{broker.host}:{broker.port}"
             down = (broker.host, broker.port) in self._health.down
             found[f"{where}/{node}"] = {
@@ -86,9 +86,9 @@ class Statistics:
         return found
 
     def _topics(self) -> dict[str, Any]:
-        info = self._core.rows.info
+        info = self._core.reader.info
         topics: dict[str, Any] = {}
-        for flow in self._core.rows.flows():
+        for flow in self._core.reader.flows():
             where = flow.partition
             leader = info.leader_of(where)
             topic = topics.setdefault(where.topic, {"topic": where.topic, "partitions": {}})

@@ -30,6 +30,7 @@ from holdfast.client.aio.ready_results import Begun
 from holdfast.client.aio.waking import Waker, waker_of
 from holdfast.client.core import CLOSED
 from holdfast.client.errors import as_kafka_exception
+from holdfast.client.member.assigning import Starts
 from holdfast.client.member.listener import Listener
 from holdfast.client.member.pending_calls import PendingCall
 from holdfast.model import HoldfastError
@@ -370,16 +371,15 @@ class Waiting:
         return self.core.settled(entries, answer)
 
     async def with_starts(
-        self, partitions: list[ck.TopicPartition], take: Callable[[list[ck.TopicPartition]], None]
+        self, partitions: list[ck.TopicPartition], take: Callable[[list[ck.TopicPartition], Starts], None]
     ) -> None:
-        """Call `take` with these partitions, after the committed offset was asked for where none is named. Only the
-        question runs on a thread: what is read may change on the loop alone, because a poll may be handing it out."""
+        """Call `take` with these partitions and the committed offsets of those that name none. Only the question runs
+        on a thread: what is read may change on the loop alone, because a poll may be handing it out."""
         self.open()
         if not self.core.warm:  # otherwise the first record would compile the decoder on the application's loop
             await self._on_pool(self.core.warm_up)
-        if self.core.must_ask(partitions):
-            partitions = await self._on_pool(lambda: self.core.started_at(partitions))
-        take(partitions)
+        unasked = self.core.unasked(partitions)
+        take(partitions, await self._on_pool(lambda: self.core.ask(unasked)) if unasked else {})
 
     # -- the end
 

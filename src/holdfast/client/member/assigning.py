@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import confluent_kafka as ck
 
@@ -16,40 +16,50 @@ from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.reading.start_offsets import check_starts
 from holdfast.model import TopicPartition
 
-Asked = Callable[[list[TopicPartition]], dict[TopicPartition, int | None]]
+Starts = Mapping[TopicPartition, int | None]
+"""Committed offsets; None where the group has committed nothing."""
 
 
 class Assigning:
-    """One consumer's assign, unassign and seek. `ask` returns the group's committed offsets; None where it has none."""
+    """One consumer's assign, unassign and seek. `ask` asks the group for its committed offsets, and blocks.
+
+    Whoever must not block asks beforehand (`unasked`, `ask`) and passes the answer on as `asked`.
+    """
 
     def __init__(
-        self, config: ConsumerConfig, data: DataPlane, offsets: Offsets, round_calls: RoundCalls, link: Link, ask: Asked
+        self,
+        config: ConsumerConfig,
+        data: DataPlane,
+        offsets: Offsets,
+        round_calls: RoundCalls,
+        link: Link,
+        ask: Callable[[list[TopicPartition]], Starts],
     ) -> None:
         self._config = config
         self._data = data
         self._offsets = offsets
         self._round = round_calls
         self._link = link
-        self._ask = ask
+        self.ask = ask
 
-    def assign(self, partitions: list[ck.TopicPartition]) -> None:
+    def assign(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
         """Read exactly these. Inside on_assign of a cooperative member: start these as listed, beside those kept."""
         if self._round.adding is not None and self._link.cooperative:
             self._round.start_now(partitions)
             others = [p for p in partitions if name_of(p) not in self._data.assigned]
-            self.add(others)
+            self.add(others, asked)
             return
         check_starts(partitions)
         self._check_replacing(partitions)
-        self.replace(partitions)
+        self.replace(partitions, asked)
         self._round.replaced = self._round.adding is not None
 
     def unassign(self) -> None:
         self._check_replacing([])
         self.replace([])
 
-    def add(self, partitions: list[ck.TopicPartition]) -> None:
-        self._data.take(self.started_at(partitions))
+    def add(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
+        self._data.take(self._started_at(partitions, asked), named=partitions)
 
     def remove(self, partitions: list[ck.TopicPartition]) -> None:
         named = names_of(partitions)
@@ -62,10 +72,10 @@ class Assigning:
         self._data.drop(named)
         self._after_unassign(gone)
 
-    def replace(self, partitions: list[ck.TopicPartition]) -> None:
+    def replace(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
         gone = set(self._data.assigned)
         self._before_unassign(gone)
-        self._data.replace(self.started_at(partitions))
+        self._data.replace(self._started_at(partitions, asked), named=partitions)
         self._after_unassign(gone)
 
     def seek(self, partition: ck.TopicPartition) -> None:
@@ -101,17 +111,25 @@ class Assigning:
         if not self._link.subscribed:
             self._offsets.forget(gone)
 
-    def started_at(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
-        """Fill in a start where the user named no offset.
+    def unasked(self, partitions: list[ck.TopicPartition]) -> list[TopicPartition]:
+        """Those of these for which the group must be asked where they start."""
+        if self._data.reader.finds_committed or not self._config.group:
+            return []
+        known = self._known_starts()
+        return [p for p, at in offsets_of(partitions).items() if at in AS_COMMITTED and p not in known]
 
-        A partition that is being added starts where the round says, and one with a commit under way at that offset:
-        librdkafka would ask for the committed offset in the background and overtake the commit. For the rest librdkafka
-        asks by itself; our own fetcher can't, so the group is asked here.
-        """
-        known: dict[TopicPartition, int | None] = {**self._offsets.unanswered(), **(self._round.adding or {})}
-        unasked = [p for p, at in offsets_of(partitions).items() if at in AS_COMMITTED and p not in known]
-        if unasked and self._data.arrow is not None and self._config.group:
-            known.update(self._ask(unasked))
+    def _known_starts(self) -> dict[TopicPartition, int | None]:
+        """A partition that is being added starts where the round says, and one with a commit under way at that offset:
+        librdkafka would ask for the committed offset in the background and overtake the commit."""
+        return {**self._offsets.unanswered(), **(self._round.adding or {})}
+
+    def _started_at(self, partitions: list[ck.TopicPartition], asked: Starts | None) -> list[ck.TopicPartition]:
+        """Fill in a start where the user named no offset and it is known. For the rest the reader asks by itself; if it
+        can't, the group is asked here, unless that was done before."""
+        if asked is None:
+            unasked = self.unasked(partitions)
+            asked = self.ask(unasked) if unasked else {}
+        known = {**asked, **self._known_starts()}
         reset = RESET[self._config.auto_offset_reset]
         started = []
         for partition in partitions:

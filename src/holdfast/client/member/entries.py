@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import confluent_kafka as ck
 
 from holdfast.client.errors import Refused, refused_here
-from holdfast.client.partitions import NOWHERE, after_record, confluent_entry, epoch_of, name_of
+from holdfast.client.partitions import NOWHERE, after_record, confluent_entry, entry_of, name_of
 from holdfast.group.messages import CommitAnswer, OffsetEntry
 from holdfast.model import ErrorCode, TopicPartition
 
@@ -48,7 +48,7 @@ def after(message: ck.Message) -> Entries:
 
 def entries_of(offsets: Iterable[ck.TopicPartition]) -> Entries:
     """The application's list. An entry without an offset is kept: it is not sent, but shown in the result."""
-    return {name_of(p): OffsetEntry(p.offset, epoch_of(p), metadata=p.metadata or "") for p in offsets}
+    return {name_of(p): entry_of(p) for p in offsets}
 
 
 def results_of(entries: Mapping[TopicPartition, OffsetEntry], answer: CommitAnswer | None) -> list[ck.TopicPartition]:

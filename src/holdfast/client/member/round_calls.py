@@ -22,7 +22,7 @@ from holdfast.client.member.commits import Offsets
 from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.listener import Listener
 from holdfast.client.member.pending_calls import PendingCall
-from holdfast.client.partitions import AS_COMMITTED, confluent_list, offsets_of
+from holdfast.client.partitions import AS_COMMITTED, confluent_list, name_of, offsets_of
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.telemetry.tracing import ConsumerTrace
 from holdfast.client.watchdog.positions import Noting
@@ -188,10 +188,10 @@ class RoundCalls:
 
     def start_now(self, partitions: Iterable[ck.TopicPartition]) -> None:
         """Inside on_assign: start those of these that are being added, at the named offset or else at the round's."""
-        adding = self.adding or {}
-        named = offsets_of(partitions)
-        wanted = {p: at for p, at in named.items() if p in adding and p not in self._data.assigned}
-        self._data.add({p: adding[p] if at in AS_COMMITTED else at for p, at in wanted.items()})
+        adding, named = self.adding or {}, list(partitions)
+        wanted = {p: at for p, at in offsets_of(named).items() if p in adding and p not in self._data.assigned}
+        starts = {p: adding[p] if at in AS_COMMITTED else at for p, at in wanted.items()}
+        self._data.add(starts, named=[p for p in named if name_of(p) in wanted])
 
     @contextlib.contextmanager
     def _remembering(self) -> Iterator[None]:

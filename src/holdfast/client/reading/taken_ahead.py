@@ -23,6 +23,7 @@ from typing import Any
 import confluent_kafka as ck
 
 from holdfast.client.partitions import after_record, first_offsets, partition_of
+from holdfast.client.reading.book import Book
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
 
@@ -44,7 +45,8 @@ librdkafka is told."""
 class Ahead:
     """One consumer's unread records, in librdkafka's order."""
 
-    def __init__(self) -> None:
+    def __init__(self, book: Book | None = None) -> None:
+        """The positions of what was handed out go into the book."""
         self.ready: deque[ck.Message] = deque()
         """Records to hand out, from the left. Always the same object, so that others may keep a reference to it."""
         self.filling = False
@@ -57,13 +59,11 @@ class Ahead:
         no longer has were handed out."""
         self._aside: list[ck.Message] = []
         """Unread records of paused partitions."""
-        self._paused: set[TopicPartition] = set()
-        """Records that arrive of these are kept aside too: a callback may have paused them while librdkafka returned
-        records."""
         self._changed: set[TopicPartition] = set()
         """Sought or unassigned while librdkafka was asked: the records that it returns of these may be from before."""
-        self._reached: dict[TopicPartition, OffsetEntry] = {}
-        """The application's position in each partition, as of the last `_work_out`."""
+        self._book = book or Book()
+        """Its `reached` is as of the last `_work_out`. Records that arrive of a partition that it calls paused are kept
+        aside too: a callback may have paused it while librdkafka returned records."""
         self._rows = FIRST_ROWS
 
     def __bool__(self) -> bool:
@@ -92,9 +92,9 @@ class Ahead:
             if self._changed:
                 doubted = self._changed & set(map(partition_of, rows))
                 rows = [row for row in rows if partition_of(row) not in doubted]
-            if self._paused:
-                self._aside += [row for row in rows if partition_of(row) in self._paused]
-                rows = [row for row in rows if partition_of(row) not in self._paused]
+            if paused := self._book.paused:
+                self._aside += [row for row in rows if partition_of(row) in paused]
+                rows = [row for row in rows if partition_of(row) not in paused]
             self._batch.extend(rows)
             self.ready.extend(rows)
         return doubted
@@ -113,13 +113,13 @@ class Ahead:
         """Records were handed out without coming through here: these are the positions after them."""
         with self._lock:
             self._work_out()
-            self._reached.update(reached)
+            self._book.reached.update(reached)
 
     def reached(self, partition: TopicPartition) -> OffsetEntry | None:
         """One past the last record of this partition that was handed out; None if there was none since it started."""
         with self._lock:
             self._work_out()
-            return self._reached.get(partition)
+            return self._book.reached.get(partition)
 
     def unread(self) -> dict[TopicPartition, int]:
         """The offset of the first unread record of each partition that has one."""
@@ -127,7 +127,7 @@ class Ahead:
             return first_offsets((*self._aside, *self._not_handed_out()))
 
     def _work_out(self) -> None:
-        """Move `_reached` past the records that were handed out since the last time."""
+        """Move the book's positions past the records that were handed out since the last time."""
         handed = self._batch[: len(self._batch) - len(self.ready)]  # another thread may hand one out after this line
         if handed:
             self._note(handed)
@@ -135,7 +135,7 @@ class Ahead:
 
     def _note(self, handed: list[ck.Message]) -> None:
         last = {(row.topic(), row.partition()): row for row in handed if row.error() is None}
-        self._reached.update({partition_of(row): after_record(row) for row in last.values()})
+        self._book.reached.update({partition_of(row): after_record(row) for row in last.values()})
 
     def _not_handed_out(self) -> list[ck.Message]:
         self._work_out()
@@ -150,7 +150,7 @@ class Ahead:
             self._part(lambda row: partition_of(row) not in gone)
             self._aside = [row for row in self._aside if partition_of(row) not in gone]
             for partition in gone:
-                self._reached.pop(partition, None)
+                self._book.reached.pop(partition, None)
             if self.filling:
                 self._changed |= gone
 
@@ -158,19 +158,14 @@ class Ahead:
         """These are paused: keep back their unread records. librdkafka's position is already past them."""
         paused = set(partitions)
         with self._lock:
-            self._paused |= paused
+            self._book.paused |= paused
             self._aside += self._part(lambda row: partition_of(row) not in paused)
-
-    def paused_now(self, partitions: Iterable[TopicPartition]) -> None:
-        """Exactly these are paused; nothing is unread."""
-        with self._lock:
-            self._paused = set(partitions)
 
     def bring_back(self, partitions: Iterable[TopicPartition]) -> None:
         """These are resumed: their unread records are handed out first."""
         resumed = set(partitions)
         with self._lock:
-            self._paused -= resumed
+            self._book.paused -= resumed
             back = [row for row in self._aside if partition_of(row) in resumed]
             if back:
                 self._aside = [row for row in self._aside if partition_of(row) not in resumed]

@@ -23,7 +23,7 @@ def group_part(
     stored = {p: entry.offset for p, entry in offsets.committable(data.assigned).items()}
     standings = {}
     for p in sorted(data.assigned):
-        low, high = (data.watermarks(p) or (None, None)) if data.arrow is not None else (None, None)
+        low, high = (None, None) if data.reader.in_statistics else (data.watermarks(p) or (None, None))
         standings[p] = Standing(app=reached.get(p), stored=stored.get(p), committed=known.get(p), low=low, high=high)
     return GroupPart(
         phase=plane.state.phase if plane is not None else Phase.UNSUBSCRIBED,

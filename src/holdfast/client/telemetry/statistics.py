@@ -43,7 +43,7 @@ class Standing:
     committed: int | None = None
     low: int | None = None
     high: int | None = None
-    """The watermarks that our own fetcher has seen; None while librdkafka reads, whose statistics have them."""
+    """The watermarks that the reader has seen; None if the statistics have them already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

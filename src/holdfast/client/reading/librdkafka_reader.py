@@ -1,0 +1,275 @@
+"""The reader of poll() and consume(): librdkafka fetches and decodes, and hands over confluent-kafka's messages.
+
+Records are taken from it a few hundred at a time into `ahead`, and handed out from there one by one. Three know where
+the application stands in a partition. `ahead` knows those that have records it has not handed out. librdkafka knows the
+others, once it has returned a record of them. Before that it is what the book says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import confluent_kafka as ck
+from confluent_kafka import cimpl
+
+from holdfast.client.partitions import (
+    AS_COMMITTED,
+    confluent_at,
+    confluent_list,
+    epoch_of,
+    name_of,
+    offsets_of,
+)
+from holdfast.client.reading.book import Book
+from holdfast.client.reading.librdkafka import committed_offsets, first_queued, looked_up, polled, unassign
+from holdfast.client.reading.taken_ahead import Ahead, Raised
+from holdfast.client.reading.turns import Turns
+from holdfast.group.messages import OffsetEntry
+from holdfast.model import TopicPartition
+from holdfast.net.flows import TAIL
+
+SERVE_EVERY_S = 0.1
+"""How often librdkafka is polled for its own callbacks (statistics, errors, tokens) when its records are not needed."""
+
+
+class LibrdkafkaReader:
+    """A `Reader` over confluent-kafka's handle."""
+
+    finds_committed = True
+    in_statistics = True
+
+    def __init__(self, handle: cimpl.Consumer, book: Book, *, turns: Turns, raised: Raised, reset: int) -> None:
+        """`raised` keeps what the handle's callbacks raise; `reset` is where auto.offset.reset starts."""
+        self.handle = handle
+        self.book = book
+        self.ahead = Ahead(book)
+        self._turns = turns
+        self._raised = raised
+        self._reset = reset
+        self._flows = False
+        """Whether the last call returned records: then more are likely there, and are taken without waiting."""
+        self._beside = False
+        """Whether `take` handed out records without `ahead`, which must be told the positions before it is used."""
+        self._serve_at = 0.0
+
+    # -- what is read
+
+    def add(self, partitions: Sequence[ck.TopicPartition]) -> None:
+        wanted = looked_up(self.handle, partitions)
+        self.handle.incremental_assign(wanted)
+        self.book.begin(offsets_of(wanted))
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        unassign(self.handle, partitions)
+        self._forget(partitions)
+
+    def replace(self, partitions: Sequence[ck.TopicPartition]) -> None:
+        wanted = looked_up(self.handle, partitions)
+        self.handle.assign(wanted)
+        self._forget(self.book.assigned)
+        self.book.begin(offsets_of(wanted))
+
+    def seek(self, partition: ck.TopicPartition) -> None:
+        (found,) = looked_up(self.handle, [partition])
+        self.handle.seek(found)
+        where = name_of(partition)
+        self.ahead.forget([where])
+        self.book.restart(where, found.offset)
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        self.handle.pause(confluent_list(partitions))
+        self.ahead.set_aside(partitions)
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        self.handle.resume(confluent_list(partitions))
+        self.ahead.bring_back(partitions)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        gone = list(partitions)
+        self.ahead.forget(gone)
+        self.book.forget(gone)
+
+    # -- where it stands
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        if not partitions:
+            return {}
+        unread, theirs = self._counted_by_librdkafka(partitions)
+        written = {p: entry for p in partitions if (entry := self.book.reached.get(p)) is not None}
+        return written | theirs | {p: entry for p in unread if (entry := self.ahead.reached(p)) is not None}
+
+    def _counted_by_librdkafka(
+        self, asked: Collection[TopicPartition]
+    ) -> tuple[Collection[TopicPartition], dict[TopicPartition, OffsetEntry]]:
+        """The partitions with unread records, and librdkafka's positions in the others.
+
+        Its positions are past every record it returns, also past records that are still on their way into `ahead`. So
+        they don't count while it is being asked for records (then one of its callbacks asks, or another thread polls),
+        nor if it was asked for records in between. While it is being asked, all partitions count as unread.
+        """
+        ahead = self.ahead
+        while not ahead.filling:
+            fills = ahead.fills
+            unread = sorted(ahead.unread().keys() & asked) if ahead else []
+            theirs = self._returned(set(asked).difference(unread))
+            if ahead.fills == fills:
+                return unread, theirs
+        return asked, {}
+
+    def _returned(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        """librdkafka's own position: one past the last record it returned, for partitions where it returned one."""
+        listed = confluent_list(partitions)
+        if not listed:
+            return {}
+        with self._turns.asking():
+            found = self.handle.position(listed)
+        return {name_of(p): OffsetEntry(p.offset, epoch_of(p)) for p in found if p.error is None and p.offset >= 0}
+
+    def watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
+        low, high = self.handle.get_watermark_offsets(confluent_at(partition, ck.OFFSET_INVALID), cached=True)
+        return (low, high) if high >= 0 else None
+
+    # -- records
+
+    def take(self, count: int, wait_s: float) -> list[ck.Message]:
+        with self._turns.polling():
+            rows = self.ahead.take(count)
+            if len(rows) < count:
+                self._beside = True
+                rows += self.handle.consume(count - len(rows), 0 if rows else wait_s)
+        return rows
+
+    def gather(self, wait_s: float, *, slices: int = 1, calm: Callable[[], bool] = lambda: True) -> None:
+        """Take records from librdkafka if none is ready. Waits up to `slices` times `wait_s`, and only while `calm`.
+
+        If records are ready, librdkafka is polled only as often as its callbacks need it.
+        """
+        now = time.monotonic()
+        if not self.ahead.ready or now >= self._serve_at:
+            self._serve_at = now + SERVE_EVERY_S
+            self._fill(wait_s, slices, calm)
+
+    def brings_nothing(self) -> bool:
+        """Poll librdkafka without waiting, and do nothing else. True if there was no record and no callback raised; a
+        record that came is kept in `ahead`. A short cut for an idle consumer that polls with timeout 0. `gather` was
+        called just before, so this reader is in charge and `ahead` knows the positions."""
+        self._turns.begin_poll()
+        try:
+            came = self._take_in(lambda: polled(self.handle, 0))
+        finally:
+            self._turns.end_poll()
+        return not came and self._raised.first is None
+
+    def make_callbacks(self) -> None:
+        """While the other reader is in charge: nothing is assigned to librdkafka, and it only makes its callbacks."""
+        now = time.monotonic()
+        if now >= self._serve_at:
+            self._serve_at = now + SERVE_EVERY_S
+            self.handle.poll(0)
+
+    def _fill(self, wait_s: float, slices: int, calm: Callable[[], bool]) -> None:
+        with self._turns.polling():
+            handle, ahead = self.handle, self.ahead
+            if self._beside:
+                ahead.stands(self.positions(self.book.assigned))
+                self._beside = False
+            if ahead.ready:  # librdkafka is polled only for its callbacks
+                self._take_in(lambda: polled(handle, 0))
+            elif self._flows:
+                self._take_in(lambda: handle.consume(ahead.wanted, 0))
+            else:
+                self._take_in(lambda: self._waited_for(wait_s, slices, calm))
+            self._flows = bool(ahead.ready)
+
+    def _take_in(self, ask: Callable[[], list[ck.Message]]) -> bool:
+        """Put what `ask` gets from librdkafka into `ahead`. True if anything came."""
+        ahead = self.ahead
+        try:
+            ahead.begin()
+            came = ask()
+            doubted = ahead.put(came) if came else None
+            ahead.filling = False
+            if doubted:
+                self._read_doubted_again(doubted)
+        except BaseException:  # Ctrl-C on the way from librdkafka to here
+            ahead.filling = False
+            self._read_again()
+            raise
+        return bool(came)
+
+    def _waited_for(self, wait_s: float, slices: int, calm: Callable[[], bool]) -> list[ck.Message]:
+        """Wait for the next message: in slices, and only while nothing else has to be done."""
+        came = polled(self.handle, wait_s)
+        while not came and (slices := slices - 1) > 0 and calm():
+            if self._raised.first is not None or self._turns.wanted:  # a callback raised, or another thread waits
+                break
+            came = polled(self.handle, wait_s)
+        return came
+
+    def _read_doubted_again(self, doubted: Iterable[TopicPartition]) -> None:
+        """A callback changed the position of these while librdkafka returned records. Nothing tells whether the
+        records are from before or after that, so they are read again from the new position."""
+        for partition in sorted(set(doubted) & self.book.assigned):
+            at = self.book.starts[partition]
+            if at not in AS_COMMITTED:
+                self.seek(confluent_at(partition, at))
+
+    def _read_again(self) -> None:
+        """Records that librdkafka returned may be lost: read again from the application's position."""
+        for partition, given in sorted(self._returned(self.book.assigned).items()):
+            reached = self.ahead.reached(partition)
+            at = self.book.starts[partition] if reached is None else reached.offset
+            if at != given.offset and (at >= 0 or at == ck.OFFSET_BEGINNING):
+                self.seek(confluent_at(partition, at))
+                if reached is not None:
+                    self.book.reached[partition] = reached
+
+    # -- who reads
+
+    def hand_over(self) -> dict[TopicPartition, int]:
+        assigned = set(self.book.assigned)
+        reached = self.positions(assigned)
+        starts = {**self.book.starts, **self.ahead.unread(), **{p: entry.offset for p, entry in reached.items()}}
+        starts = self._unassign_all({p: starts[p] for p in assigned})
+        self.ahead.forget(assigned)
+        self.book.reached.update(reached)
+        return starts
+
+    def _unassign_all(self, starts: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Unassign everything, and return the same starts, with numbers where librdkafka had looked them up.
+
+        A partition that was to start at the end and has delivered nothing yet started at an offset that we were not
+        told. If records came since, the first one in librdkafka's queue is at that offset. If none came, the end has
+        not moved.
+        """
+        unnamed = [p for p, at in starts.items() if at in AS_COMMITTED]
+        if unnamed:  # librdkafka looks these up when it begins to read, our fetcher can't
+            known = committed_offsets(self.handle, unnamed)
+            starts.update({p: known.get(p, self._reset) for p in unnamed})
+        open_ends = {p for p, at in starts.items() if at == ck.OFFSET_END or at <= TAIL}
+        unassign(self.handle, starts.keys() - open_ends)
+        queued = first_queued(self.handle, len(open_ends))
+        for partition in sorted(open_ends):
+            marks = self.watermarks(partition)
+            if partition in queued:
+                starts[partition] = queued[partition]
+            elif marks is not None and starts[partition] == ck.OFFSET_END:
+                starts[partition] = marks[1]
+        unassign(self.handle, open_ends)
+        return starts
+
+    def take_over(self) -> None:
+        starts = [confluent_at(p, at) for p, at in sorted(self.book.starts.items())]
+        if starts:
+            found = looked_up(self.handle, starts)
+            self.handle.incremental_assign(found)
+            self.book.begin(offsets_of(found))
+        self.handle.pause(confluent_list(self.book.paused))
+        self.handle.resume(confluent_list(self.book.known - self.book.paused))
+
+    def close(self) -> None:
+        self.ahead.ready.clear()
+        with self._turns.asking():
+            self.handle.close()
+        self._raised.raise_first()
