@@ -105,22 +105,3 @@ def test_what_arrives_reaches_the_machine_once_and_an_empty_datagram_not_at_all(
         assert texts[0] == "one"
 
     run(heard)
-
-
-def test_a_defect_of_the_machine_is_told_and_does_not_leave_a_member_that_stands_still(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Most events come from tasks and timers, whose errors nobody reads. A member that did not go on would be expelled,
-    and its application poll for ever without a word."""
-
-    def test(driver: MemberDriver) -> None:
-        defect = mb.UndeclaredTransition(mb.Tick, mb.Phase.STABLE, mb.Phase.CLOSED)
-
-        def step(state: mb.MemberState, event: mb.Event, now: float) -> None:
-            raise defect
-
-        monkeypatch.setattr(mb, "step", step)
-        with pytest.raises(HoldfastError, match="UNDECLARED_TRANSITION"):  # the hook of `run` raises what it is told
-            driver.feed(mb.Tick())
-
-    run(test)

@@ -159,22 +159,15 @@ class MemberDriver:
                 self.state, effects = mb.step(self.state, self._inbox.popleft(), self._clock())
                 for effect in effects:
                     self._perform(effect)
-        except mb.UndeclaredTransition as defect:
-            self._disarm()
-            self._hooks.fail(defect)  # or nobody would hear of it: most events come from tasks and timers
-            return
         finally:
             self._running = False
         self._rearm()
         self._hooks.changed(self.state)
 
-    def _disarm(self) -> None:
+    def _rearm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _rearm(self) -> None:
-        self._disarm()
         deadline = mb.next_deadline(self.state)
         if deadline is not None:
             delay_s = max(0.0, deadline - self._clock()) / 1_000.0
@@ -364,7 +357,8 @@ class MemberDriver:
 
     async def stop(self) -> None:
         """Stop the timer, close the ear, and cancel what is under way."""
-        self._disarm()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._ear is not None:
             self._loop.remove_reader(self._ear.fileno())
             self._ear.close()

@@ -39,7 +39,7 @@ from holdfast.group.member import (
     Tick,
     Unsubscribe,
     next_deadline,
-    step,
+    strict_step,
 )
 from holdfast.group.user_data import Endpoint
 from holdfast.model import HoldfastError, TraceRecord, Value
@@ -93,7 +93,7 @@ class SimMember:
         self.frozen = False
         self.error: HoldfastError | None = None
         # The machine and the leader's planning: where mutations break them.
-        self.step: Callable[[MemberState, Event, float], tuple[MemberState, tuple[Effect, ...]]] = step
+        self.step: Callable[[MemberState, Event, float], tuple[MemberState, tuple[Effect, ...]]] = strict_step
         self.plan_round = leader.plan
         self._last_plan: leader.LeaderPlan | None = None
         self.app = Application(world.broker, plan.speed, self._tell_lane, plan.restore_ms)

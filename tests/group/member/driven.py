@@ -27,7 +27,7 @@ from holdfast.group.member import (
     Subscribe,
     SyncAnswered,
     next_deadline,
-    step,
+    strict_step,
 )
 from holdfast.group.messages import HeartbeatAnswer, JoinAnswer, JoinRequest, OffsetEntry, SyncAnswer
 from holdfast.group.user_data import LeaderNote, encode_leader_note
@@ -95,7 +95,7 @@ class Driven:
 
     def feed(self, event: Event, *, after_ms: float = 0.0) -> Driven:
         self.now += after_ms
-        self.state, self.last = step(self.state, event, self.now)
+        self.state, self.last = strict_step(self.state, event, self.now)
         self.history.extend(self.last)
         return self
 

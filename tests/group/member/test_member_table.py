@@ -59,10 +59,14 @@ def test_a_transition_that_is_not_declared_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setitem(table.TABLE, mb.Subscribe, undeclared)  # type: ignore[arg-type]
     with pytest.raises(mb.UndeclaredTransition, match="Subscribe in the phase unsubscribed led to joining"):
         Driven().subscribe()
+    before = Driven().state
+    after, effects = mb.step(before, mb.Subscribe(frozenset({"orders"})), 0.0)
+    assert after.phase is mb.Phase.JOINING, "a running service goes on"
+    assert isinstance(effects[-1], mb.Emit) and effects[-1].record.step == table.UNDECLARED, "and tells it"
 
 
 def test_members_that_anything_happens_to_do_what_the_table_says() -> None:
-    """A short search: `step` itself raises at what is not declared."""
+    """A short search: `strict_step` raises at what is not declared."""
     assert len(explore(steps=5_000, seed=7)) > 60
 
 

@@ -171,7 +171,7 @@ class Life:
     def feed(self, event: mb.Event) -> None:
         before = self.state.phase
         kind = table.kind_of(self.state, event)
-        self.state, effects = mb.step(self.state, event, self.now)
+        self.state, effects = mb.strict_step(self.state, event, self.now)
         if self.state.phase is not before:
             self.taken = (before, kind, self.state.phase)
         for effect in effects:

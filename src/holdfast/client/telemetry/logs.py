@@ -52,6 +52,10 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "plans with an older version of the assignor than other members have",
         "Finish the deploy: restart this member with the new version.",
     ),
+    "undeclared-transition": (
+        "did what its table of states does not show",
+        "This is a bug in holdfast, please report it. The member goes on.",
+    ),
     "note-ignored": (
         "ignored an invalid note or claim",
         "Check the member that is named: who runs it, and in which version?",

@@ -51,7 +51,7 @@ from holdfast.group.member.events import (
 from holdfast.group.member.joining import select_protocol
 from holdfast.group.member.stable import may_process, next_deadline
 from holdfast.group.member.state import MemberConfig, MemberState, Phase
-from holdfast.group.member.table import TABLE, IllegalEvent, UndeclaredTransition, step
+from holdfast.group.member.table import TABLE, IllegalEvent, UndeclaredTransition, step, strict_step
 
 __all__ = [
     "TABLE",
@@ -100,4 +100,5 @@ __all__ = [
     "next_deadline",
     "select_protocol",
     "step",
+    "strict_step",
 ]

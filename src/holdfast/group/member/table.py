@@ -4,8 +4,9 @@ here. Every pair is present: handled, ignored with a reason, or illegal.
 Events that answer something carry a serial, which is checked first: an answer that the phase does not wait for is stale
 and changes nothing (KAFKA-9823).
 
-An entry declares every phase that it may lead to, and `step` refuses any other. So the page that is drawn from this
-table (docs/member-states.md) is what the machine does.
+An entry declares every phase that it may lead to. `strict_step`, with which tests and the simulator play, refuses any
+other, so the page that is drawn from this table (docs/member-states.md) is what the machine does. `step` traces it and
+goes on: a member of a running service must not die of a missing word in a table.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from typing import Any
 
 from holdfast.group.member import aside, joining, leaving, stable, syncing
 from holdfast.group.member import events as ev
-from holdfast.group.member.effects import Effect
+from holdfast.group.member.effects import Effect, Emit
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.turn import Turn
 from holdfast.group.table import Entry, Handled, Ignored, Illegal
-from holdfast.model import HoldfastError
 
 Row = Mapping[Phase, Entry[Phase, Callable[[Turn, Any], None]]]
 
@@ -172,15 +172,12 @@ class IllegalEvent(Exception):
     """The driver fed an event that can't happen in this phase: a defect of the driver, not of the group."""
 
 
-class UndeclaredTransition(HoldfastError):
+class UndeclaredTransition(Exception):
     """A handler led to a phase that its entry in the table does not declare: a defect of this machine."""
 
-    def __init__(self, kind: type[Any], before: Phase, after: Phase) -> None:
-        super().__init__(
-            "UNDECLARED_TRANSITION",
-            f"{kind.__name__} in the phase {before.value} led to {after.value}, which the member's table forbids.",
-            "This is a bug in holdfast: please report it. The group goes on without this member; restart the process.",
-        )
+
+UNDECLARED = "undeclared-transition"
+"""The step of the trace that tells so."""
 
 
 def step(state: MemberState, event: ev.Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
@@ -195,8 +192,16 @@ def step(state: MemberState, event: ev.Event, now: float) -> tuple[MemberState, 
     entry.handler(turn, event)
     after = turn.state
     if after.phase is not state.phase and after.phase not in entry.to:
-        raise UndeclaredTransition(kind, state.phase, after.phase)
+        turn.trace(UNDECLARED, cause=f"{kind.__name__} in the phase {state.phase.value} led to {after.phase.value}")
     return after, tuple(turn.effects)
+
+
+def strict_step(state: MemberState, event: ev.Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
+    """As `step`, and raises UndeclaredTransition."""
+    after, effects = step(state, event, now)
+    if effects and isinstance(last := effects[-1], Emit) and last.record.step == UNDECLARED:
+        raise UndeclaredTransition(last.record.cause)
+    return after, effects
 
 
 def kind_of(state: MemberState, event: ev.Event) -> type[Any]:
