@@ -11,7 +11,7 @@ from holdfast.group.member.trouble import REFUSED, back_off_ms, judge, settled, 
 from holdfast.group.member.turn import Turn, as_value
 from holdfast.group.messages import Leaver, LeaveRequest, cut_reason
 from holdfast.group.verdicts import Ask
-from holdfast.model import NOBODY, HoldfastError
+from holdfast.model import NOBODY, ErrorCode, HoldfastError
 
 LEAVE_LEAD_MS = 45.0
 """Under a leader that does not plan draining members away, a member leaves this long before everybody's next heartbeat:
@@ -306,6 +306,7 @@ def left(turn: Turn, event: LeaveAnswered) -> None:
     if judge(turn, Ask.LEAVE, event.answer.error) in REFUSED:
         leave_failed(turn, f"the coordinator answered {event.answer.error.name} to our leave")
         return
-    turn.trace("left", cause=turn.state.closing or turn.state.draining, error=event.answer.error.name)
+    refused = {} if event.answer.error is ErrorCode.NONE else {"error": event.answer.error.name}
+    turn.trace("left", cause=turn.state.closing or turn.state.draining, **refused)
     turn.poke(known=True)
     gone(turn)
