@@ -7,36 +7,14 @@ from functools import cache
 
 import pytest
 
+from holdfast.sim import grounds
 from holdfast.sim.checkers import CHECKERS, Violation
 from holdfast.sim.config import WorldConfig
-from holdfast.sim.grounds import (
-    CRASH_GROUND,
-    CUT_GROUND,
-    DEPLOY_GROUND,
-    LARGE_GROUND,
-    MIXED_GROUND,
-    ORDERLY_GROUND,
-    PROVING_GROUND,
-    SLOW_GROUND,
-    STATIC_GROUND,
-    WAITING_GROUND,
-    WATCHED_GROUND,
-)
 from holdfast.sim.mutations import MUTATIONS, Mutation
 from holdfast.sim.world import World
 
 GROUNDS = {
-    "proving": PROVING_GROUND,
-    "orderly": ORDERLY_GROUND,
-    "mixed": MIXED_GROUND,
-    "waiting": WAITING_GROUND,
-    "large": LARGE_GROUND,
-    "static": STATIC_GROUND,
-    "cut": CUT_GROUND,
-    "crash": CRASH_GROUND,
-    "deploy": DEPLOY_GROUND,
-    "watched": WATCHED_GROUND,
-    "slow": SLOW_GROUND,
+    name.removesuffix("_GROUND").lower(): ground for name, ground in vars(grounds).items() if name.endswith("_GROUND")
 }
 
 
@@ -59,6 +37,10 @@ def test_a_broken_machine_is_seen_by_the_checker_that_is_there_for_it(mutation: 
 def test_sound_machines_come_through_the_same_worlds_unharmed(ground: WorldConfig) -> None:
     result = World(ground, keep_records=False).run()
     assert result.violations == []
+
+
+def test_every_mutation_is_played_in_a_world_that_sound_machines_are_seen_in() -> None:
+    assert {mutation.world for mutation in MUTATIONS} <= set(GROUNDS.values())
 
 
 def test_every_invariant_has_a_mutation_that_breaks_it() -> None:

@@ -112,7 +112,7 @@ def plan(
         all_read=all_read and cooperative,
         knows_drain=all_read and cooperative,
         read_on=planned.transferring and cooperative and all_read and not doubts and not planned.contested,
-        room=room_for_each(len(members)),
+        room=room_for_each(len(members), notes_bytes),
     )
     offers = [*_offers(planned, notes, generation), *_untaken(planned, notes, before, generation)]
     positions = _positions(planned, offers) if cooperative else {}

@@ -48,9 +48,11 @@ FAN_OUT = (3, 2)
 pokes and all others are still reached. One peer each would make a chain that breaks at any member."""
 
 
-def room_for_each(members: int) -> int:
-    """How many bytes of positions each member may hand over, so that the next leader can pass on all of them."""
-    return min(MAX_ROOM_BYTES, POSITIONS_BYTES // max(1, members))
+def room_for_each(members: int, budget: int = NOTES_BYTES) -> int:
+    """How many bytes of positions each member may hand over, so that the next leader can pass on all of them. A smaller
+    budget than the usual one has less room for positions, as the rest of a note takes what it takes."""
+    room = min(POSITIONS_BYTES, max(0, budget - (NOTES_BYTES - POSITIONS_BYTES)))
+    return min(MAX_ROOM_BYTES, room // max(1, members))
 
 
 def fair_positions(positions: Mapping[str, Positions]) -> dict[str, Positions]:

@@ -34,7 +34,7 @@ class CommitBefore:
 
     With `waits`, until it is answered: their next owner asks the coordinator where to go on, and if our join overtook
     the commit it would do our work again. Without, their positions go with the join (see `positions_ride`), and the
-    commit goes ahead of it.
+    commit goes ahead of it; a leader hands over again what a cut round was to (`leader._untaken`).
     """
 
     partitions: frozenset[TopicPartition]
@@ -93,12 +93,15 @@ def steps_around(state: MemberState, call: Call) -> tuple[Step, ...]:
 
 def _giving_up(state: MemberState, call: Revoked, partitions: frozenset[TopicPartition]) -> tuple[Step, ...]:
     rides = positions_ride(state, partitions)
+    # A leader that drains is gone right after the round that hands its positions over. Should that round be cut, nobody
+    # is left who could hand them over again.
+    waits = not rides or (state.leader and state.draining is not None)
     # A draining member joins once more only where its positions reach the next owners.
     told = rides or (join_carries_positions(state) and state.draining is None)
     return (
         HoldBack(partitions),
-        CommitBefore(partitions, waits=not rides),
+        CommitBefore(partitions, waits=waits),
         Tell(call),
-        CommitAfter(partitions, waits=not rides),
+        CommitAfter(partitions, waits=waits),
         LetGo(partitions, hands_over=told),
     )

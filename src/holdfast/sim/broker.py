@@ -237,9 +237,12 @@ class SimBroker:
     def _observe(self, effects: list[Effect]) -> None:
         """Trace what the coordinator grants, before a crash can interrupt it."""
         for effect in effects:
-            if not isinstance(effect, Reply) or not isinstance(effect.token, Asked):
+            if not isinstance(effect, Reply):
                 continue
-            request, answer = effect.token.request, effect.answer
+            answer = effect.answer
+            if isinstance(answer, HeartbeatAnswer) or not isinstance(effect.token, Asked):
+                continue
+            request = effect.token.request
             if isinstance(request, JoinRequest) and isinstance(answer, JoinAnswer):
                 if answer.error is ErrorCode.NONE:
                     self._note_join(request, answer)

@@ -54,19 +54,23 @@ class Clock:
         return timer
 
     def after(self, delay: float, call: Callable[..., object], *args: Any) -> Timer:
-        return self.at(self.now + delay, call, *args)
+        when = self.now + delay if delay > 0.0 else self.now
+        self._number = number = self._number + 1
+        timer = Timer(when, call, args)
+        heappush(self._agenda, (when, number, timer))
+        return timer
 
     def run_until(self, end: float) -> None:
         """Let everything happen that is due up to and including `end`."""
-        agenda = self._agenda
+        agenda, calls = self._agenda, self.calls
         while agenda and agenda[0][0] <= end:
             when, _, timer = heappop(agenda)
             call = timer.call
             if call is None:
                 continue
             self.now = when
-            self.calls += 1
-            if self.calls > MAX_CALLS:
+            self.calls = calls = calls + 1
+            if calls > MAX_CALLS:
                 raise WorldSpins(f"more than {MAX_CALLS} calls by {when:.0f} ms")
             call(*timer.args)
         self.now = max(self.now, end)

@@ -43,6 +43,16 @@ WAITING_GROUND = replace(
 LARGE_GROUND = replace(PROVING_GROUND, short_notes=True, plan_ms=100.0)
 """The notes and slow rounds of a large group, in which members read on for a while what a round took from them."""
 
+POKING_GROUND = replace(
+    LARGE_GROUND,
+    members=_members(8, pokes=True),
+    happenings=parse_happenings("join@3s,leave:c1@6s,join@9s"),
+    duration_ms=14_000,
+    network=NetworkProfile(jitter_ms=10.0),
+    plan_ms=1.0,
+)
+"""The pokes of a large group, which are passed on from member to member."""
+
 STATIC_GROUND = WorldConfig(
     members=_members(3, instance_id="yes", commit_interval_ms=500.0),
     happenings=parse_happenings("freeze:c0@8s+4s,twin:c0@9s,bounce:c1@16s+1s,broker-crash@20s+200ms,leave:c2@24s"),
@@ -50,6 +60,18 @@ STATIC_GROUND = WorldConfig(
     heals=True,
 )
 """Static members: two processes with one instance id, a restart, one that stays away."""
+
+RESTART_GROUND = replace(STATIC_GROUND, happenings=parse_happenings("join@5s,restart:c3@12s+1s"), duration_ms=20_000)
+"""A static member gets partitions of others, works on them, and restarts."""
+
+OWED_GROUND = replace(
+    STATIC_GROUND,
+    members=_members(3, instance_id="yes", listener_ms=300.0, instant_rejoin=False, hot_heartbeats=False),
+    happenings=parse_happenings("join@3s,bounce:c2@3.08s+100ms"),
+    duration_ms=14_000,
+)
+"""A static member dies with a partition that another one waits for, and comes back without it. Nobody rejoins by
+itself."""
 
 CRASH_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("crash:c0@5s"), duration_ms=12_000)
 """Nothing but one crash, which only the session timeout detects."""
@@ -65,6 +87,37 @@ ORDERLY_GROUND = replace(
     network=NetworkProfile(jitter_ms=10.0),
 )
 """Members come, drain, leave and restart, and nothing breaks: nothing may be done twice."""
+
+RARE_GROUND = replace(
+    ORDERLY_GROUND,
+    members=_members(3, commit_interval_ms=20_000.0),
+    topics=(("orders", 24),),
+    network=NetworkProfile(jitter_ms=40.0),
+)
+"""The same with rare commits on a slow network: a position that is lost in a handover costs seconds of work."""
+
+TIGHT_GROUND = replace(RARE_GROUND, seed=3, notes_bytes=100)
+"""The same under leaders with next to no room for notes."""
+
+INTERRUPTED_GROUND = replace(
+    RARE_GROUND,
+    seed=6,
+    topics=(("orders", 6),),
+    happenings=parse_happenings("join@3s,join@3.58s"),
+    duration_ms=14_000,
+    plan_ms=100.0,
+)
+"""One joins in the middle of the round that hands partitions over to another newcomer."""
+
+MIDDLE_GROUND = replace(
+    RARE_GROUND,
+    topics=(("orders", 6),),
+    happenings=parse_happenings("join@3s,leave:c0@3.3s"),
+    duration_ms=14_000,
+    network=NetworkProfile(),
+    plan_ms=200.0,
+)
+"""One leaves in the middle of a round, between the join's answer and the sync's."""
 
 MIXED_GROUND = replace(
     ORDERLY_GROUND,

@@ -86,6 +86,7 @@ class SimMember:
 
     def __init__(self, world: Surroundings, plan: MemberPlan, incarnation: int) -> None:
         self.world = world
+        self._clock = world.clock
         self.plan = plan
         self.name = plan.name
         self.incarnation = incarnation
@@ -132,7 +133,7 @@ class SimMember:
             call(*args)
 
     def later(self, delay_ms: float, call: Callable[..., None], *args: Any) -> None:
-        self.world.clock.after(delay_ms, self.run, call, *args)
+        self._clock.after(delay_ms, self.run, call, *args)
 
     def crash(self, *, with_its_machine: bool = False) -> None:
         """kill -9: the process ends without a leave, and the system closes its connections. A watchdog survives it."""
@@ -233,14 +234,15 @@ class SimMember:
         """One turn of the machine: take the event, perform what it wants, set its timer anew."""
         self.state, effects = self.step(self.state, event, self.world.clock.now)
         for effect in effects:
-            self._perform(effect)
+            if isinstance(effect, Emit):
+                self.world.emit(effect.record)
+            else:
+                self._perform(effect)
         if not self.dead and self.state is not self._armed_for:
             self._rearm()
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Emit():
-                self.world.emit(effect.record)
             case Send():
                 self._channel.send(effect)
             case Notify():

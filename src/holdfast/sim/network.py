@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import log
 from random import Random
 from typing import Any, Protocol
 
@@ -46,23 +47,22 @@ class Network:
 
     def carry(self, source: str, target: str, lane: str, deliver: Callable[..., None], *args: Any) -> None:
         """Take one message from `source` to `target`, behind everything sent before on the same lane."""
-        profile = self.profile
-        if (source, target) in self._cut:
+        profile, clock = self.profile, self.clock
+        if self._cut and (source, target) in self._cut:
             return
         if profile.loss and self._random.random() < profile.loss:
             return
-        delay = profile.delay_ms
-        if profile.jitter_ms:
-            delay += self._random.expovariate(1.0 / profile.jitter_ms)
+        arrival = clock.now + profile.delay_ms
+        if profile.jitter_ms:  # exponentially distributed, drawn as `Random.expovariate` does
+            arrival = clock.now + (profile.delay_ms - log(1.0 - self._random.random()) / (1.0 / profile.jitter_ms))
         key = (source, target, lane)
-        arrival = self.clock.now + delay
         last = self._last_arrival.get(key)
         if last is not None and last > arrival:
             arrival = last
         self._last_arrival[key] = arrival
-        self.clock.at(arrival, deliver, *args)
+        clock.at(arrival, deliver, *args)
         if profile.duplicate and self._random.random() < profile.duplicate:
-            self.clock.at(arrival, deliver, *args)
+            clock.at(arrival, deliver, *args)
 
     def cut(self, source: str, target: str) -> None:
         """From now on nothing gets through in this direction."""
@@ -128,19 +128,16 @@ class Connection:
         return len(self._pending)
 
     def ask(self, request: Request, timeout_ms: float, on_answer: OnAnswer, on_failure: OnFailure) -> None:
-        self._number += 1
-        number = self._number
-        timer = self._network.clock.after(timeout_ms, self._process.run, self._timed_out, number)
+        self._number = number = self._number + 1
+        network, process = self._network, self._process
+        timer = network.clock.after(timeout_ms, process.run, self._timed_out, number)
         self._pending[number] = (on_answer, on_failure, timer)
-        self._network.carry(
-            self._process.name, BROKER, self.lane, self._server.receive, self, self.epoch, number, request
-        )
+        network.carry(process.name, BROKER, self.lane, self._server.receive, self, self.epoch, number, request)
 
     def answer(self, epoch: int, number: int, answer: Answer) -> None:
         """The broker answers; called at the broker's end."""
-        self._network.carry(
-            BROKER, self._process.name, self.lane, self._process.run, self._answered, epoch, number, answer
-        )
+        process = self._process
+        self._network.carry(BROKER, process.name, self.lane, process.run, self._answered, epoch, number, answer)
 
     def broken(self, epoch: int, reason: str) -> None:
         """The broker's end is gone; the client hears of it if the network lets it."""
@@ -165,11 +162,11 @@ class Connection:
         self.epoch += 1
 
     def _answered(self, epoch: int, number: int, answer: Answer) -> None:
-        if epoch != self.epoch or number not in self._pending:
-            return
-        on_answer, _, timer = self._pending.pop(number)
-        timer.cancel()
-        on_answer(answer)
+        waiting = self._pending.pop(number, None) if epoch == self.epoch else None
+        if waiting is not None:
+            on_answer, _, timer = waiting
+            timer.cancel()
+            on_answer(answer)
 
     def _timed_out(self, number: int) -> None:
         if number in self._pending:

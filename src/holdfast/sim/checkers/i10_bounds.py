@@ -1,10 +1,12 @@
-"""I10: memory, tasks and timers are bounded: what waits is a small multiple of who is there."""
+"""I10: memory, tasks, timers and pokes are bounded: a small multiple of who is there, and of what happens to them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.sim.checkers.base import Checker
+from holdfast.model import TraceRecord
+from holdfast.sim.checkers.base import Checker, Watch
 from holdfast.sim.config import GROUP
 
 if TYPE_CHECKING:
@@ -15,11 +17,32 @@ PER_PROCESS = 64
 
 BASE = 64
 
+NEWS = ("join-sent", "left", "poll-expired", "process-died")
+"""What a process may poke its peers for."""
+PER_NEWS = 2
+"""Datagrams to each peer: where the coordinator may not know yet, the first may come too early."""
+PASSED_ON = 9
+"""Datagrams that a process may pass on in one generation of a large group: three words to three peers."""
+
 
 class Bounded(Checker):
     """Counts what waits."""
 
     invariant = "I10"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = 0
+        self._rounds = 1
+
+    def watches(self) -> Mapping[str, Watch]:
+        return {**dict.fromkeys(NEWS, self._on_news), "generation": self._on_generation}
+
+    def _on_news(self, _record: TraceRecord) -> None:
+        self._news += 1
+
+    def _on_generation(self, _record: TraceRecord) -> None:
+        self._rounds += 1
 
     def look(self, world: World) -> None:
         now = world.clock.now
@@ -31,6 +54,9 @@ class Bounded(Checker):
         for member in world.alive:
             if member.pending > PER_PROCESS:
                 self.violated(now, f"{member.name} has {member.pending} questions and calls under way")
+        datagrams = (PER_NEWS * self._news + PASSED_ON * self._rounds) * len(world.processes)
+        if world.pokes > datagrams:
+            self.violated(now, f"{world.pokes} pokes in {self._rounds} generations: they go round")
         group = world.broker.coordinator.group(GROUP)
         if group is None or not world.broker.up:
             return

@@ -7,12 +7,13 @@ beside it. `grounds` has worlds with enough trouble for every fault to show.
 
 from holdfast.sim.mutations.commits import COMMITS
 from holdfast.sim.mutations.coordinators import COORDINATORS
+from holdfast.sim.mutations.handovers import HANDOVERS
 from holdfast.sim.mutations.leaders import LEADERS
 from holdfast.sim.mutations.members import MEMBERS
 from holdfast.sim.mutations.mutation import Mutation
 from holdfast.sim.mutations.session import SESSION
 from holdfast.sim.mutations.watchdogs import WATCHDOGS
 
-MUTATIONS: tuple[Mutation, ...] = (*LEADERS, *MEMBERS, *COMMITS, *SESSION, *WATCHDOGS, *COORDINATORS)
+MUTATIONS: tuple[Mutation, ...] = (*LEADERS, *MEMBERS, *COMMITS, *SESSION, *HANDOVERS, *WATCHDOGS, *COORDINATORS)
 
 __all__ = ["MUTATIONS", "Mutation"]

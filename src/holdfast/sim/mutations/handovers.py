@@ -1,0 +1,156 @@
+"""Mutations of handovers: whom positions reach, for how long they count, when a member may leave, how news spreads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from holdfast.group.leader import LeaderPlan
+from holdfast.group.member import Close, Effect, Event, MemberState, Phase, SyncAnswered
+from holdfast.sim.grounds import (
+    INTERRUPTED_GROUND,
+    MIDDLE_GROUND,
+    OWED_GROUND,
+    POKING_GROUND,
+    RESTART_GROUND,
+    SLOW_GROUND,
+    TIGHT_GROUND,
+)
+from holdfast.sim.member import SimMember
+from holdfast.sim.mutations.mutation import Mutation, every_member
+
+PLENTY = 1_000_000
+"""Bytes: more than any note has."""
+
+
+def _before_each_step(member: SimMember, change: Callable[[MemberState, Event], MemberState]) -> None:
+    """Let the machine be sound, and its state be changed before each event."""
+    sound = member.step
+
+    def step(state: MemberState, event: Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
+        return sound(change(state, event), event, now)
+
+    member.step = step
+
+
+def _after_each_step(member: SimMember, change: Callable[[MemberState], MemberState]) -> None:
+    """Let the machine be sound, and the state that it comes to be changed."""
+    sound = member.step
+
+    def step(state: MemberState, event: Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
+        after, effects = sound(state, event, now)
+        return change(after), effects
+
+    member.step = step
+
+
+def cut_round_forgotten(member: SimMember) -> None:
+    """rule: what a cut round was to hand over is not handed over by the next one, and its positions are gone."""
+    sound = member.plan_round
+
+    def plan(*args: Any, **options: Any) -> LeaderPlan:
+        return sound(*args, **{**options, "before": None})
+
+    member.plan_round = plan
+
+
+def positions_ride_for_ever(member: SimMember) -> None:
+    """rule: positions ride in more than one round, and whoever owned the partition meanwhile was further."""
+    sound = member.step
+
+    def step(state: MemberState, event: Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
+        after, effects = sound(state, event, now)
+        kept = {p: entry for p, entry in state.positions.items() if p not in after.owned}
+        return replace(after, positions={**kept, **after.positions}), effects
+
+    member.step = step
+
+
+def positions_beyond_the_budget(member: SimMember) -> None:
+    """rule: more positions are sent with a join than the leader has room for, and it passes on as many as fit."""
+    _after_each_step(member, lambda state: replace(state, room=PLENTY))
+
+
+def old_note_trusted_after_a_restart(member: SimMember) -> None:
+    """rule: a static member that restarted begins where its old assignment says, behind its own commits."""
+
+    def change(state: MemberState, event: Event) -> MemberState:
+        fresh = isinstance(event, SyncAnswered) and state.static and state.held_generation < 0
+        return replace(state, held_generation=0) if fresh else state
+
+    _before_each_step(member, change)
+
+
+def leaves_between_generations(member: SimMember) -> None:
+    """rule: a member closes in the middle of a round, when no commit is taken, and its work is done again."""
+
+    def change(state: MemberState, event: Event) -> MemberState:
+        if isinstance(event, Close) and state.phase in (Phase.PLANNING, Phase.SYNCING):
+            return replace(state, phase=Phase.STABLE, pending=None)
+        return state
+
+    _before_each_step(member, change)
+
+
+def pokes_circulate(member: SimMember) -> None:
+    """rule: in a large group a poke is passed on each time it comes, and goes round for ever."""
+    _before_each_step(member, lambda state, _event: replace(state, poked_with=frozenset()))
+
+
+def owed_round_never_asked(member: SimMember) -> None:
+    """rule: a leader keeps partitions back for a member that restarted, and nobody asks for the next round."""
+    _before_each_step(member, lambda state, _event: replace(state, replan_at=None))
+
+
+HANDOVERS: tuple[Mutation, ...] = (
+    Mutation(
+        name="cut-round-forgotten",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(cut_round_forgotten),
+        world=INTERRUPTED_GROUND,
+    ),
+    Mutation(
+        name="positions-ride-for-ever",
+        edge="rule",
+        caught_by=("I3",),
+        break_it=every_member(positions_ride_for_ever),
+        world=SLOW_GROUND,
+    ),
+    Mutation(
+        name="positions-beyond-the-budget",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(positions_beyond_the_budget),
+        world=TIGHT_GROUND,
+    ),
+    Mutation(
+        name="old-note-trusted-after-a-restart",
+        edge="rule",
+        caught_by=("I3",),
+        break_it=every_member(old_note_trusted_after_a_restart),
+        world=RESTART_GROUND,
+    ),
+    Mutation(
+        name="leaves-between-generations",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(leaves_between_generations),
+        world=MIDDLE_GROUND,
+    ),
+    Mutation(
+        name="owed-round-never-asked",
+        edge="rule",
+        caught_by=("I4",),
+        break_it=every_member(owed_round_never_asked),
+        world=OWED_GROUND,
+    ),
+    Mutation(
+        name="pokes-circulate",
+        edge="rule",
+        caught_by=("I10",),
+        break_it=every_member(pokes_circulate),
+        world=POKING_GROUND,
+    ),
+)
