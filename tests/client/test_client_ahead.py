@@ -350,7 +350,7 @@ def test_the_statistics_tell_what_was_handed_out(broker: Broker, topic: str, mon
     core = consumer._holdfast
 
     def look() -> None:
-        told = {p.partition: at.app for p, at in core._group_part().partitions.items() if at.app is not None}
+        told = {p.partition: at.app for p, at in core.about.group_part().partitions.items() if at.app is not None}
         assert told == behind(handed)
 
     monkeypatch.setattr(core._librdkafka, "handle", Asked(core._librdkafka.handle, look))

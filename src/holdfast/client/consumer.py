@@ -19,8 +19,9 @@ import confluent_kafka as ck
 from confluent_kafka import cimpl
 
 from holdfast.client.arguments import message_of, partitions_of, topics_of, unawaited
+from holdfast.client.cluster_calls import HANDLE_CLOSED
 from holdfast.client.config.keys import CALLBACKS, as_given
-from holdfast.client.core import CLOSED, HANDLE_CLOSED
+from holdfast.client.core import CLOSED
 from holdfast.client.member.listener import Listener
 from holdfast.client.polling import MAX_RECORDS, PollingCore
 from holdfast.client.weak_callbacks import Holder
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 class _NotOpen:
     """Stands in for the core when a subclass did not call our constructor, or the constructor failed."""
+
+    @property
+    def cluster(self) -> _NotOpen:
+        return self
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(HANDLE_CLOSED if name in ("list_topics", "cluster_id", "set_sasl_credentials") else CLOSED)
@@ -116,89 +121,88 @@ class Consumer(cimpl.Consumer):
         """Commit the offset after a record, a list of offsets, or the application's positions."""
         record = message_of(message, offsets)
         given = None if offsets is None else partitions_of(offsets)
-        return self._holdfast.commit(record, given, unawaited(asynchronous, more))
+        return self._holdfast.offsets.commit(record, given, unawaited(asynchronous, more))
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
         """Store an offset for the next commit."""
-        core = self._holdfast
-        # If it is not open, looking up `core.store_offsets` raises before the arguments are checked.
-        core.store_offsets(message_of(message, offsets), None if offsets is None else partitions_of(offsets))
+        offsets_of = self._holdfast.offsets  # raises if it is not open, before the arguments are checked
+        offsets_of.store_offsets(message_of(message, offsets), None if offsets is None else partitions_of(offsets))
 
     def committed(self, partitions: list[ck.TopicPartition], timeout: float | None = None) -> list[ck.TopicPartition]:
         """The group's committed offsets of these."""
-        return self._holdfast.committed(partitions_of(partitions), timeout)
+        return self._holdfast.offsets.committed(partitions_of(partitions), timeout)
 
     # -- assignment and positions
 
     def assign(self, partitions: list[ck.TopicPartition]) -> None:
         """Read exactly these. Inside on_assign: start them at the listed offsets."""
-        self._holdfast.assign(partitions_of(partitions))
+        self._holdfast.partitions.assign(partitions_of(partitions))
 
     def unassign(self, *_ignored: Any) -> None:
         """Read nothing any more. confluent-kafka's method takes a list and ignores it."""
-        self._holdfast.unassign()
+        self._holdfast.partitions.unassign()
 
     def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
-        self._holdfast.incremental_assign(partitions_of(partitions))
+        self._holdfast.partitions.incremental_assign(partitions_of(partitions))
 
     def incremental_unassign(self, partitions: list[ck.TopicPartition]) -> None:
-        self._holdfast.incremental_unassign(partitions_of(partitions))
+        self._holdfast.partitions.incremental_unassign(partitions_of(partitions))
 
     def assignment(self) -> list[ck.TopicPartition]:
-        return self._holdfast.assignment()
+        return self._holdfast.partitions.assignment()
 
     def position(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
         """The same partitions, each with one past the last record that was returned."""
-        return self._holdfast.position(partitions_of(partitions))
+        return self._holdfast.partitions.position(partitions_of(partitions))
 
     def seek(self, partition: ck.TopicPartition) -> None:
-        self._holdfast.seek(partition)
+        self._holdfast.partitions.seek(partition)
 
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
-        self._holdfast.pause(partitions_of(partitions))
+        self._holdfast.partitions.pause(partitions_of(partitions))
 
     def resume(self, partitions: list[ck.TopicPartition]) -> None:
-        self._holdfast.resume(partitions_of(partitions))
+        self._holdfast.partitions.resume(partitions_of(partitions))
 
     # -- the cluster
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        return self._holdfast.list_topics(topic, timeout)
+        return self._holdfast.cluster.list_topics(topic, timeout)
 
     def get_watermark_offsets(  # type: ignore[override]  # None when the time is up: their stub leaves that out
         self, partition: ck.TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int] | None:
-        core = self._holdfast
+        cluster = self._holdfast.cluster
         (one,) = partitions_of([partition])
-        return core.get_watermark_offsets(one, timeout, cached)
+        return cluster.get_watermark_offsets(one, timeout, cached)
 
     def offsets_for_times(
         self, partitions: list[ck.TopicPartition], timeout: float | None = None
     ) -> list[ck.TopicPartition]:
-        return self._holdfast.offsets_for_times(partitions, timeout)
+        return self._holdfast.cluster.offsets_for_times(partitions, timeout)
 
     def cluster_id(self, timeout: float = -1) -> str | None:  # type: ignore[override]  # None before it is known
-        return self._holdfast.cluster_id(timeout)
+        return self._holdfast.cluster.cluster_id(timeout)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        self._holdfast.set_sasl_credentials(username, password)
+        self._holdfast.cluster.set_sasl_credentials(username, password)
 
     # -- who we are
 
     def memberid(self) -> str | None:  # type: ignore[override]  # None before the first join
-        return self._holdfast.memberid()
+        return self._holdfast.about.memberid()
 
     def consumer_group_metadata(self) -> bytes:
         """What a transactional producer needs to commit in this member's name, in librdkafka's format."""
-        return self._holdfast.consumer_group_metadata()
+        return self._holdfast.about.consumer_group_metadata()
 
     def metrics(self) -> dict[str, float]:
         """The consumer's metrics under their Java names, KIP-429's among them; latencies are in milliseconds."""
-        return self._holdfast.metrics()
+        return self._holdfast.about.metrics()
 
     def metrics_text(self) -> str:
         """The same in Prometheus's form."""
-        return self._holdfast.metrics_text()
+        return self._holdfast.about.metrics_text()
 
     # -- the end
 

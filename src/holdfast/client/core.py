@@ -10,45 +10,38 @@ kept are handed out between two calls of one round.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
-from holdfast.client import group_metadata
 from holdfast.client.clock import now_ms
-from holdfast.client.cluster_questions import ClusterQuestions
+from holdfast.client.cluster_calls import Cluster, ClusterCalls
 from holdfast.client.config import settings as cfg
-from holdfast.client.config.keys import read_committed
 from holdfast.client.config.pitfalls import Pitfalls
-from holdfast.client.errors import FATAL, as_kafka_exception, refused_here
-from holdfast.client.member.assigning import Assigning, Starts
+from holdfast.client.errors import as_kafka_exception, refused_here
 from holdfast.client.member.commits import Offsets
 from holdfast.client.member.control import DEFECT, ControlPlane
 from holdfast.client.member.engine import Engine
-from holdfast.client.member.entries import Entries, after, entries_of
-from holdfast.client.member.events import fatal_error
 from holdfast.client.member.link import Link
 from holdfast.client.member.listener import Listener, callbacks
 from holdfast.client.member.news import News
 from holdfast.client.member.round_calls import RoundCalls
-from holdfast.client.partitions import confluent_at, name_of
-from holdfast.client.reading.data_plane import DataPlane
+from holdfast.client.offset_calls import OffsetCalls
+from holdfast.client.partition_calls import PartitionCalls
+from holdfast.client.reading.data_plane import DataPlane, close_readers
+from holdfast.client.self_report import SelfReport
 from holdfast.client.telemetry import metrics_port
-from holdfast.client.telemetry.group_part import group_part
-from holdfast.client.telemetry.metrics import prometheus_text
 from holdfast.client.telemetry.stack import Stuck
-from holdfast.client.telemetry.statistics import GroupPart, Statistics
+from holdfast.client.telemetry.statistics import Statistics
 from holdfast.client.telemetry.tracing import open_trace
-from holdfast.client.watchdog.guard import watched
-from holdfast.client.watchdog.positions import Noting
+from holdfast.client.watchdog.positions import Noting, watch
 from holdfast.group import member as mb
-from holdfast.model import NOBODY, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,9 +60,6 @@ CLOSE_TIMEOUT_S = 10.0
 OUTSIDE = frozenset({mb.Phase.UNSUBSCRIBED, mb.Phase.FAILED, mb.Phase.CLOSED})
 """Phases without a membership."""
 
-CLOSE_TRIES = 5
-"""How many times closing librdkafka is tried while callbacks raise; each try leaves fewer callbacks to make."""
-
 NOT_SUBSCRIBED = frozenset({mb.Phase.UNSUBSCRIBED, mb.Phase.FAILED})
 """Phases in which an unsubscribe is done."""
 
@@ -78,8 +68,15 @@ LEFT = "this consumer was drained and has left its group for good: close it, and
 CLOSED = "Consumer closed"
 """confluent-kafka's text for a call on a closed consumer."""
 
-HANDLE_CLOSED = "Handle has been closed"
-"""Its text for calls that its producers have too: list_topics, cluster_id, set_sasl_credentials."""
+
+class Life(Enum):
+    """How far the end of a consumer is."""
+
+    OPEN = auto()
+    CLOSE_ASKED = auto()
+    """A callback has asked for it: it closes when the callbacks under way have returned."""
+    CLOSING = auto()
+    CLOSED = auto()
 
 
 class ConsumerCore:
@@ -93,7 +90,7 @@ class ConsumerCore:
     ) -> None:
         raw = dict(config)
         if callable(raw.get("stats_cb")):
-            raw["stats_cb"] = Statistics(raw["stats_cb"], self._group_part)
+            raw["stats_cb"] = Statistics(raw["stats_cb"], lambda: self.about.group_part())  # noqa: PLW0108  # made later
         self._config = cfg.parse(raw)
         self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._engine: Engine | None = None
@@ -107,14 +104,22 @@ class ConsumerCore:
         """When the application last polled, or did something else that shows it is alive."""
         self._noting = Noting(self._data)
         self._round = RoundCalls(owner, self._config, self._data, self._offsets, self._noting, self._trace)
-        self._assigning = Assigning(
-            self._config, self._data, self._offsets, self._round, self._link, ask=self._committed_of
+        check = self._check_open  # called first by everything an application calls
+        self.offsets = OffsetCalls(
+            self._config,
+            self._data,
+            self._offsets,
+            self._link,
+            self._noting,
+            self._pitfalls,
+            check_open=check,
+            polled_at=lambda: self._polled_at,
         )
-        self._subscriptions = 0
-        """How many there have been."""
-        self._unsubscribing = False
-        """True from an unsubscribe inside a callback until its revoke: nothing is handed out meanwhile."""
-        self._closed = False
+        self.partitions = PartitionCalls(
+            self._config, self._data, self._offsets, self._round, self._link, ask=self.offsets.ask, check_open=check
+        )
+        self.cluster = ClusterCalls(self._config, self._data, self._asking, check)
+        self.about = SelfReport(self._config, link, self._data, self._offsets, self._trace.metrics, check)
         self._awake_since = 0.0
         """When the application last came back after a session timeout or more without a poll."""
         self._lively_at = now_ms()
@@ -125,13 +130,10 @@ class ConsumerCore:
         """Whether a thread is making the listener's calls."""
         self._gives_up: int | None = None
         """The thread that makes the listener's calls or closes: what it commits is where the application stands."""
-        self._closing = False
-        self._close_asked = False
+        self._life = Life.OPEN
         self._pid = os.getpid()
         if self._metrics_port is not None:
             self._metrics_port.tell()
-
-    # -- subscription
 
     def subscribe(
         self,
@@ -150,11 +152,9 @@ class ConsumerCore:
             raise refused_here(ck.KafkaError._STATE, LEFT)
         told = listener or callbacks(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         plane = self._link.started()
-        self._watch(plane)
+        watch(self._config, self._noting, plane)
         self._round.listener = told  # nothing can be refused any more; a refused subscribe keeps the old listener
-        self._unsubscribing = False
-        self._link.subscribed = True
-        self._subscriptions += 1
+        self._link.begin()
         self._polled_at = now_ms()
         plane.subscribe(list(topics))
         self._warm(topics)
@@ -162,19 +162,19 @@ class ConsumerCore:
     def unsubscribe(self) -> None:
         self._check_open()
         if self._link.plane is not None and self._link.subscribed:
-            count = self._subscriptions
+            count = self._link.subscriptions
             self._link.plane.unsubscribe()
             if self._serving:  # inside a callback: it returns first, then the next poll makes the revoke
-                self._link.subscribed, self._unsubscribing = False, True
+                self._link.subscribed, self._link.unsubscribing = False, True
                 return
             self._serve_until(
-                lambda plane: plane.state.phase in NOT_SUBSCRIBED or self._subscriptions != count, CLOSE_TIMEOUT_S
+                lambda plane: plane.state.phase in NOT_SUBSCRIBED or self._link.subscriptions != count, CLOSE_TIMEOUT_S
             )
-            if self._subscriptions != count:
+            if self._link.subscriptions != count:
                 return  # on_revoke has subscribed again, or another thread: what was begun since is not ours to end
         self._link.subscribed = False
         self._offsets.given_up.clear()
-        self._assigning.replace([])
+        self.partitions.replace([])
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
         self._check_open()
@@ -193,10 +193,10 @@ class ConsumerCore:
 
     def _may_process(self) -> bool:
         """Whether records may be handed out: not while another member may own their partitions."""
-        member, plane = self._link.member, self._link.plane
+        member, link = self._link.member, self._link
         if member is None:
-            self._unsubscribing &= plane is not None and plane.state.phase not in OUTSIDE
-            return not self._unsubscribing
+            link.unsubscribing &= link.plane is not None and link.plane.state.phase not in OUTSIDE
+            return not link.unsubscribing
         return mb.may_process(member.state, self._polled_at, awake_since=self._awake_since)
 
     def _kept(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
@@ -238,7 +238,7 @@ class ConsumerCore:
         if plane.failure is not None and plane.failure.code == DEFECT:
             raise as_kafka_exception(plane.failure)
         changed = bool(plane.calls) and self._make_calls(plane)
-        if self._closed:
+        if self._life is Life.CLOSED:
             return True
         if self._commits_by_itself(now):
             self._offsets.commit_due(plane, now, member=self._link.subscribed)
@@ -272,173 +272,13 @@ class ConsumerCore:
         finally:
             self._serving, self._gives_up = False, before
         self._pitfalls.tell(now_ms())
-        if self._close_asked:
-            self._close_asked = False
+        if self._life is Life.CLOSE_ASKED:
             self._close()
         return changed
 
-    # -- offsets
-
-    def commit(
-        self,
-        message: ck.Message | None = None,
-        offsets: list[ck.TopicPartition] | None = None,
-        asynchronous: bool = True,
-    ) -> list[ck.TopicPartition] | None:
-        """Commit the offset after a record, a list of offsets, or the application's positions."""
-        self._check_open()
-        entries = self._to_commit(message, offsets)
-        plane = self._link.started()
-        if asynchronous:
-            self._offsets.commit_later(plane, entries, member=self._link.subscribed, fenced=self._fenced())
-            return None
-        self._raise_fenced()
-        return self._offsets.commit_now(plane, entries, member=self._link.subscribed)
-
-    def _fenced(self) -> ck.KafkaError | None:
-        """The fatal error that forbids commits, if there is one. It is reported even if there is nothing to commit."""
-        failure = None if self._link.plane is None else self._link.plane.failure
-        return None if failure is None or failure.code not in FATAL else fatal_error(failure)
-
-    def _raise_fenced(self) -> None:
-        if (fenced := self._fenced()) is not None:
-            raise ck.KafkaException(fenced)
-
-    def _to_commit(self, message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Entries:
-        if message is not None or offsets is not None:
-            entries = _entries_given(message, offsets)
-        else:
-            entries = self._offsets.with_all_assigned(self._offsets.uncommitted(self._data.assigned))
-        self._noting.committed(entries)
-        self._pitfalls.committed({p: entry for p, entry in entries.items() if entry.offset >= 0}, self._polled_at)
-        return entries
-
-    def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
-        """Store an offset for the next commit."""
-        self._check_open()
-        if message is None and offsets is None:
-            raise ValueError("expected either message or offsets")
-        self._noting.stored(self._offsets.store(_entries_given(message, offsets)))
-
-    def committed(self, partitions: list[ck.TopicPartition], timeout: float | None = None) -> list[ck.TopicPartition]:
-        self._check_open()
-        return self._offsets.committed(self._link.started(), partitions, timeout)
-
-    # -- assignment and positions
-
-    def assign(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
-        self._check_open()
-        self._assigning.assign(partitions, asked)
-
-    def unassign(self) -> None:
-        self._check_open()
-        self._assigning.unassign()
-
-    def incremental_assign(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
-        self._check_open()
-        self._assigning.add(partitions, asked)
-
-    def incremental_unassign(self, partitions: list[ck.TopicPartition]) -> None:
-        self._check_open()
-        self._assigning.remove(partitions)
-
-    def seek(self, partition: ck.TopicPartition) -> None:
-        self._check_open()
-        if not isinstance(partition, ck.TopicPartition):
-            raise TypeError("expected cimpl.TopicPartition")
-        self._assigning.seek(partition)
-
-    def _committed_of(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The group's committed offsets; None where it has committed nothing."""
-        found = self.committed([confluent_at(p, ck.OFFSET_INVALID) for p in partitions])
-        return {p: at.offset if at.offset >= 0 else None for p, at in zip(partitions, found, strict=True)}
-
-    def assignment(self) -> list[ck.TopicPartition]:
-        self._check_open()
-        return self._data.assignment()
-
-    def position(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
-        self._check_open()
-        return self._data.position(partitions)
-
-    def pause(self, partitions: list[ck.TopicPartition]) -> None:
-        self._check_open()
-        self._data.pause(partitions)
-
-    def resume(self, partitions: list[ck.TopicPartition]) -> None:
-        self._check_open()
-        self._data.resume(partitions)
-
-    # -- the cluster
-
-    def _asking(self) -> AbstractContextManager[ClusterQuestions]:
-        """For a question about the cluster, from any thread."""
-        raise NotImplementedError
-
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        self._check_open(HANDLE_CLOSED)
-        with self._asking() as cluster:
-            return cluster.list_topics(topic, timeout) if topic else cluster.list_topics(timeout=timeout)
-
-    def get_watermark_offsets(
-        self, partition: ck.TopicPartition, timeout: float | None = None, cached: bool = False
-    ) -> tuple[int, int] | None:
-        self._check_open()
-        if cached:
-            with self._data.turns.asking():
-                return self._data.watermarks(name_of(partition)) or (ck.OFFSET_INVALID, ck.OFFSET_INVALID)
-        with self._asking() as cluster:
-            return cluster.get_watermark_offsets(partition, -1 if timeout is None else timeout)
-
-    def offsets_for_times(
-        self, partitions: list[ck.TopicPartition], timeout: float | None = None
-    ) -> list[ck.TopicPartition]:
-        self._check_open()
-        with self._asking() as cluster:
-            return list(cluster.offsets_for_times(partitions, -1 if timeout is None else timeout))
-
-    def cluster_id(self, timeout: float = -1) -> str | None:
-        self._check_open(HANDLE_CLOSED)
-        with self._asking() as cluster:
-            return cluster.cluster_id(timeout)
-
-    def set_sasl_credentials(self, username: str, password: str) -> None:
-        self._check_open(HANDLE_CLOSED)
-        with self._asking() as cluster:
-            cluster.set_sasl_credentials(username, password)
-        if self._config.login is not None:
-            self._config.login.change(username, password)
-
-    # -- who we are
-
-    def memberid(self) -> str | None:
-        self._check_open()
-        return (self._link.plane.state.membership.member_id or None) if self._link.plane is not None else None
-
-    def consumer_group_metadata(self) -> bytes:
-        """What a transactional producer needs to commit in this member's name, in librdkafka's format."""
-        self._check_open()
-        membership = self._link.plane.state.membership if self._link.plane is not None else NOBODY
-        return group_metadata.encoded(self._config.group, membership, self._config.instance_id)
-
-    def metrics(self) -> dict[str, float]:
-        """The consumer's metrics under their Java names, KIP-429's among them; latencies are in milliseconds."""
-        state = self._link.plane.state if self._link.plane is not None else None
-        return self._trace.metrics.snapshot(
-            now_ms(),
-            assigned=len(self._data.assigned),
-            heartbeat_at=state.heartbeat_at if state is not None else 0.0,
-            lag_max=self._data.lag_max(),
-        )
-
-    def _group_part(self) -> GroupPart:
-        """The group's part of the statistics. Called on the polling thread, from inside librdkafka's poll."""
-        isolated = read_committed(self._config.raw)
-        return group_part(self._link.plane, self._data, self._offsets, self._trace.metrics, read_committed=isolated)
-
     def metrics_text(self) -> str:
-        """The metrics in Prometheus's form."""
-        return prometheus_text(self.metrics(), group=self._config.group, client_id=self._config.client_id)
+        """For `metrics_port`."""
+        return self.about.metrics_text()
 
     # -- the end
 
@@ -460,14 +300,12 @@ class ConsumerCore:
 
         Called inside a callback, it closes as soon as the callbacks under way have returned.
         """
-        if self._closed or self._closing:
+        if self._life is not Life.OPEN:
             return
         if os.getpid() != self._pid:  # a forked copy: the member, its threads and its watchdog are the parent's
-            self._closed = True
-            return
-        self._closing = True
-        if self._serving:
-            self._close_asked = True
+            self._life = Life.CLOSED
+        elif self._serving:
+            self._life = Life.CLOSE_ASKED
         else:
             self._close()
 
@@ -476,7 +314,7 @@ class ConsumerCore:
 
         On a thread of its own: the garbage collector may run on a thread that close would wait for.
         """
-        if self._closed or self._closing:
+        if self._life is not Life.OPEN:
             return
         self._round.listener = Listener()
         threading.Thread(target=self.close, name="holdfast-abandoned", daemon=True).start()
@@ -484,9 +322,10 @@ class ConsumerCore:
     def _close(self) -> None:
         """Commit, leave the group and end everything that runs for this consumer; then raise what a callback raised."""
         left = False
+        self._life = Life.CLOSING
         self._gives_up = threading.get_ident()
         try:
-            self._commit_the_rest()
+            self.offsets.commit_the_rest()
             plane = self._link.plane
             if plane is not None:
                 if not plane.closed():
@@ -495,35 +334,17 @@ class ConsumerCore:
                 self._offsets.wait(CLOSE_TIMEOUT_S)
                 left = _ended(plane)
         finally:  # also when it was interrupted: a member that nobody polls must not go on
-            self._closed = True
+            self._life = Life.CLOSED
             if self._metrics_port is not None:
                 self._metrics_port.close()
             if self._link.plane is not None:
                 self._link.plane.stop()
             self._noting.end(left=left or self._link.plane is None)
-            self._close_data()
+            close_readers(self._data)
             self._trace.close()
             self._gives_up = None
         self._offsets.report()
         self._round.raise_first()
-
-    def _close_data(self) -> None:
-        """While closing, librdkafka makes the error_cb calls that are left, and stops if one raises: then it is closed
-        again. Such an exception must not keep the consumer from closing, so it is logged."""
-        for _ in range(CLOSE_TRIES):
-            try:
-                self._data.close()
-                return
-            except Exception as error:  # noqa: BLE001  # an application's callback may raise anything
-                logging.getLogger("holdfast").warning("a callback raised while the consumer was closed: %r", error)
-
-    def _commit_the_rest(self) -> None:
-        """Commit manual assignments here: no revoke will do it."""
-        rest = set(self._data.assigned)
-        if self._link.plane is not None and self._link.subscribed:
-            rest -= self._link.ours()
-        if self._config.auto_commit and self._config.group and self._offsets.committable(rest):
-            self._offsets.commit_positions(self._link.started(), rest, member=self._link.subscribed)
 
     def _serve_until(self, done: Callable[[ControlPlane], bool], timeout_s: float) -> None:
         """Make the listener's calls, and nothing else, until this holds or the time is up."""
@@ -536,6 +357,10 @@ class ConsumerCore:
             time.sleep(LOOK_EVERY_S)
 
     # -- what differs between the two kinds
+
+    def _asking(self) -> AbstractContextManager[Cluster]:
+        """For a question about the cluster, from any thread."""
+        raise NotImplementedError
 
     def _open_data(self, logger: Any) -> DataPlane:
         """The data plane. Which readers it has is up to the consumer's kind."""
@@ -558,29 +383,14 @@ class ConsumerCore:
             wake=self._wake,
         )
 
-    def _watch(self, plane: ControlPlane) -> None:
-        """Start the member's watchdog. A consumer that never subscribes needs none."""
-        if not self._config.inventions.watchdog or self._noting.watchdog is not None:
-            return
-        watchdog = watched(self._config)
-        self._noting.begin(watchdog, by_position=self._config.auto_commit and self._config.auto_offset_store)
-        plane.keep_informed(watchdog)
-
     def _wake(self) -> None:
         """There is something to serve; called from other threads. Nothing to do here: poll waits in short slices and
         finds it. An asyncio consumer overrides this."""
 
     def _check_open(self, says: str = CLOSED) -> None:
         """Called first by everything an application calls. Raises if the consumer is closed."""
-        if self._closed:
+        if self._life is Life.CLOSED:
             raise RuntimeError(says)
-
-
-def _entries_given(message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Entries:
-    """The offset after a record, or a list of offsets: one of the two."""
-    if message is not None and offsets is not None:
-        raise ValueError("message and offsets are mutually exclusive")
-    return after(message) if message is not None else entries_of(offsets or [])
 
 
 def _ended(plane: ControlPlane) -> bool:

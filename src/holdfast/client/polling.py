@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka as ck
 
 from holdfast.client.clock import now_ms
-from holdfast.client.cluster_questions import ClusterQuestions
-from holdfast.client.core import CLOSED, OUTSIDE, ConsumerCore
+from holdfast.client.cluster_calls import Cluster
+from holdfast.client.core import CLOSED, OUTSIDE, ConsumerCore, Life
 from holdfast.client.errors import as_kafka_exception
 from holdfast.client.partitions import RESET
 from holdfast.client.reading.book import Book
@@ -87,11 +87,11 @@ class PollingCore(ConsumerCore):
 
     def _open_data(self, logger: Any) -> DataPlane:
         reset = self._config.auto_offset_reset
-        self._raised = Raised()
-        self._brokers = BrokersSeen(Outage(self._config.shown))
-        handle = open_handle(self._raised.guarded(self._brokers.heeding(self._config.librdkafka())), logger=logger)
-        turns = Turns()
-        self._librdkafka = LibrdkafkaReader(handle, Book(), turns=turns, raised=self._raised, reset=RESET[reset])
+        raised, brokers, turns = Raised(), BrokersSeen(Outage(self._config.shown)), Turns()
+        handle = open_handle(raised.guarded(brokers.heeding(self._config.librdkafka())), logger=logger)
+        self._librdkafka = LibrdkafkaReader(
+            handle, Book(), turns=turns, raised=raised, reset=RESET[reset], brokers=brokers
+        )
         self._batches: BatchReader | None = None
         """Opened by the first consume_arrow()."""
         return DataPlane(self._librdkafka, reset=reset, turns=turns)
@@ -101,14 +101,14 @@ class PollingCore(ConsumerCore):
             warm(self._librdkafka.handle, topics)
 
     @contextlib.contextmanager
-    def _asking(self) -> Iterator[ClusterQuestions]:
+    def _asking(self) -> Iterator[Cluster]:
         with self._data.turns.asking():
             yield self._librdkafka.handle
 
     def _look_at_handle(self) -> None:
-        self._raised.raise_first()
-        if self._brokers.down and not self._link.subscribed:  # for a member the control plane reports it
-            self._brokers.look(self._librdkafka.handle)
+        self._librdkafka.raised.raise_first()
+        if not self._link.subscribed:  # for a member the control plane reports it
+            self._librdkafka.look_for_brokers()
 
     def _check_open(self, says: str = CLOSED) -> None:
         self._calm_until = self._idle_until = 0.0
@@ -144,7 +144,7 @@ class PollingCore(ConsumerCore):
         self._check_open()
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
-            if self._serve() and self._closed:
+            if self._serve() and self._life is Life.CLOSED:
                 return None  # a callback closed it
             if (news := self._next_error(deadline)) is not None:
                 return news
@@ -157,7 +157,7 @@ class PollingCore(ConsumerCore):
                     return once[0]
             if deadline is not None and time.monotonic() >= deadline:
                 self._serve()
-                if self._closed:
+                if self._life is Life.CLOSED:
                     return None
                 news = self._next_error(deadline)
                 self._idle_until = 0.0 if stands or news is not None else self._calm_end()
@@ -172,7 +172,7 @@ class PollingCore(ConsumerCore):
         else:
             left = IDLE_SLICES if deadline is None else int((deadline - time.monotonic()) / wait_s)
             self._librdkafka.gather(wait_s, slices=min(left, IDLE_SLICES), calm=self._calm)
-        self._raised.raise_first()
+        self._librdkafka.raised.raise_first()
         if not self._ready or self._given_up_elsewhere():
             return False
         if now_ms() - self._polled_at <= FROZEN_MS:
@@ -235,7 +235,7 @@ class PollingCore(ConsumerCore):
         """Collect up to `enough` records into `messages`. Returns an error to hand out in their place, or None."""
         while True:
             if not messages:
-                if self._serve() and self._closed:
+                if self._serve() and self._life is Life.CLOSED:
                     return None
                 if enough and (news := self._next_error(deadline)) is not None:
                     return news
@@ -255,7 +255,7 @@ class PollingCore(ConsumerCore):
         """Whether something must be served before more records are added to a batch. Counts as a poll."""
         self._look_at_the_clock(now_ms())
         plane = self._link.plane
-        raised = self._raised.first is not None
+        raised = self._librdkafka.raised.first is not None
         return raised or (plane is not None and bool(plane.calls or plane.told or plane.failure))
 
     def consume_arrow(
@@ -271,7 +271,7 @@ class PollingCore(ConsumerCore):
             raise ValueError(f"max_records must be between 1 and {MOST_RECORDS}")
         deadline = None if timeout < 0 else time.monotonic() + timeout
         while True:
-            if self._serve() and self._closed:
+            if self._serve() and self._life is Life.CLOSED:
                 return _no_records(include_headers)
             self._raise_error()
             if not self._may_process() or self._given_up_elsewhere():

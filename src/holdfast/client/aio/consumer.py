@@ -184,89 +184,91 @@ class AsyncConsumer:
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> Done:
         """Store an offset for the next commit."""
-        self._holdfast.core.store_offsets(message, None if offsets is None else partitions_of(offsets))
+        self._holdfast.core.offsets.store_offsets(message, None if offsets is None else partitions_of(offsets))
         return DONE
 
     async def committed(
         self, partitions: list[ck.TopicPartition], timeout: float | None = None
     ) -> list[ck.TopicPartition]:
-        return await self._holdfast.run(self._holdfast.core.committed, partitions_of(partitions), timeout)
+        return await self._holdfast.run(self._holdfast.core.offsets.committed, partitions_of(partitions), timeout)
 
     # -- assignment and positions
 
     async def assign(self, partitions: list[ck.TopicPartition]) -> None:
         """Read exactly these, from the offsets they name or else from the committed ones."""
-        await self._holdfast.with_starts(partitions_of(partitions), self._holdfast.core.assign)
+        await self._holdfast.with_starts(partitions_of(partitions), self._holdfast.core.partitions.assign)
 
     async def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
-        await self._holdfast.with_starts(partitions_of(partitions), self._holdfast.core.incremental_assign)
+        await self._holdfast.with_starts(partitions_of(partitions), self._holdfast.core.partitions.incremental_assign)
 
     def unassign(self, *_ignored: Any) -> Done:
         """Read nothing any more. AIOConsumer's method takes a list and ignores it."""
         self._holdfast.open()
-        self._holdfast.core.unassign()
+        self._holdfast.core.partitions.unassign()
         return DONE
 
     def incremental_unassign(self, partitions: list[ck.TopicPartition]) -> Done:
         self._holdfast.open()
-        self._holdfast.core.incremental_unassign(partitions_of(partitions))
+        self._holdfast.core.partitions.incremental_unassign(partitions_of(partitions))
         return DONE
 
     def assignment(self) -> Listed:
-        return Listed(self._holdfast.core.assignment())
+        return Listed(self._holdfast.core.partitions.assignment())
 
     def position(self, partitions: list[ck.TopicPartition]) -> Listed:
-        return Listed(self._holdfast.core.position(partitions_of(partitions)))
+        return Listed(self._holdfast.core.partitions.position(partitions_of(partitions)))
 
     def seek(self, partition: ck.TopicPartition) -> Done:
-        self._holdfast.core.seek(partition)
+        self._holdfast.core.partitions.seek(partition)
         return DONE
 
     def pause(self, partitions: list[ck.TopicPartition]) -> Done:
-        self._holdfast.core.pause(partitions_of(partitions))
+        self._holdfast.core.partitions.pause(partitions_of(partitions))
         return DONE
 
     def resume(self, partitions: list[ck.TopicPartition]) -> Done:
-        self._holdfast.core.resume(partitions_of(partitions))
+        self._holdfast.core.partitions.resume(partitions_of(partitions))
         return DONE
 
     # -- the cluster
 
     async def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        return await self._holdfast.run(self._holdfast.core.list_topics, topic, timeout)
+        return await self._holdfast.run(self._holdfast.core.cluster.list_topics, topic, timeout)
 
     async def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int] | None:
         (one,) = partitions_of([partition])
-        return await self._holdfast.run(self._holdfast.core.get_watermark_offsets, one, timeout, cached)
+        return await self._holdfast.run(self._holdfast.core.cluster.get_watermark_offsets, one, timeout, cached)
 
     async def offsets_for_times(
         self, partitions: list[ck.TopicPartition], timeout: float | None = None
     ) -> list[ck.TopicPartition]:
-        return await self._holdfast.run(self._holdfast.core.offsets_for_times, partitions_of(partitions), timeout)
+        return await self._holdfast.run(
+            self._holdfast.core.cluster.offsets_for_times, partitions_of(partitions), timeout
+        )
 
     async def cluster_id(self, timeout: float = -1) -> str | None:
-        return await self._holdfast.run(self._holdfast.core.cluster_id, timeout)
+        return await self._holdfast.run(self._holdfast.core.cluster.cluster_id, timeout)
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
         """Log in with these from the next connection on."""
-        await self._holdfast.run(self._holdfast.core.set_sasl_credentials, username, password)
+        await self._holdfast.run(self._holdfast.core.cluster.set_sasl_credentials, username, password)
 
     # -- who we are
 
     def memberid(self) -> str | None:
-        return self._holdfast.core.memberid()
+        return self._holdfast.core.about.memberid()
 
     def consumer_group_metadata(self) -> Given:
         """What a transactional producer needs to commit in this member's name, in librdkafka's format."""
-        return Given(self._holdfast.core.consumer_group_metadata())
+        return Given(self._holdfast.core.about.consumer_group_metadata())
 
     def metrics(self) -> dict[str, float]:
-        return self._holdfast.core.metrics()
+        return self._holdfast.core.about.metrics()
 
     def metrics_text(self) -> str:
-        return self._holdfast.core.metrics_text()
+        return self._holdfast.core.about.metrics_text()
 
     # -- the end
 

@@ -10,13 +10,12 @@ loop.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,13 +25,11 @@ from confluent_kafka import cimpl
 from holdfast.client.aio.cluster_answers import ClusterAnswers
 from holdfast.client.aio.oauth import KeptToken, wants_token
 from holdfast.client.aio.statistics import Statistics
-from holdfast.client.cluster_questions import ClusterQuestions
+from holdfast.client.cluster_calls import Cluster
 from holdfast.client.config.keys import boolean
 from holdfast.client.config.known import as_config_error
-from holdfast.client.core import ConsumerCore
-from holdfast.client.errors import no_offset
+from holdfast.client.core import ConsumerCore, Life
 from holdfast.client.member import engine as engines
-from holdfast.client.member.assigning import Starts
 from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.listener import Listener
 from holdfast.client.member.pending_calls import PendingCall, quiet_calls
@@ -40,9 +37,7 @@ from holdfast.client.reading.batch_reader import open_batch_reader
 from holdfast.client.reading.book import Book
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.telemetry.connections import Health, Sparingly
-from holdfast.client.telemetry.statistics import GroupPart
 from holdfast.group import member as mb
-from holdfast.model import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,9 +47,6 @@ T = TypeVar("T")
 POOL = ThreadPoolExecutor(32, "holdfast-aio")
 """For the listener's calls and whatever else blocks. A callback takes a thread for as long as it runs. Only more than
 this many callbacks that wait for each other could block it."""
-
-LOOK_S = 1.0
-"""How often a thread that waits for a callback checks that the application's loop still exists."""
 
 MOST_NEWS = 1_000
 """How many callbacks are kept for an application that does not poll. The oldest are dropped: the newest matter most."""
@@ -112,7 +104,7 @@ class Core(ConsumerCore):
     def _wake(self) -> None:
         self._on_wake()
 
-    def _asking(self) -> AbstractContextManager[ClusterQuestions]:
+    def _asking(self) -> AbstractContextManager[Cluster]:
         return nullcontext(self._answers)  # which is no librdkafka: many may ask at once
 
     # -- what the application is told beside records
@@ -139,7 +131,7 @@ class Core(ConsumerCore):
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        return self._life is Life.CLOSED
 
     @property
     def calls_wait(self) -> bool:
@@ -213,14 +205,6 @@ class Core(ConsumerCore):
             found = self._next_error(None)
         return found
 
-    def unasked(self, partitions: list[ck.TopicPartition]) -> list[TopicPartition]:
-        """Those of these for which the group must be asked where they start."""
-        return self._assigning.unasked(partitions)
-
-    def ask(self, partitions: list[TopicPartition]) -> Starts:
-        """Ask for the group's committed offsets. On a thread of the pool, because it blocks."""
-        return self._assigning.ask(partitions)
-
     def may_process(self) -> bool:
         return self._may_process()
 
@@ -234,25 +218,6 @@ class Core(ConsumerCore):
             self._offsets.touched = True
             self._noting.returned_batch(taken.num_rows)
         return True
-
-    def to_commit(self, message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Any:
-        self._check_open()
-        entries = self._to_commit(message, offsets)
-        self._raise_fenced()
-        if not any(entry.offset >= 0 for entry in entries.values()):
-            raise no_offset()
-        return entries
-
-    def submit_commit(self, entries: Any) -> Future[Any]:
-        plane = self._link.started()
-        return self._offsets.begin(plane, entries, member=self._link.subscribed)
-
-    def settled(self, entries: Any, answer: Any) -> list[ck.TopicPartition]:
-        return self._offsets.settled(entries, answer)
-
-    def group_part(self) -> GroupPart:
-        """The group's part of the statistics."""
-        return self._group_part()
 
     def joined(self) -> bool:
         phase = mb.Phase.UNSUBSCRIBED if self._link.plane is None else self._link.plane.state.phase
@@ -279,25 +244,6 @@ class Core(ConsumerCore):
 def _code(message: ck.Message) -> int:
     error = message.error()
     return 0 if error is None else error.code()
-
-
-def on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], *, gone: Callable[[], bool]) -> T:
-    """Run this on the application's loop, and wait for it on a thread of the pool. Raises RuntimeError when the loop
-    has ended, or when `gone` says that the consumer has moved to another loop."""
-    try:
-        future = asyncio.run_coroutine_threadsafe(work, loop)
-    except RuntimeError:  # the loop is closed
-        work.close()
-        raise
-    while True:
-        try:
-            return future.result(LOOK_S)
-        except TimeoutError:
-            if future.done():
-                raise
-            if loop.is_closed() or gone():
-                future.cancel()
-                raise RuntimeError("the event loop of this consumer ended during its callback") from None
 
 
 def check_keys(config: Mapping[str, Any]) -> None:

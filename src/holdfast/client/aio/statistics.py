@@ -68,7 +68,7 @@ class Statistics:
             "rxmsgs": sum(part["rxmsgs"] for part in parts),
             "rxmsg_bytes": sum(part["rxbytes"] for part in parts),
         }
-        fill_in(found, self._core.group_part())
+        fill_in(found, self._core.about.group_part())
         return found
 
     def _brokers(self) -> dict[str, Any]:

@@ -16,27 +16,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import confluent_kafka as ck
 
-from holdfast.client.aio.core import POOL, Core, on_loop
+from holdfast.client.aio.callbacks import LoopCallbacks
+from holdfast.client.aio.core import POOL, Core
 from holdfast.client.aio.ready_results import Begun
 from holdfast.client.aio.waking import Waker, waker_of
 from holdfast.client.core import CLOSED
 from holdfast.client.errors import as_kafka_exception
-from holdfast.client.member.assigning import Starts
 from holdfast.client.member.listener import Listener
-from holdfast.client.member.pending_calls import PendingCall
+from holdfast.client.partition_calls import Starts
 from holdfast.model import HoldfastError
 
 T = TypeVar("T")
-Owed = list[tuple[Callable[..., Any], tuple[Any, ...]]]
 
 LOOK_S = 0.25
 """How long a poll waits at a time. Whatever it waits for wakes it. It wakes by itself as well, to show that the
@@ -47,23 +44,6 @@ STAND_S = 0.005
 
 YIELD_S = 0.01
 """How long polls may return records without waiting before one of them lets the loop run other tasks."""
-
-
-class _Callback:
-    """A callback under way, and its consumer. Tasks that it creates inherit this object, and may outlive the callback.
-
-    `running` says whether the callback has not returned yet.
-    """
-
-    __slots__ = ("of", "running")
-
-    def __init__(self, of: Waiting) -> None:
-        self.of = of
-        self.running = True
-
-
-_callback: ContextVar[_Callback | None] = ContextVar("holdfast_callback", default=None)
-"""The callback that is running, or that created the running task. Code inside it must not wait for it to return."""
 
 
 class Waiting:
@@ -83,13 +63,8 @@ class Waiting:
         self._own_pool = ThreadPoolExecutor(max_workers, "holdfast-aio-own") if own else None
         self.executor: Executor = executor or self._own_pool or POOL
         """Runs blocking questions to the cluster. Callbacks use `POOL` instead: a full executor must not block them."""
-        self._owner = owner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waker = Waker()
-        self._owed: Owed = []
-        """The listener's callbacks of a round that changed nothing, to be made on the loop (`_begin_quietly`)."""
-        self._quiet: PendingCall | None = None
-        """The last call of such a round, while its callbacks are under way."""
         self._came = asyncio.Event()
         self._signalled = False
         self._serving: asyncio.Future[None] | None = None
@@ -100,23 +75,21 @@ class Waiting:
         self._closing: Begun | None = None
         self._yielded_at = 0.0
         self.core = Core(config, wake=self._wake)
+        self._callbacks = LoopCallbacks(self.core, owner)
 
     # -- subscription
 
     def subscribe(self, topics: list[str], told: Listener, *, then: Callable[[], None]) -> Begun:
         """Subscribe; `then` is called when that has succeeded. A refused subscription leaves the old one in place."""
         self.open()
-        bridged = Listener(
-            on_assign=self._bridged(told.on_assign),
-            on_revoke=self._bridged(told.on_revoke),
-            on_lost=self._bridged(told.on_lost),
-        )
+        bridged = self._callbacks.bridged(told)
         before = self._starting
 
         async def start() -> None:
             if before is not None:
                 await asyncio.wait([before.work])
-            if self._parting is not None and not self._inside:  # on_revoke may subscribe, and must not wait for itself
+            # Not inside a callback: on_revoke may subscribe, and must not wait for itself.
+            if self._parting is not None and not self._callbacks.inside:
                 await asyncio.wait([self._parting])
             await self._on_pool(begin)
 
@@ -130,7 +103,7 @@ class Waiting:
     async def unsubscribe(self) -> None:
         loop = self.open()
         await self._started()
-        if self._inside:
+        if self._callbacks.inside:
             await self._on_pool(self.core.unsubscribe)  # the revoke comes after the callback
             return
         while self._serving is not None:  # unsubscribing makes listener's calls too, and only one may do so at a time
@@ -155,7 +128,7 @@ class Waiting:
         while True:
             self._came.clear()
             await self._serve()
-            if self._closing is not None and not self._inside:
+            if self._closing is not None and not self._callbacks.inside:
                 # A record handed out now would be after what the last revoke commits: the next owner reads it.
                 await self._shut_down(self._closing)
             if self.core.closed:
@@ -199,14 +172,7 @@ class Waiting:
         self._came = asyncio.Event()
         self._signalled = False
         self._starting = self._serving = self._parting = self._telling = self._closing = None
-        if self._quiet is not None:
-            self._end_quietly(self._quiet, None)
-
-    @property
-    def _inside(self) -> bool:
-        """Whether we run inside one of our callbacks, or in a task that it created and may be waiting for."""
-        callback = _callback.get()
-        return callback is not None and callback.of is self and callback.running
+        self._callbacks.move_to(loop)
 
     def _wake(self) -> None:
         """From any thread: wake whoever waits. Calls before the loop gets to it count as one."""
@@ -246,7 +212,7 @@ class Waiting:
 
     async def _serve(self) -> None:
         """Make the callbacks that are due, and do what else a poll does for the group."""
-        if self._inside:
+        if self._callbacks.inside:
             return
         if self._closing is not None:  # the close makes the last calls
             await self._shut_down(self._closing)
@@ -268,7 +234,7 @@ class Waiting:
             if self._serving is None:
                 last = self.core.take_quiet_calls()
                 if last is not None:
-                    self._serving = self._begin_quietly(last)
+                    self._serving = self._callbacks.begin_quietly(last)
                 else:
                     self._serving = self.open().run_in_executor(POOL, self.core.make_calls)
             await self._served()
@@ -285,65 +251,12 @@ class Waiting:
     async def _tell(self) -> None:
         """Make the callbacks of the configuration that are due, one after the other."""
         if self._telling is None:
-            self._telling = asyncio.ensure_future(self._tell_all())
+            self._telling = asyncio.ensure_future(self._callbacks.tell_all())
         telling = self._telling
         await asyncio.wait([telling])
         if self._telling is telling:
             self._telling = None
             _raise_from(telling)
-
-    async def _tell_all(self) -> None:
-        while self.core.to_call:
-            callback, given = self.core.to_call.popleft()
-            await self._called(callback, *given)
-
-    async def _called(self, callback: Callable[..., Any], *given: Any) -> None:
-        under_way = _Callback(self)
-        _callback.set(under_way)
-        try:
-            result = callback(*given)
-            if inspect.isawaitable(result):
-                await result
-        finally:
-            under_way.running = False  # enough: `_inside` looks at it, so the context variable need not be reset
-
-    def _begin_quietly(self, last: PendingCall) -> asyncio.Future[None]:
-        """After a round that changed nothing: call the listener from the loop, without a thread of the pool."""
-        self._quiet = last
-        owed, self._owed = self._owed, []
-        making = asyncio.ensure_future(self._make_owed(owed, last))
-        making.add_done_callback(lambda _: self._end_quietly(last, None))  # also if it was cancelled and never began
-        return making
-
-    async def _make_owed(self, owed: Owed, last: PendingCall) -> None:
-        raised: BaseException | None = None
-        try:
-            for callback, given in owed:
-                await self._called(callback, *given)
-        except Exception as error:  # noqa: BLE001  # a listener may raise anything; poll raises the first of them
-            raised = error
-        finally:
-            self._end_quietly(last, raised)
-
-    def _end_quietly(self, last: PendingCall, raised: BaseException | None) -> None:
-        """Takes effect once per round: when its callbacks return, are cancelled, or their loop ends."""
-        if self._quiet is last:
-            self._quiet = None
-            self.core.end_quiet_calls(last, raised)
-
-    def _bridged(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the application's callback for `core`. Called on a thread of the pool, it runs the callback on the loop
-        and waits for it. Called on the loop itself, it queues the callback in `_owed`."""
-
-        def made(_core: Any, partitions: list[ck.TopicPartition]) -> None:
-            assert self._loop is not None
-            if threading.get_ident() == self.core.loop_thread:
-                self._owed.append((callback, (self._owner(), partitions)))
-                return
-            loop = self._loop
-            on_loop(loop, self._called(callback, self._owner(), partitions), gone=lambda: self._loop is not loop)
-
-        return made
 
     # -- offsets
 
@@ -356,19 +269,19 @@ class Waiting:
         self.open()
         await self._started()
         if asynchronous:
-            return self.core.commit(message, offsets, asynchronous=True)
+            return self.core.offsets.commit(message, offsets, asynchronous=True)
         try:
-            entries = self.core.to_commit(message, offsets)
+            entries, sent = self.core.offsets.begin_commit(message, offsets)
         except ck.KafkaException as error:
             if asynchronous is None and error.args[0].code() == ck.KafkaError._NO_OFFSET:
                 return None  # nothing to commit, which is an error only for an explicit asynchronous=False
             raise
         try:
             # A cancelled caller does not stop the commit: it goes on, and its outcome is recorded.
-            answer = await asyncio.shield(asyncio.wrap_future(self.core.submit_commit(entries)))
+            answer = await asyncio.shield(asyncio.wrap_future(sent))
         except HoldfastError as error:
             raise as_kafka_exception(error) from None
-        return self.core.settled(entries, answer)
+        return self.core.offsets.settled(entries, answer)
 
     async def with_starts(
         self, partitions: list[ck.TopicPartition], take: Callable[[list[ck.TopicPartition], Starts], None]
@@ -378,8 +291,8 @@ class Waiting:
         self.open()
         if not self.core.warm:  # otherwise the first record would compile the decoder on the application's loop
             await self._on_pool(self.core.warm_up)
-        unasked = self.core.unasked(partitions)
-        take(partitions, await self._on_pool(lambda: self.core.ask(unasked)) if unasked else {})
+        unasked = self.core.partitions.unasked(partitions)
+        take(partitions, await self._on_pool(lambda: self.core.offsets.ask(unasked)) if unasked else {})
 
     # -- the end
 
@@ -388,7 +301,7 @@ class Waiting:
         await self._started()
         self.core.start_draining(reason)
         deadline = loop.time() + timeout
-        while not self.core.out() and loop.time() < deadline and not self._inside:
+        while not self.core.out() and loop.time() < deadline and not self._callbacks.inside:
             self._came.clear()
             await self._serve()
             await self._wait(min(LOOK_S, max(0.0, deadline - loop.time())))
@@ -400,7 +313,7 @@ class Waiting:
             closing = self._closing
             if closing is None or closing.done():  # done without being closed: its task was cancelled
                 closing = self._closing = Begun(asyncio.ensure_future(self._shut(loop)))
-            if self._inside:  # it is done when the callbacks under way have returned
+            if self._callbacks.inside:  # it is done when the callbacks under way have returned
                 return
             try:
                 await closing
@@ -434,7 +347,7 @@ class Waiting:
             self._came.set()  # wake whoever waits for records: there will be none
             if self._own_pool is not None:
                 self._own_pool.shutdown(wait=False)
-            await self._tell_all()  # on_commit for the last commits, also when a callback raised
+            await self._callbacks.tell_all()  # on_commit for the last commits, also when a callback raised
 
 
 def _raise_from(ended: asyncio.Future[None]) -> None:

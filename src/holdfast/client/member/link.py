@@ -24,9 +24,18 @@ class Link:
         self.plane: ControlPlane | None = None
         self.subscribed = False
         """Whether the application has subscribed. A commit is then a member's; otherwise it comes from outside."""
+        self.subscriptions = 0
+        """How many there have been."""
+        self.unsubscribing = False
+        """True from an unsubscribe inside a callback until its revoke: nothing is handed out meanwhile."""
         self._config = config
         self._make = make
         self._one = threading.RLock()  # not a plain one: a signal's handler may close us on the same thread
+
+    def begin(self) -> None:
+        """The application subscribes."""
+        self.subscribed, self.unsubscribing = True, False
+        self.subscriptions += 1
 
     def started(self) -> ControlPlane:
         """The control plane. May be called from several threads at once."""

@@ -10,6 +10,7 @@ when `drop` or `replace` returns, no reader delivers what was taken away.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, KeysView, Mapping
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,9 @@ from holdfast.model import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+CLOSE_TRIES = 5
+"""How many times closing librdkafka is tried while callbacks raise; each try leaves fewer callbacks to make."""
 
 STORED = OffsetEntry(ck.OFFSET_STORED)
 """The start of a partition for which the application named none."""
@@ -162,8 +166,19 @@ class DataPlane:
         return max((max(0, high - reached[p].offset) for p, (_low, high) in seen.items()), default=None)
 
     def close(self) -> None:
-        """Close all readers. If one raises, it and the rest are closed by calling this again."""
+        """Close all readers. If one raises, it and the rest are closed by calling this again (`close_readers`)."""
         self.book.forget(self.assigned)
         while self._readers:
             self._readers[-1].close()
             self._readers.pop()
+
+
+def close_readers(data: DataPlane) -> None:
+    """While closing, librdkafka makes the error_cb calls that are left, and stops if one raises: then it is closed
+    again. Such an exception must not keep the consumer from closing, so it is logged."""
+    for _ in range(CLOSE_TRIES):
+        try:
+            data.close()
+            return
+        except Exception as error:  # noqa: BLE001  # an application's callback may raise anything
+            logging.getLogger("holdfast").warning("a callback raised while the consumer was closed: %r", error)

@@ -25,6 +25,7 @@ from holdfast.client.reading.book import Book
 from holdfast.client.reading.librdkafka import committed_offsets, first_queued, looked_up, polled, unassign
 from holdfast.client.reading.taken_ahead import Ahead, Raised
 from holdfast.client.reading.turns import Turns
+from holdfast.client.telemetry.connections import BrokersSeen
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
 from holdfast.net.flows import TAIL
@@ -39,14 +40,25 @@ class LibrdkafkaReader:
     finds_committed = True
     in_statistics = True
 
-    def __init__(self, handle: cimpl.Consumer, book: Book, *, turns: Turns, raised: Raised, reset: int) -> None:
-        """`raised` keeps what the handle's callbacks raise; `reset` is where auto.offset.reset starts."""
+    def __init__(
+        self,
+        handle: cimpl.Consumer,
+        book: Book,
+        *,
+        turns: Turns,
+        raised: Raised,
+        reset: int,
+        brokers: BrokersSeen | None = None,
+    ) -> None:
+        """`raised` keeps what the handle's callbacks raise, `brokers` what they say about connections; `reset` is where
+        auto.offset.reset starts."""
         self.handle = handle
         self.book = book
         self.ahead = Ahead(book)
         self._turns = turns
-        self._raised = raised
+        self.raised = raised
         self._reset = reset
+        self._brokers = brokers
         self._flows = False
         """Whether the last call returned records: then more are likely there, and are taken without waiting."""
         self._beside = False
@@ -159,7 +171,12 @@ class LibrdkafkaReader:
             came = self._take_in(lambda: polled(self.handle, 0))
         finally:
             self._turns.end_poll()
-        return not came and self._raised.first is None
+        return not came and self.raised.first is None
+
+    def look_for_brokers(self) -> None:
+        """Log that no broker can be reached, if so."""
+        if self._brokers is not None and self._brokers.down:
+            self._brokers.look(self.handle)
 
     def make_callbacks(self) -> None:
         """While the other reader is in charge: nothing is assigned to librdkafka, and it only makes its callbacks."""
@@ -202,7 +219,7 @@ class LibrdkafkaReader:
         """Wait for the next message: in slices, and only while nothing else has to be done."""
         came = polled(self.handle, wait_s)
         while not came and (slices := slices - 1) > 0 and calm():
-            if self._raised.first is not None or self._turns.wanted:  # a callback raised, or another thread waits
+            if self.raised.first is not None or self._turns.wanted:  # a callback raised, or another thread waits
                 break
             came = polled(self.handle, wait_s)
         return came
@@ -272,4 +289,4 @@ class LibrdkafkaReader:
         self.ahead.ready.clear()
         with self._turns.asking():
             self.handle.close()
-        self._raised.raise_first()
+        self.raised.raise_first()

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 from holdfast.client.member.entries import Entries, after
 from holdfast.client.partitions import NOWHERE
 from holdfast.client.watchdog.child import NO_EPOCH
+from holdfast.client.watchdog.guard import Watchdog, watched
 from holdfast.model import TopicPartition
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
 
+    from holdfast.client.config.settings import ConsumerConfig
+    from holdfast.client.member.control import ControlPlane
     from holdfast.client.reading.data_plane import DataPlane
-    from holdfast.client.watchdog.guard import Watchdog
 
 SMALL_BATCH = 64
 """Up to this many records are noted one by one. For a larger batch the positions of all partitions are asked for."""
@@ -108,3 +110,12 @@ class Noting:
         """The consumer is closed. If its member could not leave, the watchdog leaves for it now, as after a kill."""
         if self.watchdog is not None:
             self.watchdog.dismiss(clean=left)
+
+
+def watch(config: ConsumerConfig, noting: Noting, plane: ControlPlane) -> None:
+    """Start the member's watchdog, if it wants one and has none. A consumer that never subscribes needs none."""
+    if not config.inventions.watchdog or noting.watchdog is not None:
+        return
+    watchdog = watched(config)
+    noting.begin(watchdog, by_position=config.auto_commit and config.auto_offset_store)
+    plane.keep_informed(watchdog)

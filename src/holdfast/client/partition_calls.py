@@ -1,4 +1,7 @@
-"""What an application assigns itself: by hand without a subscription, or inside the listener's calls."""
+"""What applications call about partitions: which are read, from where, and where they stand.
+
+They assign partitions by hand without a subscription, or inside the listener's calls.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,9 @@ Starts = Mapping[TopicPartition, int | None]
 """Committed offsets; None where the group has committed nothing."""
 
 
-class Assigning:
-    """One consumer's assign, unassign and seek. `ask` asks the group for its committed offsets, and blocks.
-
-    Whoever must not block asks beforehand (`unasked`, `ask`) and passes the answer on as `asked`.
-    """
+class PartitionCalls:
+    """One consumer's calls. `check_open` raises if the consumer is closed. `ask` asks the group for its committed
+    offsets, and blocks: whoever must not block asks beforehand (`unasked`) and passes the answer on as `asked`."""
 
     def __init__(
         self,
@@ -33,21 +34,27 @@ class Assigning:
         offsets: Offsets,
         round_calls: RoundCalls,
         link: Link,
+        *,
         ask: Callable[[list[TopicPartition]], Starts],
+        check_open: Callable[[], None],
     ) -> None:
         self._config = config
         self._data = data
         self._offsets = offsets
         self._round = round_calls
         self._link = link
-        self.ask = ask
+        self._ask = ask
+        self._check_open = check_open
+
+    # -- which are read
 
     def assign(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
         """Read exactly these. Inside on_assign of a cooperative member: start these as listed, beside those kept."""
+        self._check_open()
         if self._round.adding is not None and self._link.cooperative:
             self._round.start_now(partitions)
             others = [p for p in partitions if name_of(p) not in self._data.assigned]
-            self.add(others, asked)
+            self._add(others, asked)
             return
         check_starts(partitions)
         self._check_replacing(partitions)
@@ -55,13 +62,19 @@ class Assigning:
         self._round.replaced = self._round.adding is not None
 
     def unassign(self) -> None:
+        self._check_open()
         self._check_replacing([])
         self.replace([])
 
-    def add(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
+    def incremental_assign(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
+        self._check_open()
+        self._add(partitions, asked)
+
+    def _add(self, partitions: list[ck.TopicPartition], asked: Starts | None) -> None:
         self._data.take(self._started_at(partitions, asked), named=partitions)
 
-    def remove(self, partitions: list[ck.TopicPartition]) -> None:
+    def incremental_unassign(self, partitions: list[ck.TopicPartition]) -> None:
+        self._check_open()
         named = names_of(partitions)
         strangers = sorted(named - self._data.assigned - (self._round.leaving or frozenset()))
         if strangers:
@@ -78,13 +91,36 @@ class Assigning:
         self._data.replace(self._started_at(partitions, asked), named=partitions)
         self._after_unassign(gone)
 
+    def assignment(self) -> list[ck.TopicPartition]:
+        self._check_open()
+        return self._data.assignment()
+
+    # -- from where
+
     def seek(self, partition: ck.TopicPartition) -> None:
         """Inside on_assign, a partition that is being added and not read yet starts there."""
+        self._check_open()
+        if not isinstance(partition, ck.TopicPartition):
+            raise TypeError("expected cimpl.TopicPartition")
         name = name_of(partition)
         if name in (self._round.adding or ()) and name not in self._data.assigned:
             self._round.start_now([partition])
         else:
             self._data.seek(partition)
+
+    def position(self, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
+        self._check_open()
+        return self._data.position(partitions)
+
+    def pause(self, partitions: list[ck.TopicPartition]) -> None:
+        self._check_open()
+        self._data.pause(partitions)
+
+    def resume(self, partitions: list[ck.TopicPartition]) -> None:
+        self._check_open()
+        self._data.resume(partitions)
+
+    # -- around it
 
     def _check_replacing(self, partitions: list[ck.TopicPartition]) -> None:
         """Refuse an assignment that leaves out a partition which this cooperative member owns: nobody would read it."""
@@ -128,7 +164,7 @@ class Assigning:
         can't, the group is asked here, unless that was done before."""
         if asked is None:
             unasked = self.unasked(partitions)
-            asked = self.ask(unasked) if unasked else {}
+            asked = self._ask(unasked) if unasked else {}
         known = {**asked, **self._known_starts()}
         reset = RESET[self._config.auto_offset_reset]
         started = []

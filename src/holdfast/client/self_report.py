@@ -1,0 +1,66 @@
+"""What a consumer tells about itself: who it is in its group, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.client import group_metadata
+from holdfast.client.clock import now_ms
+from holdfast.client.config.keys import read_committed
+from holdfast.client.config.settings import ConsumerConfig
+from holdfast.client.member.commits import Offsets
+from holdfast.client.member.link import Link
+from holdfast.client.reading.data_plane import DataPlane
+from holdfast.client.telemetry.group_part import group_part
+from holdfast.client.telemetry.metrics import GroupMetrics, prometheus_text
+from holdfast.client.telemetry.statistics import GroupPart
+from holdfast.model import NOBODY
+
+
+class SelfReport:
+    """One consumer's. `check_open` raises if the consumer is closed."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        link: Link,
+        data: DataPlane,
+        offsets: Offsets,
+        metrics: GroupMetrics,
+        check_open: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._link = link
+        self._data = data
+        self._offsets = offsets
+        self._metrics = metrics
+        self._check_open = check_open
+
+    def memberid(self) -> str | None:
+        self._check_open()
+        return (self._link.plane.state.membership.member_id or None) if self._link.plane is not None else None
+
+    def consumer_group_metadata(self) -> bytes:
+        """What a transactional producer needs to commit in this member's name, in librdkafka's format."""
+        self._check_open()
+        membership = self._link.plane.state.membership if self._link.plane is not None else NOBODY
+        return group_metadata.encoded(self._config.group, membership, self._config.instance_id)
+
+    def metrics(self) -> dict[str, float]:
+        """The consumer's metrics under their Java names, KIP-429's among them; latencies are in milliseconds."""
+        state = self._link.plane.state if self._link.plane is not None else None
+        return self._metrics.snapshot(
+            now_ms(),
+            assigned=len(self._data.assigned),
+            heartbeat_at=state.heartbeat_at if state is not None else 0.0,
+            lag_max=self._data.lag_max(),
+        )
+
+    def metrics_text(self) -> str:
+        """The metrics in Prometheus's form."""
+        return prometheus_text(self.metrics(), group=self._config.group, client_id=self._config.client_id)
+
+    def group_part(self) -> GroupPart:
+        """The group's part of the statistics. Called on the polling thread, from inside librdkafka's poll."""
+        isolated = read_committed(self._config.raw)
+        return group_part(self._link.plane, self._data, self._offsets, self._metrics, read_committed=isolated)
