@@ -6,13 +6,12 @@ from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from places import Place
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import ArrayType, DoubleType, StringType, StructType
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.files import committed_files
 from holdfast.spark.files.columns import Columns
 from holdfast.spark.files.committing import commit_files
 from holdfast.spark.files.folders import (
@@ -27,7 +26,7 @@ from holdfast.spark.files.folders import (
 from holdfast.spark.files.ledger import Ledger
 from holdfast.spark.files.schema import check_types
 from holdfast.spark.files.sink import keep_schema, open_sink
-from holdfast.spark.files.store import LocalStore
+from holdfast.spark.files.store import LocalStore, Store
 from holdfast.spark.files.upkeep import clean, compact
 from holdfast.spark.files.writing import Written, write_rows
 
@@ -49,26 +48,26 @@ def rows(start: int, countries: list[str | None]) -> pa.RecordBatch:
     )
 
 
-def write(store: LocalStore, batch: pa.RecordBatch, *names: str) -> list[Written]:
+def write(store: Store, batch: pa.RecordBatch, *names: str) -> list[Written]:
     return write_rows(store, [batch], columns=COLUMNS, schema_id="s", partition_by=names)
 
 
-def offsets(path: Path, names: list[str] | None = None) -> list[int]:
-    found = committed_files(str(path)) if names is None else [str(path / name) for name in names]
-    return sorted(value for name in found for value in pq.ParquetFile(name).read(["offset"])["offset"].to_pylist())
+def offsets(place: Place) -> list[int]:
+    read = [place.parquet(name).read(["offset"])["offset"].to_pylist() for name in place.files()]
+    return sorted(value for values in read for value in values)
 
 
-def test_rows_go_to_the_folders_of_their_values_and_keep_their_columns(tmp_path: Path) -> None:
+def test_rows_go_to_the_folders_of_their_values_and_keep_their_columns(place: Place) -> None:
     """Symptom: `partitionBy("country")` was ignored. Rule: Hive's folders, and the columns stay in the files."""
-    store = LocalStore(tmp_path)
+    store = place.store
     open_sink(store, COLUMNS)
     commit_files(store, write(store, rows(0, ["de", "a/b=c", None, "", "de"]), "country"), columns=COLUMNS)
     assert store.names("data/orders/0") == [f"country={NULL}", "country=a%2Fb%3Dc", "country=de"]
-    assert offsets(tmp_path) == [0, 1, 2, 3, 4]
-    by_folder = {values_of(name)["country"]: name for name in committed_files(str(tmp_path))}
-    assert pq.ParquetFile(by_folder["de"]).read()["country"].to_pylist() == ["de", "de"]
-    assert pq.ParquetFile(by_folder["a/b=c"]).read()["country"].to_pylist() == ["a/b=c"]
-    assert pq.ParquetFile(by_folder[None]).read()["country"].to_pylist() == [None, ""]
+    assert offsets(place) == [0, 1, 2, 3, 4]
+    by_folder = {values_of(name)["country"]: name for name in place.files()}
+    assert place.parquet(by_folder["de"]).read()["country"].to_pylist() == ["de", "de"]
+    assert place.parquet(by_folder["a/b=c"]).read()["country"].to_pylist() == ["a/b=c"]
+    assert place.parquet(by_folder[None]).read()["country"].to_pylist() == [None, ""]
 
 
 def test_several_columns_make_folders_in_folders() -> None:
@@ -81,25 +80,25 @@ def test_several_columns_make_folders_in_folders() -> None:
     assert folder_name({"ok": True, "n": -3, "day": date(2026, 1, 2)}) == "ok=true/n=-3/day=2026-01-02"
 
 
-def test_a_replay_with_other_cuts_is_in_once_and_stays_in_its_folders(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
+def test_a_replay_with_other_cuts_is_in_once_and_stays_in_its_folders(place: Place) -> None:
+    store = place.store
     zombie = write(store, rows(0, ["de", "fr"] * 10), "country")
     commit_files(store, write(store, rows(0, ["de", "fr"] * 3), "country"), columns=COLUMNS)
     commit_files(store, zombie, columns=COLUMNS)
-    assert offsets(tmp_path) == list(range(20))
-    assert {values_of(name)["country"] for name in committed_files(str(tmp_path))} == {"de", "fr"}
+    assert offsets(place) == list(range(20))
+    assert {values_of(name)["country"] for name in place.files()} == {"de", "fr"}
 
 
-def test_compaction_and_cleaning_keep_folders_apart(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
+def test_compaction_and_cleaning_keep_folders_apart(place: Place) -> None:
+    store = place.store
     open_sink(store, COLUMNS)
-    for start in range(0, 40, 4):
-        commit_files(store, write(store, rows(start, ["de", "fr"] * 2), "country"), columns=COLUMNS)
+    for start in range(0, 40, 8):
+        commit_files(store, write(store, rows(start, ["de", "fr"] * 4), "country"), columns=COLUMNS)
     left = write(store, rows(100, ["xx"]), "country")
     (done,) = compact(store)
-    assert (done.files_before, done.files_after) == (20, 2)
-    assert clean(store, now=FAR, grace_s=0).data_files == 21
-    assert offsets(tmp_path) == list(range(40))
+    assert (done.files_before, done.files_after) == (10, 2)
+    assert clean(store, now=FAR, grace_s=0).data_files == 11
+    assert offsets(place) == list(range(40))
     assert store.read(left[0].file.name) is None
     by_country = {values_of(file.name)["country"]: file.rows for file in Ledger(store, ORDERS).load().files}
     assert by_country == {"de": 20, "fr": 20}

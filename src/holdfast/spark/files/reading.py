@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from holdfast.spark.files.ledger import FileRef
 from holdfast.spark.files.schema import merged
 from holdfast.spark.files.sink import contents, schemas, sink_columns
-from holdfast.spark.files.store import Store, open_store
+from holdfast.spark.files.store import Store
 from holdfast.spark.internals import arrow_schema
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ FILE_COST_BYTES = 4 * 1024 * 1024
 BATCH_ROWS = 64 * 1024
 
 
-def planned_files(path: str) -> list[FileRef]:
-    store = open_store(path)
+def planned_files(store: Store) -> list[FileRef]:
     sink_columns(store)
     return [file for _, content in contents(store) for file in content.files]
 
@@ -59,13 +58,12 @@ def shares(files: Sequence[FileRef]) -> list[list[FileRef]]:
     return found
 
 
-def read_files(path: str, names: Sequence[str], schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_files(store: Store, names: Sequence[str], schema: StructType) -> Iterator[pa.RecordBatch]:
     """The rows of some files, with exactly the columns of `schema`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     wanted = arrow_schema(schema)
-    store = open_store(path)
     for name in names:
         with store.open(name) as source:
             parquet = pq.ParquetFile(source)

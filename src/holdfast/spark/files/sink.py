@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.model import HoldfastError, TopicPartition
@@ -31,25 +31,28 @@ READERS = 8
 """Partitions looked at at once: a look waits for the disk or the network."""
 
 
-def positions(path: str, topic: str | None = None) -> dict[TopicPartition, int]:
+def positions(
+    path: str, topic: str | None = None, *, options: Mapping[str, str] | None = None
+) -> dict[TopicPartition, int]:
     """The next offset that the sink at `path` lacks, by partition; partitions it has never seen are left out.
 
     This is where a source that feeds the sink may start, whatever the group's committed offsets say: rows before it
     are in, and would be dropped. It never is too high, and may be too low only by rows that a job filters out.
+    `options`: `holdfast.store.…`, as the sink has them.
     """
-    store = open_store(path)
+    store = open_store(path, options)
     found = [p for p in partitions_of(store) if topic is None or p.topic == topic]
     with ThreadPoolExecutor(READERS) as pool:
         tips = pool.map(lambda partition: Ledger(store, partition).tip(), found)
     return {partition: tip.end for partition, tip in zip(found, tips, strict=True) if tip.end is not None}
 
 
-def committed_files(path: str) -> list[str]:
+def committed_files(path: str, *, options: Mapping[str, str] | None = None) -> list[str]:
     """Full paths of the committed Parquet files, for readers that know no ledger: DuckDB, `spark.read.parquet`.
 
     A list is whole as of the moment it was made; compaction leaves the files it replaces in place until `clean`.
     """
-    store = open_store(path)
+    store = open_store(path, options)
     root = path.rstrip("/")
     return [f"{root}/{file.name}" for _, content in contents(store) for file in content.files]
 

@@ -19,10 +19,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from holdfast.model import HoldfastError
+from holdfast.spark.files.buckets import AT_START_S
 from holdfast.spark.files.columns import Columns, check_columns, parse_columns
 from holdfast.spark.files.folders import check_partition_by, may_hold, parse_partition_by
 from holdfast.spark.files.schema import check_types, type_names
-from holdfast.spark.files.store import open_store
+from holdfast.spark.files.store import Store, open_store
+from holdfast.spark.files.store_options import StoreOptions, parse_store_options
 from holdfast.spark.internals import PARTITION_BY, StreamArrowWriter, filters_are_passed, needs
 
 if TYPE_CHECKING:
@@ -55,17 +57,20 @@ class FilesSource(DataSource):
     def schema(self) -> StructType:
         from holdfast.spark.files.reading import merged_schema, planned_files
 
-        path = self._path()
-        files = planned_files(path)
+        place = self._place()
+        store = place.planning()
+        files = planned_files(store)
         if not files:
             raise HoldfastError(
-                "SINK_EMPTY", f"Nothing is committed at {path} yet.", "Wait for the first batch, or give a schema."
+                "SINK_EMPTY",
+                f"Nothing is committed at {place.path} yet.",
+                "Wait for the first batch, or give a schema.",
             )
-        return merged_schema(open_store(path), files)
+        return merged_schema(store, files)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         # PySpark refuses a reader that takes filters where the session does not pass any.
-        return PruningReader(self._path(), schema) if filters_are_passed() else FilesReader(self._path(), schema)
+        return PruningReader(self._place(), schema) if filters_are_passed() else FilesReader(self._place(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         needs((4, 1), 'A stream into format("holdfast-files")', "write it in foreachBatch, where it is a batch job")
@@ -74,11 +79,11 @@ class FilesSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return BatchFilesWriter(self._write_plan(schema, overwrite))
 
-    def _path(self) -> str:
+    def _place(self) -> Place:
         path = self.options.get("path")
         if not path:
             raise HoldfastError("SINK_PATH_MISSING", "No path was given.", "Give one: .start(path) or .load(path).")
-        return str(path)
+        return Place(str(path), parse_store_options(self.options))
 
     def _write_plan(self, schema: StructType, overwrite: bool) -> WritePlan:
         from holdfast.spark.files.parquet import COMPRESSIONS
@@ -96,10 +101,12 @@ class FilesSource(DataSource):
             raise HoldfastError(
                 "INVALID_OPTION", f"option compression is {compression!r}.", f"Choose {', '.join(COMPRESSIONS)}."
             )
-        path = self._path()
-        check_types(open_store(path), schema)  # what can't be written there is refused before anything runs
+        place = self._place()
+        store = place.planning()
+        store.prove()
+        check_types(store, schema)  # what can't be written there is refused before anything runs
         return WritePlan(
-            path=path,
+            place=place,
             columns=columns,
             schema_json=schema.json(),
             compression=compression,
@@ -108,11 +115,26 @@ class FilesSource(DataSource):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sink is, for the driver and the tasks; pickled to both."""
+
+    path: str
+    options: StoreOptions
+
+    def planning(self) -> Store:
+        return open_store(self.path, self.options, patience_s=AT_START_S)
+
+    def running(self) -> Store:
+        """For what is planned already. So the store is proven."""
+        return open_store(self.path, self.options, proven=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
     """All that tasks and the driver need; pickled to both."""
 
-    path: str
+    place: Place
     columns: Columns
     schema_json: str
     compression: str
@@ -127,7 +149,7 @@ class WritePlan:
 
         return TaskWrote(
             write_rows(
-                open_store(self.path),
+                self.place.running(),
                 batches,
                 columns=self.columns,
                 schema_id=schema_id(self.schema_json),
@@ -141,7 +163,7 @@ class WritePlan:
         from holdfast.spark.files.committing import commit_files
         from holdfast.spark.files.sink import keep_schema, open_sink
 
-        store = open_store(self.path)
+        store = self.place.running()
         open_sink(store, self.columns)
         check_types(store, StructType.fromJson(json.loads(self.schema_json)))  # another writer may have been faster
         keep_schema(store, self.schema_json)
@@ -190,14 +212,14 @@ class BatchFilesWriter(DataSourceArrowWriter):
 class FilesReader(DataSourceReader):
     """The committed files of the moment."""
 
-    def __init__(self, path: str, schema: StructType) -> None:
-        self._path = path
+    def __init__(self, place: Place, schema: StructType) -> None:
+        self._place = place
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
         from holdfast.spark.files.reading import planned_files, shares
 
-        wanted = [file for file in planned_files(self._path) if self._wants(file.name)]
+        wanted = [file for file in planned_files(self._place.planning()) if self._wants(file.name)]
         found = [Share([file.name for file in files]) for files in shares(wanted)]
         return found or [Share([])]  # Spark takes no partitions at all for one that it knows nothing of
 
@@ -205,7 +227,7 @@ class FilesReader(DataSourceReader):
         from holdfast.spark.files.reading import read_files
 
         assert isinstance(partition, Share)
-        return read_files(self._path, partition.names, self._schema)
+        return read_files(self._place.running(), partition.names, self._schema)
 
     def _wants(self, name: str) -> bool:
         return True

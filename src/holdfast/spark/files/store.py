@@ -1,4 +1,5 @@
 """Where a sink's files live: the few things the ledger asks of a file system, and local files (or NFS) done right.
+Object stores are in `objects`.
 
 The ledger needs one promise above all: `create` is atomic, exclusive and durable. Of two callers that create one name
 exactly one is told True, and a crash at any point leaves either no file or the whole one. Everything else is reading.
@@ -13,7 +14,7 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Protocol
@@ -30,8 +31,14 @@ ASIDE = ".old-"
 class Store(Protocol):
     """What a file system must offer to hold a sink."""
 
+    def prove(self) -> None:
+        """Raise if `create` is not exclusive here. Of a kind of store that is known to be, nothing is asked."""
+
     def create(self, name: str, data: bytes) -> bool:
-        """Make the file with this content, durably; False, and nothing changed, if there is one of that name."""
+        """Make the file with this content, durably; False, and nothing changed, if there is one of that name.
+
+        Two callers with the very same content may both be told True.
+        """
 
     def read(self, name: str) -> bytes | None:
         """The whole content, or None if there is no such file."""
@@ -54,7 +61,7 @@ class Store(Protocol):
         """Seconds since 1970 of the last change, or None if there is no such file."""
 
     def touch(self, name: str) -> bool:
-        """Renew `modified`; False if there is no such file."""
+        """Let `remove_untouched` take the file for changed now; False if there is no such file."""
 
     def size(self, name: str) -> int | None: ...
 
@@ -62,9 +69,9 @@ class Store(Protocol):
         """Nothing happens if there is no such file."""
 
     def remove_untouched(self, name: str, before: float) -> bool:
-        """Remove the file unless `modified` is `before` or later; False if it stays, or if there is none.
+        """Remove the file unless it was changed or touched at `before` or later; False if it stays, or there is none.
 
-        Atomic beside `touch`: of two callers, one that touches a file and one that removes it, exactly one succeeds.
+        Atomic beside `touch`: of two callers, one that touches a file and one that removes it, at most one succeeds.
         """
 
     def put_back(self, folder: str) -> None:
@@ -81,6 +88,9 @@ class LocalStore:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
+
+    def prove(self) -> None:
+        """link(2) is. Where a file system has none, `create` says so."""
 
     def create(self, name: str, data: bytes) -> bool:
         with self._temporary(name) as (temporary, file):
@@ -194,15 +204,32 @@ class LocalStore:
         return True
 
 
-def open_store(path: str) -> Store:
-    """The store of a sink's path or URL."""
+def open_store(
+    path: str, options: Mapping[str, str] | None = None, *, patience_s: float | None = None, proven: bool = False
+) -> Store:
+    """The store of a path or URL. `options`: those of a source or sink, of which `holdfast.store.…` count.
+
+    `patience_s`: for how long a request that fails is tried again. `proven`: see `ObjectStore`.
+    """
+    scheme, _, rest = path.partition("://")
+    if "://" not in path and not path.startswith("file:"):
+        return LocalStore(path)
     parts = urlsplit(path)
-    if parts.scheme in ("", "file") and parts.netloc in ("", "localhost"):
-        return LocalStore(unquote(parts.path) if parts.scheme else path)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return LocalStore(unquote(parts.path))
+    from holdfast.spark.files.buckets import PATIENCE_S, SCHEMES
+    from holdfast.spark.files.store_options import parse_store_options
+
+    if scheme in SCHEMES and rest:
+        from holdfast.spark.files.objects import ObjectStore
+
+        patience = PATIENCE_S if patience_s is None else patience_s
+        return ObjectStore(path, parse_store_options(options), patience_s=patience, proven=proven)
     raise HoldfastError(
         "STORE_UNSUPPORTED",
-        f"A sink can't live at {path}: only local and NFS paths are known to create files exclusively.",
-        "Give a path that the driver and all executors have mounted, or write through a database with exactly_once().",
+        f"A sink can't live at {path}: it is not known to create files exclusively.",
+        "Give a path that the driver and all executors have mounted (local disk, NFS), or a bucket "
+        f"({', '.join(f'{name}://' for name in SCHEMES)}), or write through a database with exactly_once().",
     )
 
 

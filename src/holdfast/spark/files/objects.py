@@ -1,0 +1,302 @@
+"""A sink's files in an object store: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage.
+
+`create` is the store's put-if-absent (If-None-Match: * and its likes). Some servers take that header and ignore it, so
+each process that creates tries it first (`prove`). An answer may be lost and the request repeated: then the store says
+that the name is taken, and what lies there is compared with what we sent.
+
+There is no renaming and no change of times, so `touch` and `remove_untouched` exclude each other by marks:
+
+    data/orders/3/5d0c….parquet
+    data/orders/3/.kept/5d0c….parquet/77e1…      somebody touched the file when this was made
+    data/orders/3/.going/5d0c….parquet/a9f0…     somebody wants to remove it
+
+Each puts its own mark first and looks for the other's then. These stores show what was written to whoever asks later,
+so at least one of two sees the other, and gives way. Marks of touching live as long as their file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import IO, Any
+
+from holdfast.model import HoldfastError
+from holdfast.spark.files.buckets import PATIENCE_S, open_bucket, parse_address
+from holdfast.spark.files.store_options import StoreOptions
+
+KEPT, GOING, PROBE = ".kept", ".going", ".probe"
+
+WHOLE_BYTES = 8 * 1024 * 1024
+"""Files up to this are read in one request."""
+RANGE_BYTES = 1024 * 1024
+"""At least this much is asked for at a time, of larger ones."""
+ONE_PUT_BYTES = 64 * 1024 * 1024
+"""Files up to this are kept in memory while they are written, and go in one request; larger ones by way of the disk,
+in parts."""
+AT_ONCE = 4
+ATTEMPTS = 20
+REMOVAL_S = 60.0
+"""A remover that stood still for longer than this between its mark and the removal starts over another time."""
+
+_proven: set[tuple[str, str]] = set()
+"""Roots and endpoints that this process has tried."""
+
+
+class StoreError(HoldfastError, OSError):
+    """The store did not do what it was asked."""
+
+
+class ObjectStore:
+    """Objects under one prefix."""
+
+    def __init__(
+        self, url: str, options: StoreOptions | None = None, *, patience_s: float = PATIENCE_S, proven: bool = False
+    ) -> None:
+        """`proven`: another process has tried this store for us."""
+        address = parse_address(url)
+        self.root = address.url
+        self._options = StoreOptions() if options is None else options
+        self._client = open_bucket(address, self._options, patience_s)
+        self._is_proven = proven
+        self._kept: dict[str, str] = {}
+        """Our own newest mark of each file that we touched."""
+
+    def prove(self) -> None:
+        """Several at once create one name, and one more behind them: of all one may succeed."""
+        place = (self.root, self._options.get("endpoint_url", ""))
+        if self._is_proven or place in _proven:
+            return
+        name = f"_holdfast/{PROBE}/{uuid.uuid4().hex}"
+        try:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                made = sum(pool.map(lambda number: self._create(name, b"%d" % number), range(AT_ONCE)))
+            made += self._create(name, b"again")
+        except StoreError as error:
+            if error.code != "STORE_REFUSED":
+                raise
+            raise self._not_exclusive(f"it refuses the condition ({error.what})") from None
+        with contextlib.suppress(OSError):
+            self.remove(name)
+        if made != 1:
+            raise self._not_exclusive(f"{made} of {AT_ONCE + 1} writers were told that they had made one and the same")
+        _proven.add(place)
+
+    def create(self, name: str, data: bytes) -> bool:
+        self.prove()
+        return self._create(name, data)
+
+    def _create(self, name: str, data: bytes) -> bool:
+        """Also True if there is a file of exactly this content: our own request was done, and its answer lost."""
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        for _ in range(ATTEMPTS):
+            with self._asking(f"create {name}"):
+                try:
+                    self._client.put(name, data, mode="create", use_multipart=False)
+                    return True
+                except (AlreadyExistsError, PreconditionError):
+                    pass
+            found = self.read(name)
+            if found is not None:
+                return found == data
+            # Refused, and nothing is there: S3 may tell that to two who come at once. Or it was removed since.
+        raise StoreError(
+            "STORE_BUSY",
+            f"{ATTEMPTS} times in a row {self.root} refused to create {name} though it is not there.",
+            "See the server's log. Nothing was written.",
+        )
+
+    def read(self, name: str) -> bytes | None:
+        with self._asking(f"read {name}"):
+            try:
+                return bytes(self._client.get(name).bytes())
+            except FileNotFoundError:
+                return None
+
+    def exists(self, name: str) -> bool:
+        return self._head(name) is not None
+
+    def names(self, folder: str) -> list[str]:
+        return [name for name in self._listed(folder) if not name.startswith(".")]
+
+    def leftovers(self, folder: str) -> list[str]:
+        kept = self._under(f"{folder}/{KEPT}")
+        there = {f"{folder}/{KEPT}/{name}" for name in self._listed(folder)} if kept else set()
+        orphans = [name for name in kept if name.rpartition("/")[0] not in there]
+        return sorted([*self._under(f"{folder}/{GOING}"), *self._under(f"{folder}/{PROBE}"), *orphans])
+
+    def _listed(self, folder: str) -> list[str]:
+        with self._asking(f"list {folder}"):
+            found = self._client.list_with_delimiter(folder)
+        paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
+        return sorted(str(path).rstrip("/").rpartition("/")[2] for path in paths)
+
+    def _under(self, folder: str) -> list[str]:
+        """Full names of everything in a folder and the folders inside it."""
+        with self._asking(f"list {folder}"):
+            return [str(one["path"]) for some in self._client.list(folder) for one in some]
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        """Names of data files are new ones, so a request may be repeated without harm."""
+        with tempfile.SpooledTemporaryFile(max_size=ONE_PUT_BYTES) as file:
+            yield file
+            size = file.seek(0, io.SEEK_END)
+            file.seek(0)
+            with self._asking(f"write {name}"):
+                self._client.put(name, file, use_multipart=size > ONE_PUT_BYTES)
+
+    def open(self, name: str) -> IO[bytes]:
+        with self._asking(f"read {name}", missing=True):
+            got = self._client.get(name, options={"range": (0, WHOLE_BYTES)})
+            start, size = bytes(got.bytes()), int(got.meta["size"])
+        if size <= len(start):
+            return io.BytesIO(start)
+        return io.BufferedReader(_Ranges(self, name, size, start), RANGE_BYTES)
+
+    def range_of(self, name: str, start: int, end: int) -> bytes:
+        with self._asking(f"read {name}", missing=True):
+            return bytes(self._client.get_range(name, start=start, end=end))
+
+    def modified(self, name: str) -> float | None:
+        head = self._head(name)
+        # Some tell whole seconds. Nothing may look older than it is.
+        return None if head is None else head["last_modified"].timestamp() + 0.999
+
+    def touch(self, name: str) -> bool:
+        mark, before = _mark(name, KEPT), self._kept.get(name)
+        self._put(mark)
+        if self._under(_marks(name, GOING)) or not self.exists(name):
+            with contextlib.suppress(OSError):
+                self.remove(mark)
+            return False
+        self._kept[name] = mark
+        if before is not None:
+            with contextlib.suppress(OSError):
+                self.remove(before)
+        return True
+
+    def size(self, name: str) -> int | None:
+        head = self._head(name)
+        return None if head is None else int(head["size"])
+
+    def remove(self, name: str) -> None:
+        with self._asking(f"remove {name}"), contextlib.suppress(FileNotFoundError):
+            self._client.delete(name)
+
+    def remove_untouched(self, name: str, before: float) -> bool:
+        began, mark = time.monotonic(), _mark(name, GOING)
+        self._put(mark)
+        kept = self._under(_marks(name, KEPT))
+        times = [self.modified(one) for one in (name, *kept)]
+        untouched = times[0] is not None and all(at is None or at < before for at in times)
+        going = untouched and time.monotonic() - began < REMOVAL_S
+        for one in (name, *kept) if going else ():
+            self.remove(one)
+        self.remove(mark)
+        return going
+
+    def put_back(self, folder: str) -> None:
+        """Nothing was taken away. The mark of a remover that died is one of the leftovers."""
+
+    def _put(self, name: str) -> None:
+        with self._asking(f"write {name}"):
+            self._client.put(name, b"", use_multipart=False)
+
+    def _head(self, name: str) -> Any:
+        with self._asking(f"look at {name}"):
+            try:
+                return self._client.head(name)
+            except FileNotFoundError:
+                return None
+
+    @contextmanager
+    def _asking(self, what: str, *, missing: bool = False) -> Iterator[None]:
+        """Errors of the library become ours, without addresses that are signed, and without what we were given."""
+        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+        try:
+            yield
+        except FileNotFoundError as error:
+            if not missing:
+                raise self._failed(what, error) from None
+            raise FileNotFoundError(f"No such file: {self.root} has nothing to {what}") from None
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise StoreError(
+                "STORE_DENIED",
+                f"{self.root} did not let us {what}: {self._options.without_secrets(str(error))}",
+                "See the credentials on this machine, and that they may read, write, list and delete there. Executors "
+                "need them too: by options holdfast.store.…, or by their own environment.",
+            ) from None
+        except HoldfastError:
+            raise
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed(what, error) from None
+
+    def _failed(self, what: str, error: Exception) -> StoreError:
+        text = self._options.without_secrets(str(error))
+        refused = any(sign in text for sign in ("501 Not Implemented", "NotImplemented", "not supported"))
+        return StoreError(
+            "STORE_REFUSED" if refused else "STORE_FAILED",
+            f"{self.root} could not {what}: {text}",
+            "See that the address, the bucket and holdfast.store.endpoint_url are right and that the server answers. A "
+            "batch that failed is done again.",
+        )
+
+    def _not_exclusive(self, why: str) -> HoldfastError:
+        return HoldfastError(
+            "STORE_NOT_EXCLUSIVE",
+            f"{self.root} does not keep to conditional puts (If-None-Match: *): {why}. Two writers would write over "
+            "each other.",
+            "Use a store that has them: Amazon S3, Google Cloud Storage, Azure Blob Storage, Cloudflare R2, a newer "
+            "MinIO or Ceph. Or a path on a local disk or NFS, or a database by exactly_once().",
+        )
+
+
+class _Ranges(io.RawIOBase):
+    """A large object, read by ranges. The beginning is there already."""
+
+    def __init__(self, store: ObjectStore, name: str, size: int, start: bytes) -> None:
+        self._store, self._name, self._size, self._start = store, name, size, start
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._size, self._at + len(buffer))
+        if end <= self._at:
+            return 0
+        if end <= len(self._start):
+            data = self._start[self._at : end]
+        else:
+            data = self._store.range_of(self._name, self._at, end)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _marks(name: str, kind: str) -> str:
+    """The folder of a file's marks."""
+    folder, _, file = name.rpartition("/")
+    return f"{folder}/{kind}/{file}"
+
+
+def _mark(name: str, kind: str) -> str:
+    return f"{_marks(name, kind)}/{uuid.uuid4().hex}"
