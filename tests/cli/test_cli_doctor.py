@@ -46,6 +46,20 @@ def test_what_can_not_be_meant_is_refused(commands: Commands, tmp_path: Path) ->
     nowhere = commands.run("doctor", str(tmp_path / "nowhere"))
     empty = commands.run("doctor", str(tmp_path))
 
+    logs = str(tmp_path)
+    for args, why in (
+        (["--follow"], "paths or a topic"),
+        ([logs, "--follow", "--topic", "t"], "one of the two"),
+        (["--follow", "--topic", "t"], "lost with the process"),
+        ([logs, "--follow", "--master", "sc://there"], "Spark Connect"),
+        (["s3://logs", "--follow"], "object store"),
+        ([logs, "--follow", "--parquet", "s3://tables"], "object store"),
+        ([logs, "--follow", "--keep", "week"], "--keep is 'week'"),
+        ([logs, "--topic", "t"], "are for --follow"),
+    ):
+        refused = commands.run("doctor", *args)
+        assert refused.code == 2 and "DOCTOR_WHAT" in refused.err and why in refused.err, (args, refused.err)
+
     assert (nothing.code, both.code) == (2, 2)
     assert "DOCTOR_WHAT" in nothing.err and "DOCTOR_WHAT" in both.err
     assert nobody.code == 1 and "There is no group nobody" in nobody.err

@@ -161,3 +161,12 @@ def test_samples_are_read_by_their_lines() -> None:
 
 def test_paths_of_samples_exist() -> None:
     assert all(Path(SAMPLES / version / group).is_dir() for version in VERSIONS for group in FOUND)
+
+
+def test_one_and_two_are_said_in_words() -> None:
+    """ "each of 1 rebalance", "crashed 2 times", "1 rebalances", "1 files": what is counted has a form for one."""
+    (eager,) = findings_of(history_in("kafka-4.1", "eager"))
+    assert "which is eager: its rebalance stopped every partition" in eager.what
+    (loop,) = findings_of(history_in("kafka-4.1", "crash"))
+    assert f"crashed {f.times_text(loop.times)} and was back" in loop.what
+    assert [f.counted(number, "file") for number in (0, 1, 2, 1_000)] == ["0 files", "1 file", "2 files", "1,000 files"]

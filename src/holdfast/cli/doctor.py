@@ -1,6 +1,7 @@
 """`holdfast doctor`: what happened to groups, from their logs, and what to change. A PySpark job.
 
 holdfast doctor logs/ traces/ --html report.html
+holdfast doctor logs/ --follow --html report.html --parquet doctor/
 holdfast doctor --bootstrap-server localhost:9092 --group billing --for 60
 """
 
@@ -9,10 +10,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import threading
 import time
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,20 +27,16 @@ from holdfast.cli.common import (
     client_settings,
     wrong_use,
 )
-from holdfast.doctor.page import page
+from holdfast.cli.doctor_shown import Progress, Tables, extra_of, notes_of, read_line, show, worst
+from holdfast.doctor.finding import counted
 from holdfast.doctor.tables import examined
-from holdfast.doctor.words import clock_lines, finding_lines, group_rows, size_text
+from holdfast.doctor.words import size_text
 from holdfast.model import HoldfastError
 from holdfast.model.text import one_line
-from holdfast.observe.rows import table
 
 if TYPE_CHECKING:
     from holdfast.net.cluster import Cluster
-    from holdfast.spark.doctor.job import Summary
 
-Tables = dict[str, list[dict[str, Any]]]
-
-TICK_S = 1.0
 LOOK_S = 0.5
 
 
@@ -55,10 +51,36 @@ def doctor(
     master: Annotated[str, typer.Option(help="Spark's master, or sc://… for Spark Connect.")] = "local[*]",
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML file.")] = None,
     parquet: Annotated[str | None, typer.Option(metavar="DIR", help="Write all tables as Parquet.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Stay, and keep everything up to date until Ctrl-C.")
+    ] = False,
+    topic: Annotated[str | None, typer.Option(help="With --follow: read lines from this topic.")] = None,
+    reader_group: Annotated[
+        str | None,
+        typer.Option(metavar="GROUP", help="Read the topic as a member of it.  [default: holdfast-doctor-TOPIC]"),
+    ] = None,
+    keep: Annotated[str, typer.Option(metavar="TIME", help="With --follow: forget events after this time.")] = "7d",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --follow: where it goes on from.  [default: in the --parquet folder]"),
+    ] = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Find who rebalances a group, what it costs and what to change: in logs of brokers and clients, traces, saved
     --describe outputs; or in a group that is watched for a while. Exit code 1 if something is wrong."""
+    if follow:
+        from holdfast.cli.doctor_follow import Wanted, check
+        from holdfast.cli.doctor_follow import follow as stay
+
+        asked = Wanted(
+            paths=paths or [], topic=topic, reader_group=reader_group, kafka={}, group=group, master=master, html=html,
+            parquet=parquet, checkpoint=checkpoint, keep=keep, output=output,
+        )  # fmt: skip
+        check(asked)
+        stay(replace(asked, kafka=client_settings(bootstrap_server, command_config)) if topic is not None else asked)
+        return
+    if topic is not None or reader_group is not None or checkpoint is not None:
+        wrong_use("DOCTOR_WHAT", "--topic, --reader-group and --checkpoint are for --follow.", "Add --follow.")
     if paths and (bootstrap_server is not None or command_config is not None):
         wrong_use(
             "DOCTOR_WHAT", "Both paths and a broker were given.", "Give files or folders, or a broker and --group."
@@ -70,7 +92,7 @@ def doctor(
             wrong_use("DOCTOR_WHAT", "A live group has no Parquet tables.", "Give paths, or leave --parquet out.")
         found = _watched(client_settings(bootstrap_server, command_config), group, for_s)
         shown = f"{one_line(group)} was watched for {for_s:g} s."
-        _show(shown, found, [], html, output, extra={})
+        show(shown, found, [], html, output, extra={})
     else:
         found = _read(paths, group, master, html, parquet, output)
     if found["findings"]:
@@ -90,11 +112,11 @@ def _read(
     with Progress() as progress:
         progress.say("looking for files")
         pieces = pieces_of(found_under(paths))
-        progress.say(f"{pieces.files:,} files, {size_text(pieces.size)}; starting Spark")
+        progress.say(f"{counted(pieces.files, 'file')}, {size_text(pieces.size)}; starting Spark")
         with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as scratch:
             spark = session(master, Path(scratch))
             try:
-                progress.watch(spark, f"reading {size_text(pieces.size)} in {pieces.tasks:,} parts")
+                progress.watch(spark, f"reading {size_text(pieces.size)} in {counted(pieces.tasks, 'part')}")
                 job = Job(spark, pieces, only=group)
                 summary = job.summary()
                 if group is not None and not summary.groups:
@@ -103,60 +125,17 @@ def _read(
                 found: Tables = {"groups": summary.groups, "findings": summary.findings}
                 if html is not None:
                     progress.say("drawing")
-                    worst = [row["group"] for row in sorted(summary.groups, key=lambda row: -row["findings"])]
-                    found |= {name: rows for name, rows in job.drawn(worst).items() if name not in found}
-                    found["drawn"] = [{"group": name} for name in worst[:8]]
+                    drawn = worst(summary.groups)
+                    found |= {name: rows for name, rows in job.drawn(drawn).items() if name not in found}
+                    found["drawn"] = [{"group": name} for name in drawn]
                 if parquet is not None:
                     progress.say("writing Parquet")
                     job.write(parquet)
                 job.close()
             finally:
                 spark.stop()
-    _show(read_line(summary), found, notes_of(summary), html, output, extra=_extra(summary))
+    show(read_line(summary), found, notes_of(summary), html, output, extra=extra_of(summary))
     return found
-
-
-def read_line(summary: Summary) -> str:
-    read = summary.read
-    strange = sum(times for _, times in summary.shapes)
-    return (
-        f"{summary.files:,} files, {size_text(summary.size)}, {read.lines:,} lines: {read.known:,} about groups and "
-        f"their clients, {strange:,} of those not understood; {summary.groups_in_all:,} groups."
-    )
-
-
-def notes_of(summary: Summary) -> list[str]:
-    """What was wrong, not understood, or left out: nothing is dropped in silence."""
-    notes = [f"{one_line(file)} {what}." for file, what in summary.problems]
-    if summary.read.newer:
-        notes.append(
-            f"{summary.read.newer:,} trace lines are of a newer version than this holdfast knows: what is new in them "
-            "was left out. Update holdfast to see all of it."
-        )
-    notes += [f"Not understood, {times:,} times: {one_line(shape)}" for shape, times in summary.shapes]
-    if summary.nameless:
-        notes.append(
-            "Lines of clients that do not say their group, and that no other line connects with one, were left out: "
-            f"{summary.nameless:,}. A broker's log, or debug=cgrp of librdkafka, would connect them."
-        )
-    if summary.findings_in_all > len(summary.findings):
-        notes.append(f"{summary.findings_in_all:,} findings in all: --parquet has them.")
-    if summary.groups_in_all > len(summary.groups):
-        notes.append(f"{summary.groups_in_all:,} groups in all: --parquet has them.")
-    return notes + clock_lines(summary.groups)
-
-
-def _extra(summary: Summary) -> dict[str, Any]:
-    return {
-        "files": summary.files,
-        "bytes": summary.size,
-        "lines": summary.read.lines,
-        "lines_known": summary.read.known,
-        "lines_of_newer_traces": summary.read.newer,
-        "lines_without_group": summary.nameless,
-        "not_understood": [{"shape": shape, "times": times} for shape, times in summary.shapes],
-        "problems": [{"file": file, "what": what} for file, what in summary.problems],
-    }
 
 
 # -- a live group
@@ -194,81 +173,3 @@ def _watched(settings: dict[str, Any], group: str, for_s: float) -> Tables:
     found.setdefault("findings", [])
     found["drawn"] = [{"group": group}]
     return found
-
-
-# -- what is shown
-
-
-def _show(
-    read: str, found: Tables, notes: list[str], html: Path | None, output: Output, *, extra: dict[str, Any]
-) -> None:
-    if html is not None:
-        drawn = {**found, "groups": found["drawn"]}
-        try:
-            html.write_text(page(read, found["groups"], found["findings"], drawn, notes), encoding="utf-8")
-        except OSError as error:
-            raise HoldfastError("DOCTOR_UNWRITABLE", f"{html} can't be written ({error.strerror}).",
-                                "Choose a folder that exists and is yours.") from error  # fmt: skip
-    if output is Output.JSON:
-        print(json.dumps({**extra, "groups": found["groups"], "findings": found["findings"], "notes": notes}, indent=2))
-        return
-    print(read)
-    for line in table(group_rows(found["groups"])):
-        print(line)
-    print()
-    for number, row in enumerate(found["findings"], start=1):
-        for line in finding_lines(number, row):
-            print(line)
-        print()
-    if not found["findings"]:
-        print("Nothing is wrong with these groups.")
-    for note in notes:
-        print(note)
-    if html is not None:
-        print(f"The report: {html}")
-
-
-class Progress:
-    """A line on standard error each second, from the first on: what is done, and for how long."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._doing = ""
-        self._spark: Any = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Progress:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def say(self, doing: str) -> None:
-        self._doing = doing
-        self._print()
-
-    def watch(self, spark: Any, doing: str) -> None:
-        self._spark = spark
-        self.say(doing)
-
-    def _run(self) -> None:
-        while not self._ended.wait(TICK_S):
-            self._print()
-
-    def _print(self) -> None:
-        elapsed = time.monotonic() - self._began
-        print(f"holdfast doctor: {elapsed:5.1f} s  {self._doing}{self._tasks()}", file=sys.stderr, flush=True)
-
-    def _tasks(self) -> str:
-        """Of the stages that run now, where Spark tells: over Spark Connect it does not."""
-        try:
-            tracker = self._spark.sparkContext.statusTracker()
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        except Exception:  # noqa: BLE001  # progress is a courtesy: whatever Spark says to it must not end the job
-            return ""
-        done = sum(stage.numCompletedTasks for stage in stages if stage)
-        of = sum(stage.numTasks for stage in stages if stage)
-        return f": {done} of {of} tasks" if of else ""

@@ -22,6 +22,7 @@ from holdfast.doctor.finding import (
     STORM,
     Finding,
     cost_of,
+    counted,
     host_of,
     lives_evidence,
     session_for,
@@ -181,7 +182,7 @@ def _restarts(history: History, pairs: list[tuple[Life, Life]]) -> list[Finding]
             cost_ms=cost,
             measured=measured,
             what=f"{len(pairs)} members were restarted or replaced, away for up to {away_s:.0f} s: without instance "
-            f"ids that took {len(rebalances)} rebalances.",
+            f"ids that took {counted(len(rebalances), 'rebalance')}.",
             change={"group.instance.id": "${HOSTNAME}", "session.timeout.ms": session_for(away_s * 2000)},
             do="Give each process a stable group.instance.id (a StatefulSet's pod name) and a session longer than a "
             "restart takes. Or run it with `holdfast run`, which hands over before it stops.",

@@ -131,8 +131,9 @@ def commit_failures(history: History) -> list[Finding]:
             culprit=worst,
             times=len(failed),
             cost_ms=0.0,
-            what=f"{len(failed)} commits failed, {counts[worst]} of them of {worst}: what was processed before them is "
-            "processed again by the next owner.",
+            what=f"{len(failed)} commits failed"
+            + (f", {counts[worst]} of them of {worst}" if worst else "")
+            + ": what was processed before them is processed again by the next owner.",
             change={"max.poll.records": "100"},
             do="A commit fails when its member is out of the group: look at the other findings first. Commit in the "
             "revoked listener, and make the work idempotent.",

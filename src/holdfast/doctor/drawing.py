@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from holdfast.doctor import causes
+from holdfast.doctor.finding import counted
 from holdfast.doctor.words import clock
 
 Row = Mapping[str, Any]
@@ -87,7 +88,8 @@ def timeline_svg(
                 )
     if len(names) > len(members):
         end = top + ROW * len(members)
-        parts.append(f"<text class='soft' x='4' y='{end + 10:.0f}'>and {len(names) - len(members)} members more</text>")
+        more = counted(len(names) - len(members), "more member")
+        parts.append(f"<text class='soft' x='4' y='{end + 10:.0f}'>and {more}</text>")
     return _svg(height, "".join(parts), "Partitions, rebalances and members over time")
 
 

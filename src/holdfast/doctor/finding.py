@@ -115,3 +115,8 @@ def session_for(needed_ms: float) -> str:
 
 def times_text(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def counted(number: int, what: str) -> str:
+    """1 file, 2 files."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -67,8 +67,8 @@ def crashes(history: History) -> list[Finding]:
                     times=len(ended),
                     cost_ms=cost,
                     measured=measured,
-                    what=f"{culprit.name} crashed {len(ended)} times and was back before its session had ended: every "
-                    "time the group waits for its dead predecessor.",
+                    what=f"{culprit.name} crashed {times_text(len(ended))} and was back before its session had ended: "
+                    "every time the group waits for its dead predecessor.",
                     change={"group.instance.id": instance_id_for(culprit), "session.timeout.ms": session_for(session)},
                     do="Find why it dies (its own log, OOMKilled, failing probes). With an instance id a restart "
                     "within the session moves nothing; holdfast's watchdog leaves in a dead process's name at once.",
@@ -113,8 +113,8 @@ def static_crashes(history: History) -> list[Finding]:
                 host=host_of(lives),
                 times=len(ended),
                 cost_ms=len(ended) * RESTART_MS * share_of(history),
-                what=f"{instance} came back {len(ended)} times within its session: it crashes and is restarted. Its "
-                "instance id spares the others a rebalance; its own partitions stand still each time.",
+                what=f"{instance} came back {times_text(len(ended))} within its session: it crashes and is restarted. "
+                "Its instance id spares the others a rebalance; its own partitions stand still each time.",
                 do="Find why it dies: its own log, OOMKilled, failing probes.",
                 evidence=lives_evidence(ended, "came back under another member id"),
             )
@@ -250,8 +250,9 @@ def eager(history: History) -> list[Finding]:
             times=len(disturbed),
             cost_ms=cost,
             measured=measured,
-            what=f"The group runs {history.protocol}, which is eager: each of {len(disturbed)} "
-            f"rebalance{'s' if len(disturbed) > 1 else ''} stopped every partition of every member.",
+            what=f"The group runs {history.protocol}, which is eager: "
+            + ("its rebalance" if len(disturbed) == 1 else f"each of {len(disturbed)} rebalances")
+            + " stopped every partition of every member.",
             change={"partition.assignment.strategy": "cooperative-sticky"},
             do="Two rolling bounces: first list cooperative-sticky before the old one, then it alone. `holdfast "
             "preflight GROUP --to cooperative-sticky` says which step is safe.",

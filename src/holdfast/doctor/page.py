@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.doctor import causes
 from holdfast.doctor.drawing import COLOURS, pauses_svg, timeline_svg
+from holdfast.doctor.finding import counted
 from holdfast.doctor.words import TITLES, clock
 
 Row = Mapping[str, Any]
@@ -151,4 +152,4 @@ def _rebalances(rows: Sequence[Row]) -> str:
              "synced, s", "moved", "partition-seconds", "where")  # fmt: skip
     head = "".join(f"<th>{name}</th>" for name in names)
     table = f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
-    return f"<details><summary>{len(rows)} rebalances</summary>{table}{more}</details>"
+    return f"<details><summary>{counted(len(rows), 'rebalance')}</summary>{table}{more}</details>"

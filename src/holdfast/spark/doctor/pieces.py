@@ -27,6 +27,16 @@ class Found:
     path: str
     size: int
     written_ms: float
+    identity: str = ""
+    """Device and inode, where it has one: the same under another name."""
+    start: int = 0
+    """What is before was read already."""
+    whole: bool | None = None
+    """Whether it can't be cut; None: its name says it."""
+
+
+def identity_of(told: os.stat_result) -> str:
+    return f"{told.st_dev:x}-{told.st_ino:x}"
 
 
 @dataclass(slots=True)
@@ -46,20 +56,25 @@ def found_under(paths: Sequence[str]) -> Iterator[Found]:
             yield from _on_disk(path.removeprefix("file://"))
 
 
-def _on_disk(path: str) -> Iterator[Found]:
+def _on_disk(path: str, *, named: bool = True) -> Iterator[Found]:
+    """`named`: somebody asked for it. What is found below may vanish between a listing and the next look."""
     start = Path(path).absolute()
     if not start.exists():
+        if not named:
+            return
         raise HoldfastError(
             "DOCTOR_NO_SUCH_PATH", f"{path} does not exist.", "Name files or folders with logs, traces or both."
         )
     if start.is_file():
         told = start.stat()
-        yield Found(str(start), told.st_size, told.st_mtime * 1000.0)
+        yield Found(str(start), told.st_size, told.st_mtime * 1000.0, identity_of(told))
         return
     try:
         with os.scandir(start) as entries:
             inside = sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not named:
+            return
         raise HoldfastError(
             "DOCTOR_UNREACHABLE_PATH", f"{start} can't be listed ({error.strerror}).", "Check its permissions."
         ) from error
@@ -67,10 +82,14 @@ def _on_disk(path: str) -> Iterator[Found]:
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir():
-            yield from _on_disk(entry.path)
-        elif entry.is_file():
+            yield from _on_disk(entry.path, named=False)
+            continue
+        try:
             told = entry.stat()
-            yield Found(entry.path, told.st_size, told.st_mtime * 1000.0)
+        except FileNotFoundError:  # rotated away since the listing, or a link to nowhere
+            continue
+        if entry.is_file():
+            yield Found(entry.path, told.st_size, told.st_mtime * 1000.0, identity_of(told))
 
 
 def _in_store(uri: str) -> Iterator[Found]:
@@ -101,6 +120,7 @@ _COLUMNS: list[pa.Field[Any]] = [
     pa.field("start", pa.int64()),
     pa.field("end", pa.int64()),
     pa.field("written_ms", pa.float64()),
+    pa.field("identity", pa.string()),
 ]
 SCHEMA = pa.schema(_COLUMNS)
 
@@ -111,16 +131,16 @@ def pieces_of(found: Iterator[Found], *, piece_bytes: int = PIECE_BYTES) -> Piec
     task, task_bytes, task_files, files, total = 0, 0, 0, 0, 0
     for one in found:
         files += 1
-        total += one.size
+        total += one.size - one.start
         if not one.size:
             continue
-        whole = one.path.endswith(COMPRESSED)
+        whole = one.path.endswith(COMPRESSED) if one.whole is None else one.whole
         step = one.size if whole else piece_bytes
-        for piece, start in enumerate(range(0, one.size, step)):
+        for piece, start in enumerate(range(one.start, one.size, step)):
             end = min(one.size, start + step)
             if task_bytes and (task_bytes + end - start > piece_bytes or task_files >= TASK_FILES):
                 task, task_bytes, task_files = task + 1, 0, 0
-            row = (task, one.path, piece, start, -1 if whole else end, one.written_ms)
+            row = (task, one.path, piece, start, -1 if whole else end, one.written_ms, one.identity)
             for name, value in zip(SCHEMA.names, row, strict=True):
                 columns[name].append(value)
             task_bytes += end - start

@@ -8,6 +8,7 @@ told.
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from holdfast.doctor.events import FIELDS, Event, as_row
 from holdfast.doctor.scanning import Scanned, scan
 
 READ = "#read"
+TOO_LONG = "has lines that are longer than 1 MiB and were passed over: {}"
 CHUNK_BYTES = 8 * 1024 * 1024
 HEAD_BYTES = 8_192
 BATCH_EVENTS = 20_000
@@ -48,6 +50,7 @@ class Piece:
     end: int
     """-1: the whole file."""
     written_ms: float
+    identity: str = ""
 
 
 def read_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -91,7 +94,7 @@ def events_of(piece: Piece) -> Iterator[Event]:
 
 def _told(piece: Piece, read: Scanned, problem: str, size: int) -> Event:
     if read.too_long:
-        problem = problem or f"{read.too_long} lines are longer than 1 MiB"
+        problem = problem or TOO_LONG.format(read.too_long)
     return Event(
         at_ms=float(size), kind=READ, source="", file=piece.path, number=float(read.lines), generation=read.known,
         line=read.newer, said=problem, partitions=json.dumps(dict(Counter(read.strange).most_common(20))),
@@ -104,7 +107,7 @@ class Unreadable(Exception):
 
 def chunks(piece: Piece) -> Iterator[bytes]:
     """The piece's bytes in chunks that end with a line. A file without a line feed for long is cut where it must be."""
-    with _opened(piece.path) as file:
+    with _found(piece) as file:
         head = file.read(HEAD_BYTES) if piece.start == 0 else b""
         if head.startswith(GZIP):
             yield from _lines(_gunzipped(file, head))
@@ -187,6 +190,27 @@ def _lines(data: Iterator[bytes]) -> Iterator[bytes]:
         raise
     if rest:
         yield rest
+
+
+def _found(piece: Piece) -> BinaryIO:
+    """The file that was meant: a rotation may have put another one under its name since. By its inode alone, because
+    two hosts number the same device differently."""
+    file = _opened(piece.path)
+    inode = piece.identity.rpartition("-")[2]
+    if not inode or "://" in piece.path or _inode(file.fileno()) == inode:
+        return file
+    file.close()
+    for path in Path(piece.path).parent.iterdir():
+        if path.is_file():
+            file = path.open("rb")
+            if _inode(file.fileno()) == inode:
+                return file
+            file.close()
+    raise Unreadable("was rotated away before it was read: what was new in it is lost")
+
+
+def _inode(number: int) -> str:
+    return f"{os.fstat(number).st_ino:x}"
 
 
 def _opened(path: str) -> BinaryIO:
