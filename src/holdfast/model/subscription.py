@@ -9,6 +9,9 @@ from enum import IntEnum
 from holdfast.model.membership import NO_GENERATION
 from holdfast.model.partition import TopicPartition
 
+MAX_FOLLOWERS = 3
+"""Of a partition's state (`assign.standby`). Each reads all of it once; with two, two deaths at once are survived."""
+
 
 class RebalanceProtocol(IntEnum):
     """How partitions change hands. The number tells how advanced it is (KIP-429): the highest in common wins."""

@@ -45,8 +45,8 @@ def query_of(batch: DataFrame) -> str:
     return str(found)
 
 
-def _execution(batch: DataFrame) -> Any:
-    """The plan that runs now."""
+def running_query(batch: DataFrame) -> Any:
+    """The JVM's side of the query that calls us."""
     session: Any = batch.sparkSession
     wanted = query_of(batch)
     # The session of foreachBatch is a clone, which does not know its query; what all sessions share does.
@@ -54,7 +54,12 @@ def _execution(batch: DataFrame) -> Any:
     query = running.get(session._jvm.java.util.UUID.fromString(wanted))
     if query is None:
         raise _unknown(f"the query {wanted} is not among the active ones")
-    return query.lastExecution().executedPlan()
+    return query
+
+
+def _execution(batch: DataFrame) -> Any:
+    """The plan that runs now."""
+    return running_query(batch).lastExecution().executedPlan()
 
 
 def _slices(plan: Any) -> list[Any]:

@@ -23,7 +23,7 @@ FIND_S = 30.0
 
 def report(query: StreamingQuery) -> list[dict[str, Any]]:
     """The membership of each holdfast source of this query: owned, lag, latest, member, generation, rebalances."""
-    driver = _jvm_pid()
+    driver = jvm_pid()
     return [door.ask(driver, reader, "report", timeout_s=ASK_S) for reader in _readers(query, driver)]
 
 
@@ -34,7 +34,7 @@ def drain(query: StreamingQuery, *, timeout_s: float = DRAIN_S, stop: bool = Tru
     without partitions. Raises HoldfastError READER_SILENT when the time is up: then the query is as it was, and still
     on its way out.
     """
-    driver = _jvm_pid()
+    driver = jvm_pid()
     deadline = time.monotonic() + timeout_s
     for reader in _readers(query, driver):
         door.ask(driver, reader, "drain", timeout_s=max(0.001, deadline - time.monotonic()))
@@ -79,7 +79,7 @@ def _named(query: StreamingQuery) -> list[int]:
     return sorted(found)
 
 
-def _jvm_pid() -> int:
+def jvm_pid() -> int:
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context

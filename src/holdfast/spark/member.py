@@ -48,6 +48,7 @@ from holdfast.spark.ownership import Ownership
 from holdfast.spark.planning import share
 from holdfast.spark.reporting import report
 from holdfast.spark.settling import COMMIT_LIMIT_S, Settling
+from holdfast.spark.standby import QUESTION, Standby
 from holdfast.spark.starting import Starting
 from holdfast.spark.supply import Supply
 from holdfast.spark.work import Work
@@ -79,7 +80,9 @@ class QueryMember:
         self._manual = bool(options.assigned)
         # A batch that runs can't be given up for every round: a query joins cooperatively, or as its options say.
         parsed = cfg.parse({**options.kafka, "enable.auto.commit": False})
-        self._config = replace(parsed, eager_assignors=(), internal_topics=False)
+        self._standby = Standby(options.group, options.sharing.standby, now_ms)
+        assignors = (*self._standby.assignors(), *parsed.assignors)
+        self._config = replace(parsed, assignors=assignors, eager_assignors=(), internal_topics=False)
         self._asked_at = now_ms()
         self._ownership = Ownership(self._config, now_ms())
         self._work = Work()
@@ -157,6 +160,8 @@ class QueryMember:
             await self._drain("the driver asked for it")
             while not self._drained():  # noqa: ASYNC110  # several things have to come true, and this is rare
                 await asyncio.sleep(0.005)
+        if question.startswith(QUESTION):
+            return self._standby.answer(question)
         return await self._report()
 
     def report(self) -> dict[str, Any]:
@@ -166,7 +171,7 @@ class QueryMember:
     async def _report(self) -> dict[str, Any]:
         about = {"group": self._options.group, "rebalances": self._trace.metrics.rebalances, "reader": os.getpid()}
         told = report(self._plane.state.membership, self._work, self._supply.ends)
-        return told | about | {"drained": self._drained()}
+        return told | about | self._standby.report() | {"drained": self._drained()}
 
     def _drained(self) -> bool:
         """Everything is handed over; without a membership, everything that was begun is done."""
@@ -280,6 +285,9 @@ class QueryMember:
                 self._fail(self._alone.given(pending.offsets))
                 self._supply.look_again()
                 self._work.assign(pending.offsets, pending.handed)
+            case Tell(mb.OnAssignment() as call) if self._standby.wanted:
+                if (news := self._standby.round(call)) is not None:
+                    self._trace.write(news)
             case Tell() | CommitAfter():
                 pass
         return {}

@@ -113,6 +113,8 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     if streaming and not kafka.get("group.id"):
         raise _bad("kafka.group.id", "is missing", "It says which group the query is a member of.")
     topics, assigned = _wanted(found)
+    if assigned and sharing.standby:
+        raise _bad("kafka.holdfast.standby", "is given with assign", "Followers need a group: use subscribe.")
     if streaming and (given := [name for name in ENDINGS if name.lower() in found]):
         raise _bad(given[0], "is for batches", "A stream has no end: leave it out, or use spark.read.")
     starting = _places(found, "starting", LATEST if streaming else EARLIEST)

@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.model.subscription import MAX_FOLLOWERS
 
-STATEFUL, SHARE, PLAN = "holdfast.stateful", "holdfast.share", "holdfast.plan"
+STATEFUL, SHARE, PLAN, STANDBY = "holdfast.stateful", "holdfast.share", "holdfast.plan", "holdfast.standby"
 """Options of a query, without the prefix `kafka.`; no member and no reader knows them."""
 ALONE, NONE = "alone", "none"
+STRATEGY, STICKY = "partition.assignment.strategy", "cooperative-sticky"
 SEEN = "seen"
 
 WAYS_OUT = (
@@ -41,6 +43,8 @@ class Sharing:
     """Other queries of the same application may be members too."""
     plan_known: bool = False
     """Somebody looks at its plan before it starts, or its author says that it keeps no state."""
+    standby: int = 0
+    """How many other members are to follow the state of each partition (`spark.standby`)."""
 
 
 def take_sharing(kafka: Mapping[str, str]) -> tuple[dict[str, str], Sharing]:
@@ -54,8 +58,21 @@ def take_sharing(kafka: Mapping[str, str]) -> tuple[dict[str, str], Sharing]:
     plan = kafka.get(PLAN, "")
     if plan not in ("", SEEN):
         raise _bad(PLAN, plan, "It is set by holdfast.spark: leave it out.")
-    others = {key: value for key, value in kafka.items() if key not in (STATEFUL, SHARE, PLAN)}
-    return others, Sharing(alone=stateful == ALONE, shares=share == "true", plan_known=bool(plan or stateful))
+    standby = kafka.get(STANDBY, "0").strip()
+    if standby not in map(str, range(MAX_FOLLOWERS + 1)):
+        raise _bad(STANDBY, kafka[STANDBY], f"Give a number of followers, from 0 (none) to {MAX_FOLLOWERS}.")
+    if standby != "0" and stateful == ALONE:
+        raise _bad(STANDBY, standby, f"A query that is alone in its group ({STATEFUL}={ALONE}) has no followers.")
+    if standby != "0" and kafka.get(STRATEGY, STICKY).strip() != STICKY:
+        raise _bad(STANDBY, standby, f"It brings its own assignor: leave kafka.{STRATEGY} out.")
+    others = {key: value for key, value in kafka.items() if key not in (STATEFUL, SHARE, PLAN, STANDBY)}
+    sharing = Sharing(
+        alone=stateful == ALONE,
+        shares=share == "true",
+        plan_known=bool(plan or stateful),
+        standby=int(standby),
+    )
+    return others, sharing
 
 
 def _bad(key: str, value: str, do: str) -> HoldfastError:

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow.parquet as pq
 from state_events import Events, as_totals, as_windows, parsed
@@ -50,11 +50,14 @@ def write(rows: DataFrame, batch_id: int, folder: Path, name: str) -> None:
 class App:
     """One member, in the test's own Spark."""
 
+    options: ClassVar[dict[str, str]] = {}
+    """Of the stream, beside those that all have."""
+
     def __init__(self, spark: SparkSession, bootstrap: str, folder: Path, name: str, limit: int = 300) -> None:
         self._folder, self.name = folder, name
         options = {"kafka.bootstrap.servers": bootstrap, "kafka.group.id": "g", "subscribe": TOPIC}
         options |= {"startingOffsets": "earliest", "kafka.holdfast.share": "true", "maxOffsetsPerTrigger": str(limit)}
-        options |= {"kafka.heartbeat.interval.ms": "300"}
+        options |= {"kafka.heartbeat.interval.ms": "300", **self.options}
         rows = parsed(spark.readStream.format("holdfast").options(**options).load())
         self._writer = rows.writeStream.option("checkpointLocation", str(folder / f"checkpoint-{name}"))
         self.query: StreamingQuery

@@ -35,20 +35,26 @@ if TYPE_CHECKING:
 ORIGIN = ("topic", "partition", "offset")
 
 
-def stateful(rows: DataFrame, *, state: str, writer: str = "", options: Mapping[str, str] | None = None) -> Stateful:
+def stateful(
+    rows: DataFrame, *, state: str, writer: str = "", standby: int = 0, options: Mapping[str, str] | None = None
+) -> Stateful:
     """Operators on these rows whose state lies at the path `state`, which all applications of the group share.
 
     `rows` come from `format("holdfast")` and still have topic, partition and offset. `writer` is what this application
-    is called in the state's entries, for people. `options`: `holdfast.store.…`, for state and sink in an object store.
+    is called in the state's entries, for people. `standby`: how many other applications follow the state of each
+    partition, to take it over quickly; the stream is loaded with `kafka.holdfast.standby` of the same number.
+    `options`: `holdfast.store.…`, for state and sink in an object store.
     """
     from holdfast.spark.files.columns import Columns, check_columns
     from holdfast.spark.files.schema import type_names
     from holdfast.spark.files.store_options import parse_store_options
+    from holdfast.spark.state.standing_by import check_standby
 
     check_columns(Columns(), type_names(rows.schema))
     told = parse_store_options(options)
     _prove(_absolute(state), told)
-    return Stateful(rows, _absolute(state), writer, told)
+    check_standby(rows, standby)
+    return Stateful(rows, _absolute(state), writer, told, standby)
 
 
 def _prove(path: str, options: Mapping[str, str]) -> None:
@@ -73,6 +79,7 @@ class Stateful:
     writer: str
     options: Mapping[str, str]
     """Of the store. They may hold secrets, and don't show them."""
+    standby: int = 0
 
     def _given(self) -> pa.Schema:
         from holdfast.spark.internals import arrow_schema
@@ -232,6 +239,7 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
     from holdfast.spark.state.batch import Batch
     from holdfast.spark.state.delivering import into_files, into_function
     from holdfast.spark.state.opening import open_state
+    from holdfast.spark.state.standing_by import follow
     from holdfast.spark.state.task import TaskPlan, output_schema
 
     rows = batch.select(*what._columns)
@@ -244,6 +252,8 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
         first=batch_id == 0,
         told=told,
     )
+    if source.standby:
+        follow(batch, source.state, source.options, operator.layout(given), source.standby)
     made = spark_schema(output_schema(operator, given))
     path = _absolute(sink) if isinstance(sink, str) else None
     if path is not None:

@@ -6,6 +6,7 @@ import io
 import shutil
 import tempfile
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ _open: OrderedDict[tuple[str, str], pa.Table] = OrderedDict()
 
 def open_run(store: Store, run: RunRef, layout: Layout, chain: Chain) -> pa.Table:
     """A run as a table. Its checksum is looked at when this process opens it first."""
-    where = (str(getattr(store, "root", id(store))), run.name)
+    where = (_root(store), run.name)
     if where in _open:
         _open.move_to_end(where)
         return _open[where]
@@ -40,6 +41,22 @@ def open_run(store: Store, run: RunRef, layout: Layout, chain: Chain) -> pa.Tabl
     while len(_open) > KEPT_OPEN:
         _open.popitem(last=False)
     return found
+
+
+def is_open(store: Store, run: RunRef) -> bool:
+    """Whether this process has it open, and so has checked it."""
+    return (_root(store), run.name) in _open
+
+
+def close_others(store: Store, prefix: str, kept: Collection[str]) -> None:
+    """Let go of open runs with this prefix that nobody names: a map keeps the disk space of a removed file."""
+    for root, name in list(_open):
+        if root == _root(store) and name.startswith(prefix) and name not in kept:
+            del _open[root, name]
+
+
+def _root(store: Store) -> str:
+    return str(getattr(store, "root", id(store)))
 
 
 def _bytes_of(store: Store, name: str) -> Any:

@@ -1,0 +1,241 @@
+"""The assignor of pipelines with warm standbys: cooperative-sticky, with the state's whereabouts in mind. Pure.
+
+Who gets how many partitions, and which of them stay where they are, is what cooperative-sticky says. A partition that
+has to move, because its owner died, drains or has too many, goes to a member that follows its state, where that
+changes nobody's number of partitions (or only which of two members has one more). Then every partition gets its
+followers: members other than its owner, those that follow it already first, each about as many.
+
+A follower that has less than half of the state at hand is not preferred: a handover to it would take more than half as
+long as one to anybody.
+
+Written on the surface that every program's own assignor has (docs/assignors.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from holdfast.assign.assignors import by_name
+from holdfast.assign.following import ALL, NOTHING, Says, decode_says, decode_told, encode_says, encode_told
+from holdfast.model import (
+    Assignment,
+    ClusterView,
+    GroupMetadata,
+    RebalanceProtocol,
+    Subscription,
+    TopicPartition,
+)
+
+NAME = "holdfast-standby"
+
+FRESH = ALL // 2
+"""What a follower must have at hand of a state to be preferred, in thousandths: see above."""
+
+Owners = dict[TopicPartition, str]
+
+
+class StandbyAssignor:
+    """`says` is what this member tells the leader, `told` hears what it is to follow."""
+
+    name = NAME
+    version = 1
+    protocols = (RebalanceProtocol.COOPERATIVE,)
+
+    def __init__(
+        self,
+        says: Callable[[], Says] = lambda: NOTHING,
+        told: Callable[[frozenset[TopicPartition]], None] = lambda _partitions: None,
+    ) -> None:
+        self._says, self._told = says, told
+
+    def subscription_user_data(
+        self, topics: frozenset[str], assigned: frozenset[TopicPartition], generation: int
+    ) -> bytes | None:
+        return encode_says(self._says())
+
+    def on_assignment(self, assignment: Assignment, membership: GroupMetadata) -> None:
+        self._told(decode_told(assignment.user_data))
+
+    def assign(self, cluster: ClusterView, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        round_ = _Round.of(cluster, members)
+        round_.prefer_followers()
+        followers = round_.followers()
+        return {
+            member: Assignment(
+                partitions=frozenset(p for p, owner in round_.target.items() if owner == member),
+                user_data=encode_told(p for p, found in followers.items() if member in found),
+            )
+            for member in sorted(members)
+        }
+
+
+@dataclass(slots=True)
+class _Round:
+    cluster: ClusterView
+    members: Mapping[str, Subscription]
+    says: Mapping[str, Says]
+    takers: Mapping[str, list[str]]
+    """By topic who may have its partitions, sorted."""
+    holder: Owners
+    """Who holds a partition now and may go on with it."""
+    target: Owners
+    load: Counter[str] = field(default_factory=Counter)
+
+    @staticmethod
+    def of(cluster: ClusterView, members: Mapping[str, Subscription]) -> _Round:
+        plain = {name: replace(one, user_data=None) for name, one in members.items()}
+        planned = by_name("cooperative-sticky").assign(cluster, plain)
+        target = {p: name for name, given in planned.items() for p in given.partitions}
+        takers: dict[str, list[str]] = {}
+        for name in sorted(members):
+            for topic in members[name].topics:
+                takers.setdefault(topic, []).append(name)
+        says = {name: decode_says(one.user_data) for name, one in members.items()}
+        target = dict(sorted(target.items()))
+        return _Round(cluster, members, says, takers, _holders(members), target, Counter(target.values()))
+
+    # -- owners
+
+    def prefer_followers(self) -> None:
+        """Partitions that change hands go to whoever has their state at hand, as far as balance allows."""
+        moving = [p for p, owner in self.target.items() if self.holder.get(p) != owner]
+        settled: set[TopicPartition] = set()
+        before = -1
+        while before < len(settled):  # what one partition frees, another may need
+            before = len(settled)
+            for partition in moving:
+                if partition not in settled and self._settle(partition, moving, settled):
+                    settled.add(partition)
+
+    def _settle(
+        self, partition: TopicPartition, moving: Iterable[TopicPartition], settled: set[TopicPartition]
+    ) -> bool:
+        return any(
+            self.target[partition] == follower or self._give(partition, follower, moving, settled)
+            for follower in self._fresh(partition)
+        )
+
+    def _give(
+        self, partition: TopicPartition, follower: str, moving: Iterable[TopicPartition], settled: set[TopicPartition]
+    ) -> bool:
+        """Whether the follower has it now: for one that is on its way to it, or because it has one less than the
+        other."""
+        owner = self.target[partition]
+        if self.load[owner] == self.load[follower] + 1 and self._far(partition, follower) <= self._far(
+            partition, owner
+        ):
+            self.target[partition] = follower
+            self.load[owner] -= 1
+            self.load[follower] += 1
+            return True
+        for other in moving:
+            if self.target[other] != follower or other in settled or owner not in self.takers[other.topic]:
+                continue
+            now = self._far(partition, owner) + self._far(other, follower)
+            if self._far(partition, follower) + self._far(other, owner) <= now:
+                self.target[partition], self.target[other] = follower, owner
+                return True
+        return False
+
+    def _fresh(self, partition: TopicPartition) -> list[str]:
+        """Who has most of its state at hand, best first; of equals whoever has fewest partitions."""
+        found = [
+            (-one.held, -one.offset, self.load[name], name)
+            for name in self.takers[partition.topic]
+            if (one := self.says[name].followed.get(partition)) is not None and one.held >= FRESH
+        ]
+        return [name for *_, name in sorted(found)]
+
+    def _far(self, partition: TopicPartition, member: str) -> bool:
+        """Whether the member reads it from another rack. Cooperative-sticky plans by racks, and would move it back."""
+        racks = self.cluster.topics[partition.topic].racks
+        own = self.members[member].rack
+        return bool(own and partition.partition < len(racks) and own not in racks[partition.partition])
+
+    # -- followers
+
+    def followers(self) -> dict[TopicPartition, list[str]]:
+        """Who follows each partition from now on."""
+        standby = max((one.standby for one in self.says.values()), default=0)
+        wanted = {p: min(standby, len(self._may_follow(p))) for p in self.target}
+        takes = {name for names in self.takers.values() for name in names}
+        book = _Followers(wanted, fair=-(-sum(wanted.values()) // max(1, len(takes))))
+        for partition in self.target:
+            may = set(self._may_follow(partition))
+            for name in self._following(partition):
+                if name in may and book.lacks(partition, name):
+                    book.add(partition, name)
+            gives_up = self.holder.get(partition)  # and so has all of its state
+            if gives_up in may and book.lacks(partition, gives_up) and book.count[gives_up] < book.fair:
+                book.add(partition, gives_up)
+        for partition in self.target:
+            while (least := book.least(partition, self._may_follow(partition))) is not None:
+                book.add(partition, least)
+        book.relieve(self._may_follow)
+        return book.chosen
+
+    def _may_follow(self, partition: TopicPartition) -> list[str]:
+        return [name for name in self.takers[partition.topic] if name != self.target[partition]]
+
+    def _following(self, partition: TopicPartition) -> list[str]:
+        """Who follows it now, the freshest first."""
+        found = [(one.followed[partition], name) for name, one in self.says.items() if partition in one.followed]
+        return [name for _, name in sorted(found, key=lambda f: (-f[0].held, -f[0].offset, f[1]))]
+
+
+@dataclass(slots=True)
+class _Followers:
+    wanted: Mapping[TopicPartition, int]
+    fair: int
+    chosen: dict[TopicPartition, list[str]] = field(default_factory=dict)
+    count: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.chosen = {partition: [] for partition in self.wanted}
+
+    def add(self, partition: TopicPartition, name: str) -> None:
+        self.chosen[partition].append(name)
+        self.count[name] += 1
+
+    def lacks(self, partition: TopicPartition, name: str) -> bool:
+        """Whether it wants one more, and this one is not among its followers."""
+        return len(self.chosen[partition]) < self.wanted[partition] and name not in self.chosen[partition]
+
+    def least(self, partition: TopicPartition, may: list[str]) -> str | None:
+        """Who follows fewest, if the partition lacks a follower."""
+        chosen = self.chosen[partition]
+        if len(chosen) >= self.wanted[partition]:
+            return None
+        return min((name for name in may if name not in chosen), key=lambda name: (self.count[name], name))
+
+    def relieve(self, may: Callable[[TopicPartition], list[str]]) -> None:
+        """Whoever follows more than a fair share and one gives some to those with less, where they may have them."""
+        while any(self._relieved(partition, may(partition)) for partition in self.chosen):
+            pass
+
+    def _relieved(self, partition: TopicPartition, may: list[str]) -> bool:
+        chosen = self.chosen[partition]
+        free = [name for name in may if name not in chosen and self.count[name] < self.fair]
+        most = max(chosen, key=lambda name: (self.count[name], name), default=None)
+        if most is None or self.count[most] <= self.fair + 1 or not free:
+            return False
+        least = min(free, key=lambda name: (self.count[name], name))
+        chosen[chosen.index(most)] = least
+        self.count[most] -= 1
+        self.count[least] += 1
+        return True
+
+
+def _holders(members: Mapping[str, Subscription]) -> Owners:
+    """Who holds what, and may keep it: the newest claim counts, and of two equal ones none."""
+    best: dict[TopicPartition, tuple[int, str | None]] = {}
+    for name, one in sorted(members.items()):
+        for partition in one.owned:
+            known = best.get(partition)
+            if known is None or one.generation > known[0]:
+                best[partition] = (one.generation, name)
+            elif one.generation == known[0]:
+                best[partition] = (one.generation, None)
+    return {p: name for p, (_, name) in best.items() if name is not None and p.topic in members[name].topics}

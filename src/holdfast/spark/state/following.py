@@ -1,0 +1,103 @@
+"""What a standby has at hand of the states it follows, and what it reads next. Pure.
+
+The runs of a state are immutable, so whatever was read once stays right: a state that moves on needs only its new runs.
+A standby that has nothing begins from scratch; one that goes on following reads what is new; one that followed the
+partition earlier reads what came in between. State is never taken from here: whoever owns the partition opens the runs
+that the chain's last entry names, and finds them in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.assign.following import ALL, Followed
+from holdfast.model import TopicPartition
+from holdfast.spark.state.chain import Entry, RunRef
+
+PIECE_BYTES = 64 << 20
+"""Read in one go, by each worker. A look comes every two seconds, so it is 32 MB a second: a state of a gigabyte is
+there in half a minute, and a core is busy with it for less than a twentieth of that time."""
+
+SMALL_BYTES = 1 << 20
+"""A look at which no more than this is new waits: every batch writes a small run, which is quick to open at any
+time."""
+
+KEPT_NAMES = 4_096
+"""Runs that are remembered, of partitions that are followed no more too. A name is all that a run costs here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of one run to be read; with its last byte the run is opened and checked."""
+
+    partition: TopicPartition
+    run: RunRef
+    start: int
+    end: int
+
+    @property
+    def last(self) -> bool:
+        return self.end >= self.run.bytes
+
+
+@dataclass(slots=True)
+class Book:
+    """How far one state's partitions are followed."""
+
+    tips: dict[TopicPartition, Entry] = field(default_factory=dict)
+    """The last entry seen of each."""
+    _read: dict[str, int] = field(default_factory=dict)
+    """Runs, and how many of their bytes were read."""
+
+    def saw(self, partition: TopicPartition, tip: Entry) -> None:
+        self.tips[partition] = tip
+
+    def next(self, partitions: Iterable[TopicPartition], budget: int = PIECE_BYTES) -> list[Piece]:
+        """What to read now of these, up to so many bytes; partitions that lack least come first, so that as many as
+        can be are soon ready."""
+        pieces: list[Piece] = []
+        for partition in sorted(self._seen(partitions), key=lambda p: (self._lacks(p), p)):
+            for run in self.tips[partition].runs:
+                start = self._read.get(run.name, 0)
+                if start < run.bytes and budget > 0:
+                    pieces.append(Piece(partition, run, start, min(run.bytes, start + budget)))
+                    budget -= pieces[-1].end - start
+        return pieces
+
+    def worth_it(self, pieces: Iterable[Piece]) -> bool:
+        return sum(piece.end - piece.start for piece in pieces) > SMALL_BYTES
+
+    def done(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            self._read.pop(piece.run.name, None)
+            self._read[piece.run.name] = piece.end
+        needed = {run.name for tip in self.tips.values() for run in tip.runs}
+        for name in [name for name in self._read if name not in needed][: max(0, len(self._read) - KEPT_NAMES)]:
+            del self._read[name]
+
+    def lost(self, names: Iterable[str]) -> None:
+        """These runs could not be read: gone by right, or damaged, which their owner will tell."""
+        for name in names:
+            self._read.pop(name, None)
+
+    def followed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Followed]:
+        """For the leader: where each state stood when it was last seen, and how much of it is at hand."""
+        return {p: Followed(self.tips[p].end, self._share(p)) for p in sorted(self._seen(partitions))}
+
+    def open(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[RunRef, ...]]:
+        """By partition the runs that have been read to their end: workers keep those open, and no others."""
+        return {
+            p: tuple(run for run in self.tips[p].runs if self._read.get(run.name, 0) >= run.bytes)
+            for p in sorted(self._seen(partitions))
+        }
+
+    def _seen(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        return {p for p in partitions if p in self.tips}
+
+    def _lacks(self, partition: TopicPartition) -> int:
+        return sum(run.bytes - self._read.get(run.name, 0) for run in self.tips[partition].runs)
+
+    def _share(self, partition: TopicPartition) -> int:
+        total = sum(run.bytes for run in self.tips[partition].runs)
+        return ALL if not total else (total - self._lacks(partition)) * ALL // total

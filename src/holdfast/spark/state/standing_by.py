@@ -1,0 +1,172 @@
+"""The follower of a query with `standby`: a thread of the driver that keeps executors warm for partitions of others.
+
+Every two seconds it asks the query's reader what the member is to follow, and says with the question how far it is. It
+looks at the last entry of those partitions' chains, and where enough is new, a small job reads it. A job comes every
+20 seconds at least, so that Spark does not end the workers. It costs a batch that comes at the same time some 0.1 s at
+worst; it ends with its query; and what goes wrong in it is told (`holdfast.spark.report`) and tried again: a standby
+that does not follow makes a handover longer and nothing wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark import door
+from holdfast.spark.driving import jvm_pid
+from holdfast.spark.files.store import open_store
+from holdfast.spark.standby import followed_in, question
+from holdfast.spark.state.chain import Chain
+from holdfast.spark.state.following import Book, Piece
+from holdfast.spark.state.warming import ANSWER, Warm
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.spark.state.runs import Layout
+
+LOOK_S = 2.0
+"""How old what it knows may be: a state that moves on by a few batches needs a few small runs more."""
+KEEP_ALIVE_S = 20.0
+"""Spark ends a Python worker that had nothing to do for a minute, and starting one takes seconds on busy cores."""
+ASK_S = 5.0
+
+_followers: dict[tuple[str, str], Follower] = {}
+_lock = threading.Lock()
+
+
+def follow(batch: DataFrame, state: str, options: Mapping[str, str], layout: Layout, standby: int) -> None:
+    """From a query's first batch on, until it ends. Called with every batch; raises what the query has to be told."""
+    from holdfast.spark.batch_ranges import running_query
+
+    query = running_query(batch)
+    name = (str(query.runId().toString()), state)
+    with _lock:
+        for each, one in list(_followers.items()):
+            if not one.is_alive() and (each != name or one.failure is None):
+                del _followers[each]
+        if name not in _followers:
+            _followers[name] = Follower(query, batch.sparkSession, state, options, layout, standby)
+            _followers[name].start()
+        failure = _followers[name].failure
+    if failure is not None:
+        raise failure
+
+
+class Follower(threading.Thread):
+    """Of one state of one running query."""
+
+    def __init__(
+        self,
+        query: Any,
+        session: SparkSession,
+        state: str,
+        options: Mapping[str, str],
+        layout: Layout,
+        standby: int,
+    ) -> None:
+        super().__init__(name="holdfast-standby", daemon=True)
+        self._query, self._session, self._state, self._layout = query, session, state, layout
+        self._standby = standby
+        self._options = options
+        self._driver = jvm_pid()
+        self._store = open_store(state, options)
+        self.book = Book()
+        self._follows: frozenset[TopicPartition] = frozenset()
+        self._trouble: str | None = None
+        self._worked_at = 0.0
+        self.failure: HoldfastError | None = None
+        """What the user has to change."""
+
+    def run(self) -> None:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it publishes no types
+
+        try:
+            while self._query.isActive() and self.failure is None:
+                self._try_to_look()
+                time.sleep(LOOK_S)
+        except (Py4JError, OSError):
+            pass  # the driver's JVM has ended, and the query with it
+
+    def _try_to_look(self) -> None:
+        try:
+            self._look()
+            self._trouble = None
+        except Exception as error:  # noqa: BLE001 - whatever it is: told by the next question, tried by the next look
+            if not self._query.isActive():
+                return
+            self._trouble = f"{type(error).__name__}: {error}"[:500]
+
+    def _look(self) -> None:
+        self._follows = frozenset(p for reader in self._readers() for p in self._asked(reader))
+        for partition in sorted(self._follows):
+            tip = Chain(self._store, partition, "a standby").tip()
+            if tip is not None:
+                self.book.saw(partition, tip)
+        pieces = self.book.next(self._follows)
+        due = time.monotonic() - self._worked_at >= KEEP_ALIVE_S
+        if self.book.worth_it(pieces) or (due and self.book.open(self._follows)):
+            self._work(pieces)
+
+    def _asked(self, reader: int) -> frozenset[TopicPartition]:
+        told = question(self._state, self.book.followed(self._follows), self._trouble)
+        answer = door.ask(self._driver, reader, told, timeout_s=ASK_S)
+        if answer["standby"] != self._standby:
+            self.failure = standby_differs(self._standby, [answer["standby"]])
+        return followed_in(answer)
+
+    def _readers(self) -> list[int]:
+        """The processes of this query's readers. Its progress names them; before that, the only one there is."""
+        living = door.readers(self._driver)
+        named = [pid for pid in self._named() if pid in living]
+        return named or (living if len(living) == 1 else [])
+
+    def _named(self) -> Iterator[int]:
+        progress = self._query.lastProgress()
+        for source in [] if progress is None else progress.sources():
+            try:
+                yield int(json.loads(source.latestOffset())["reader"])
+            except (ValueError, KeyError, TypeError):
+                continue  # another kind of source
+
+    def _work(self, pieces: list[Piece]) -> None:
+        warm = Warm(self._state, self._layout, pieces, self.book.open(self._follows), self._options)
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return warm(batches)
+
+        context = self._session.sparkContext
+        context.setJobDescription("holdfast: a standby reads what others have written")
+        slots = context.defaultParallelism
+        answers = self._session.range(0, slots, 1, slots).mapInArrow(task, ANSWER).collect()
+        failed = {name for answer in answers for name in answer["failed"]}
+        self.book.lost(failed)
+        self.book.done(piece for piece in pieces if piece.run.name not in failed)
+        self._worked_at = time.monotonic()
+
+
+def check_standby(rows: DataFrame, standby: int) -> None:
+    """Raise if the stream that these rows come from was loaded with another number of followers."""
+    from holdfast.spark.options import parse
+    from holdfast.spark.plans import plan_of
+    from holdfast_hook import NAME
+
+    if rows.isStreaming:  # inside foreachBatch nobody knows; there the reader tells
+        found = [parse(source, streaming=True).sharing.standby for source in plan_of(rows, NAME).sources]
+        if any(one != standby for one in found):
+            raise standby_differs(standby, found)
+
+
+def standby_differs(standby: int, found: Iterable[int]) -> HoldfastError:
+    loaded = ", ".join(map(str, sorted(set(found))))
+    return HoldfastError(
+        "STANDBY_DIFFERS",
+        f"stateful() was given standby={standby}, and the stream was loaded with kafka.holdfast.standby={loaded}.",
+        f'Both must say the same: .option("kafka.holdfast.standby", "{standby or loaded}") before .load(), and '
+        f"stateful(…, standby={standby or loaded}). The members of a group choose their assignor when they join.",
+    )
