@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
+import confluent_kafka as ck
 import pytest
 
 import holdfast
@@ -288,3 +290,49 @@ def test_a_position_that_was_handed_over_is_committed_until_the_group_has_it(bro
     assert refused.hits == 2
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("then", ["waits", "commits everything", "reads on", "closes"])
+def test_a_commit_of_an_earlier_offset_lasts_until_the_next_commit(
+    make: Callable[..., Any], topic: str, then: str
+) -> None:
+    """An application that commits an offset before its position, to have something read again after a restart, has to
+    stop committing: the next commit without offsets, an automatic one too, moves the group to the position again. Both
+    classes say so, whatever comes next."""
+    where = ck.TopicPartition(topic, 0)
+    group = f"earlier-{then}-{topic}"
+    often = {"auto_commit_interval_ms": 100 if then == "waits" else 600_000}
+    consumer = make(group_id=group, **often)
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+
+    def stands() -> int:
+        (found,) = consumer.committed([where], PATIENCE_S)
+        return int(found.offset)
+
+    def until(done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < deadline
+
+    for _ in range(4):
+        until(lambda: consumer.poll(0.1) is not None)
+    consumer.commit(asynchronous=False)
+    assert stands() == 4
+    consumer.commit(offsets=[ck.TopicPartition(topic, 0, 1)], asynchronous=False)
+    assert stands() == 1
+    (position,) = consumer.position([where])
+    assert position.offset == 4
+    if then == "waits":
+        consumer.pause([where])
+        until(lambda: consumer.poll(0.05) is None and stands() == 4)
+    elif then == "commits everything":
+        assert [p.offset for p in consumer.commit(asynchronous=False)] == [4]
+        assert stands() == 4
+    elif then == "reads on":
+        until(lambda: consumer.poll(0.1) is not None)
+        consumer.commit(asynchronous=False)
+        assert stands() == 5
+    else:
+        consumer.close()
+        consumer = make(group_id=group)
+        until(lambda: stands() == 4)

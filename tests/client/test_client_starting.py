@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import subprocess
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import confluent_kafka as ck
 import pytest
 from polling import until
 
-from holdfast import Consumer
+from holdfast import AsyncConsumer, Consumer
 from holdfast.client.member import control
+from holdfast.client.member import engine as engines
 from holdfast.model import ClusterView
 from holdfast.net.cluster import Cluster
 from holdfast.net.metadata import ClusterInfo
@@ -81,3 +87,73 @@ def test_a_leader_that_looked_when_it_joined_does_not_ask_again_when_all_wait_fo
         until(leader, lambda: len(leader.assignment()) == 3)
     to_plan = [asked for within_s, asked in looks if within_s == PATIENCE_S]
     assert to_plan == [0] * len(to_plan) != []
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_a_control_plane_that_does_not_start_in_time_leaves_nothing_behind(
+    broker: Broker, topic: str, kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: on an overloaded machine subscribe() raised that the control thread did not start, and the thread was
+    there for good: it started late, and nobody knew it. Cause: only a start that failed was ended, not one that took
+    too long. Rule: what is given up is ended, as soon as the loop gets to it."""
+    ended = threading.Event()
+
+    async def never(_plane: control.ControlPlane) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(control.ControlPlane, "_open", never)
+    monkeypatch.setattr(control, "START_TIMEOUT_S", 0.1)
+    group = f"late-{topic}"
+
+    async def scene() -> None:
+        consumer = kind({"bootstrap.servers": broker.bootstrap, "group.id": group})
+        with pytest.raises(ck.KafkaException, match="did not start"):
+            result = consumer.subscribe([topic])
+            if inspect.isawaitable(result):
+                await result
+        assert ended.wait(PATIENCE_S)
+        for thread in threading.enumerate():
+            if thread.name == f"holdfast-{group}":
+                thread.join(PATIENCE_S)
+                assert not thread.is_alive()
+        result = consumer.close()
+        if inspect.isawaitable(result):
+            await result
+
+    asyncio.run(scene())
+
+
+def test_a_control_plane_that_takes_long_to_stop_does_not_keep_the_rest_from_closing(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: close() of an AsyncConsumer raised TimeoutError, and its fetcher went on. Cause: what was meant to go on
+    in the background when it took too long raised instead, in the middle of closing. Rule: it goes on, and the rest
+    is closed."""
+    late, ended = threading.Event(), threading.Event()
+    sound = control.ControlPlane._shut
+
+    async def slowly(plane: control.ControlPlane) -> None:
+        await asyncio.to_thread(late.wait, PATIENCE_S)
+        await sound(plane)
+        ended.set()
+
+    monkeypatch.setattr(control.ControlPlane, "_shut", slowly)
+    monkeypatch.setattr(control.ControlPlane.stop, "__defaults__", (0.1,))
+
+    async def scene() -> None:
+        consumer = AsyncConsumer({"bootstrap.servers": broker.bootstrap, "group.id": f"slow-{topic}"})
+        await consumer.subscribe([topic])
+        await consumer.close()
+        assert consumer._holdfast.core._data._readers == []
+        assert not ended.is_set()
+
+    engine = engines.acquire()  # somebody else's: it goes on
+    try:
+        asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
+    finally:
+        late.set()
+        assert ended.wait(PATIENCE_S)
+        engines.release(engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,9 @@ import confluent_kafka as ck
 
 from holdfast.client.errors import refused_subscription
 from holdfast.client.member.patterns import check, is_pattern
+
+MOST_MESSAGES = 1_000_000
+"""Most messages of one `consume`, as in confluent-kafka."""
 
 
 def topics_of(topics: Iterable[Any]) -> list[str]:
@@ -49,6 +53,15 @@ def message_of(message: Any, offsets: Any) -> ck.Message | None:
     if message is not None and not isinstance(message, ck.Message):
         raise TypeError("expected confluent_kafka.cimpl.Message")
     return message
+
+
+def count_of(num_messages: Any) -> int:
+    """How many messages `consume` may return. confluent-kafka takes the number modulo 2**32, so that `2**40` means none
+    there; here it is refused as every other number that is too large."""
+    count = operator.index(num_messages)  # raises TypeError for what is no whole number
+    if not 0 <= count <= MOST_MESSAGES:
+        raise ValueError(f"num_messages must be between 0 and {MOST_MESSAGES} (1M)")
+    return count
 
 
 def unawaited(asynchronous: bool, more: dict[str, Any]) -> bool:

@@ -104,11 +104,12 @@ class ConsumerCore:
         """When the application last polled, or did something else that shows it is alive."""
         self._noting = Noting(self._data)
         self._round = RoundCalls(owner, self._config, self._data, self._offsets, self._noting, self._trace)
-        check = self._check_open  # called first by everything an application calls
+        check = self._check_open
         self.offsets = OffsetCalls(
             self._config,
             self._data,
             self._offsets,
+            self._round,
             self._link,
             self._noting,
             self._pitfalls,

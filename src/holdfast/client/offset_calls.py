@@ -14,11 +14,14 @@ from holdfast.client.member.commits import Offsets
 from holdfast.client.member.entries import Entries, after, entries_of, sendable
 from holdfast.client.member.events import fatal_error
 from holdfast.client.member.link import Link
+from holdfast.client.member.round_calls import RoundCalls
 from holdfast.client.partitions import confluent_at
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.watchdog.positions import Noting
 from holdfast.group.messages import CommitAnswer
 from holdfast.model import TopicPartition
+
+LOST = "the group went on without this member, so there is nothing of its to commit; poll to join again"
 
 
 class OffsetCalls:
@@ -29,6 +32,7 @@ class OffsetCalls:
         config: ConsumerConfig,
         data: DataPlane,
         offsets: Offsets,
+        round_calls: RoundCalls,
         link: Link,
         noting: Noting,
         pitfalls: Pitfalls,
@@ -39,6 +43,7 @@ class OffsetCalls:
         self._config = config
         self._data = data
         self._offsets = offsets
+        self._round = round_calls
         self._link = link
         self._noting = noting
         self._pitfalls = pitfalls
@@ -55,10 +60,12 @@ class OffsetCalls:
         self._check_open()
         entries = self._to_commit(message, offsets)
         plane = self._link.started()
+        forbidden = self._forbidden(message is None and offsets is None)
         if asynchronous:
-            self._offsets.commit_later(plane, entries, member=self._link.subscribed, fenced=self._fenced())
+            self._offsets.commit_later(plane, entries, member=self._link.subscribed, forbidden=forbidden)
             return None
-        self._raise_fenced()
+        if forbidden is not None:
+            raise ck.KafkaException(forbidden)
         return self._offsets.commit_now(plane, entries, member=self._link.subscribed)
 
     def begin_commit(
@@ -68,7 +75,8 @@ class OffsetCalls:
         commit."""
         self._check_open()
         entries = self._to_commit(message, offsets)
-        self._raise_fenced()
+        if (forbidden := self._forbidden(message is None and offsets is None)) is not None:
+            raise ck.KafkaException(forbidden)
         if not sendable(entries):
             raise no_offset()
         return entries, self._offsets.begin(self._link.started(), entries, member=self._link.subscribed)
@@ -77,14 +85,19 @@ class OffsetCalls:
         """The result of a commit. Raises when any partition was not accepted."""
         return self._offsets.settled(entries, answer)
 
-    def _fenced(self) -> ck.KafkaError | None:
-        """The fatal error that forbids commits, if there is one. It is reported even if there is nothing to commit."""
-        failure = None if self._link.plane is None else self._link.plane.failure
-        return None if failure is None or failure.code not in FATAL else fatal_error(failure)
+    def _forbidden(self, everything: bool) -> ck.KafkaError | None:
+        """The error that forbids a commit, if there is one. It is reported even if there is nothing to commit.
 
-    def _raise_fenced(self) -> None:
-        if (fenced := self._fenced()) is not None:
-            raise ck.KafkaException(fenced)
+        After a fatal error no commit is sent. A commit of everything is not sent either when the group has taken
+        everything from us, until on_lost has returned. Offsets that are named are sent: the coordinator answers for
+        them.
+        """
+        plane, member = self._link.plane, self._link.member
+        if plane is not None and plane.failure is not None and plane.failure.code in FATAL:
+            return fatal_error(plane.failure)
+        if everything and member is not None and member.state.lost and (self._data.assigned or self._round.leaving):
+            return ck.KafkaError(ck.KafkaError._ASSIGNMENT_LOST, LOST)
+        return None
 
     def _to_commit(self, message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Entries:
         if message is not None or offsets is not None:

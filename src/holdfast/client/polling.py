@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
+from holdfast.client.arguments import count_of
 from holdfast.client.clock import now_ms
 from holdfast.client.cluster_calls import Cluster
 from holdfast.client.core import CLOSED, OUTSIDE, ConsumerCore, Life
@@ -215,11 +216,10 @@ class PollingCore(ConsumerCore):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
         """Up to `num_messages` records; fewer when the time is up."""
         self._check_open()
-        if not 0 <= num_messages <= 1_000_000:
-            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        enough = count_of(num_messages)
         messages: list[ck.Message] = []
         try:
-            news = self._gather(messages, num_messages, None if timeout < 0 else time.monotonic() + timeout)
+            news = self._gather(messages, enough, None if timeout < 0 else time.monotonic() + timeout)
         except BaseException:  # Ctrl-C: what was gathered is read again, and not committed
             self._data.rewind(messages)
             raise

@@ -28,7 +28,7 @@ import confluent_kafka as ck
 
 from holdfast.client.aio.ready_results import DONE, Begun, Done, Given, Listed
 from holdfast.client.aio.waiting import Waiting
-from holdfast.client.arguments import partitions_of, topics_of
+from holdfast.client.arguments import count_of, message_of, partitions_of, topics_of
 from holdfast.client.config.keys import as_given
 from holdfast.client.member.listener import Listener, callbacks
 from holdfast.client.polling import MOST_RECORDS
@@ -117,17 +117,16 @@ class AsyncConsumer:
 
     async def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
         """Up to `num_messages` records; fewer when the time is up."""
-        if not 0 <= num_messages <= 1_000_000:
-            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        most = count_of(num_messages)
         core = self._holdfast.core
 
         def take(enough: int) -> list[ck.Message] | None:
-            if core.reader.ready(num_messages) < enough:
+            if core.reader.ready(most) < enough:
                 return None
-            messages = core.reader.take(num_messages, 0)
+            messages = core.reader.take(most, 0)
             return messages if core.kept(messages) else None
 
-        found = await self._holdfast.until(lambda: take(num_messages), timeout, lambda news: [news])
+        found = await self._holdfast.until(lambda: take(most), timeout, lambda news: [news])
         if found is None and not core.closed and core.may_process():
             found = take(1)  # the time is up: return what is there
         return found or []
@@ -179,12 +178,15 @@ class AsyncConsumer:
         on_commit gets the outcome. With nothing to commit, `asynchronous=False` raises `_NO_OFFSET`, and the default
         returns None.
         """
+        record = message_of(message, offsets)
         given = None if offsets is None else partitions_of(offsets)
-        return await self._holdfast.commit(message, given, asynchronous)
+        return await self._holdfast.commit(record, given, asynchronous)
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> Done:
         """Store an offset for the next commit."""
-        self._holdfast.core.offsets.store_offsets(message, None if offsets is None else partitions_of(offsets))
+        record = message_of(message, offsets)
+        given = None if offsets is None else partitions_of(offsets)
+        self._holdfast.core.offsets.store_offsets(record, given)
         return DONE
 
     async def committed(

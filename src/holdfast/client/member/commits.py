@@ -155,12 +155,12 @@ class Offsets:
             self.touched = True
 
     def commit_later(
-        self, plane: ControlPlane, entries: Entries, *, member: bool, fenced: ck.KafkaError | None = None
+        self, plane: ControlPlane, entries: Entries, *, member: bool, forbidden: ck.KafkaError | None = None
     ) -> None:
-        """A commit that the application does not wait for: its outcome goes to on_commit. `fenced` is the fatal error
-        after which nothing is committed any more."""
-        if fenced is not None or not sendable(entries):
-            self._reports.append((fenced or no_offset().args[0], results_of(entries, None)))
+        """A commit that the application does not wait for: its outcome goes to on_commit. `forbidden` is the error for
+        which it is not sent."""
+        if forbidden is not None or not sendable(entries):
+            self._reports.append((forbidden or no_offset().args[0], results_of(entries, None)))
             return
         self.committed_in_revoke.update(sendable(entries))
         self._commit_later(plane, entries, member=member)

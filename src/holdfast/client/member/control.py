@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, TypeVar
 
@@ -52,8 +51,7 @@ START_SLICES = 100
 """It waits in this many slices, so that time during which the process was frozen hardly counts."""
 
 MID_ROUND = frozenset({mb.Phase.JOINING, mb.Phase.PLANNING, mb.Phase.SYNCING})
-"""Phases in which the application has nothing to do, so it is not woken. In a large group that saves hundreds of
-wake-ups."""
+"""Phases in which the application has nothing to do. It is not woken: in a large group that is hundreds of times."""
 
 QUIET_S = 0.25
 """How long, in a large group, a listener may have to wait to be told that a round changed nothing for it. Most members
@@ -127,9 +125,10 @@ class ControlPlane:
     def start(self) -> None:
         if self._engine is None:
             self._own = LoopThread(f"holdfast-{self.config.group}", broken=self._broken, joins_pool=False)
-        opening, started = self.submit(self._open()), threading.Event()
-        opening.add_done_callback(lambda _done: started.set())
-        if not any(started.wait(START_TIMEOUT_S / START_SLICES) for _ in range(START_SLICES)):
+        opening = self.submit(self._open())
+        if not any(wait([opening], START_TIMEOUT_S / START_SLICES).done for _ in range(START_SLICES)):
+            opening.cancel()
+            self.stop(timeout_s=0.0)  # it ends when the loop gets to it
             raise HoldfastError(
                 "CONTROL_PLANE", "the control thread did not start.", "Check whether the machine is overloaded."
             )
@@ -219,12 +218,13 @@ class ControlPlane:
                 await self._channel.close()
             await self._engine.let_go(self._cluster)
 
-    def stop(self) -> None:
-        """End the thread. The member has left by now, or we no longer wait for it."""
-        if self._engine is not None:
-            self._engine.submit(self._shut()).result(START_TIMEOUT_S)  # what takes longer goes on
-        elif self._own is not None:
-            self._own.stop(self._shut(), timeout_s=START_TIMEOUT_S)
+    def stop(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """End the thread. The member has left by now, or we no longer wait for it. What takes longer goes on."""
+        if self._own is not None:
+            self._own.stop(self._shut(), timeout_s=timeout_s)
+        elif self._engine is not None:
+            with contextlib.suppress(TimeoutError):
+                self._engine.submit(self._shut()).result(timeout_s)
 
     # -- for other threads
 
