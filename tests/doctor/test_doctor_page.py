@@ -78,6 +78,15 @@ def test_the_report_draws_lanes_lives_rebalances_and_pauses_and_loads_nothing() 
     assert "prefers-color-scheme:dark" in html and "width=device-width" in html
 
 
+def test_the_report_reads_as_text_for_people() -> None:
+    """Backquotes are for a terminal: the report showed them, began sentences small, and broke commands at a dash."""
+    found = tables_of(history_in("kafka-4.1", "roll").events, "roll")
+    html, parsed = read_page(found)
+    assert "`" not in html
+    assert "<code>holdfast run</code>" in html and "(<code>holdfast sim --members 3" in html
+    assert "Restarts without instance ids in roll" in parsed.text and "Played in the simulator" in parsed.text
+
+
 def test_a_healthy_history_says_so() -> None:
     found = tables_of(history_in("kafka-4.1", "healthy").events, "healthy")
     assert found["findings"] == []

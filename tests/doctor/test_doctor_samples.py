@@ -127,6 +127,7 @@ def test_the_new_protocols_group_is_told_too() -> None:
     assert history.level == "consumer"
     assert history.cooperative
     assert findings_of(history) == []
+    assert history.members == 2  # its coordinator tells no numbers: the table said 0
     assert {life.how for life in history.people.lives.values() if life.over} <= {causes.LEAVE}
 
 

@@ -76,8 +76,13 @@ class History:
 
     @cached_property
     def members(self) -> int:
-        """The most that were there at once, in a generation or by their lives."""
-        return max((each.members for one in self.rebalances for each in one.rounds), default=len(self.people.lives))
+        """The most that were there at once, in a generation; where none tells (the new protocol's do not), by their
+        lives."""
+        told = max((each.members for one in self.rebalances for each in one.rounds), default=0)
+        if told > 0:
+            return told
+        came = sorted(life.from_ms for life in self.people.lives.values() if life.from_ms == life.from_ms)
+        return max((len(there) for there in self.people.at_each(came)), default=len(self.people.lives))
 
     @cached_property
     def session_ms(self) -> float:

@@ -5,6 +5,7 @@ Names are strangers' text: everything that is not written here passes through `h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 from holdfast.doctor import causes
 from holdfast.doctor.drawing import COLOURS, pauses_svg, timeline_svg
 from holdfast.doctor.finding import counted
-from holdfast.doctor.words import TITLES, clock
+from holdfast.doctor.words import TITLES, at_most, clock
 
 Row = Mapping[str, Any]
 
 REBALANCES_SHOWN = 200
+
+_COMMAND = re.compile(r"`([^`]+)`|(?<=\()(holdfast sim [^)]*)(?=\))")
 
 _STYLE = """
 :root{color-scheme:light dark;--bg:#fbfaf8;--fg:#1d2329;--soft:#6b7480;--line:#dfe3e7;--card:#fff;--bad:#b3261e;
@@ -81,14 +84,24 @@ def _finding(row: Row) -> str:
     )
     evidence = f"<details><summary>Evidence</summary><div class='wide'><table>{lines}</table></div></details>"
     return (
-        f"<div class='card'><p><strong>{escape(TITLES.get(row['kind'], str(row['kind'])))}</strong> in "
+        f"<div class='card'><p><strong>{_begun(TITLES.get(row['kind'], str(row['kind'])))}</strong> in "
         f"{escape(row['group'])}{who}</p><p>{escape(row['what'])}</p>"
         f"<p class='soft'>Cost: {bound}{row['cost_partition_seconds']:.1f} partition-seconds{saved}.</p>"
         + (f"<p>Change {change}</p>" if change else "")
-        + f"<p>{escape(row['do'])}</p><p class='soft'>{escape(row['saves_how'])}</p>"
+        + f"<p>{_prose(row['do'])}</p><p class='soft'>{_begun(row['saves_how'])}</p>"
         + (evidence if lines else "")
         + "</div>"
     )
+
+
+def _begun(text: str) -> str:
+    """As a sentence begins."""
+    return _prose(text[:1].upper() + text[1:])
+
+
+def _prose(text: str) -> str:
+    """Commands as such: in backquotes, as for the terminal, or in brackets behind what they played."""
+    return _COMMAND.sub(r"<code>\1\2</code>", escape(text))
 
 
 def _groups(groups: Sequence[Row]) -> str:
@@ -97,7 +110,7 @@ def _groups(groups: Sequence[Row]) -> str:
         f"<td>{escape('consumer' if row['new_protocol'] else row['protocol'] or '?')}</td>"
         f"<td class='n'>{row['members']}</td><td class='n'>{row['partitions'] or '?'}</td>"
         f"<td class='n'>{row['rebalances']}</td><td class='n'>{row['share_rebalancing']:.0%}</td>"
-        f"<td class='n'>{'' if row['measured'] else '≤ '}{row['partition_seconds']:.1f}</td>"
+        f"<td class='n'>{at_most(row, '≤ ')}{row['partition_seconds']:.1f}</td>"
         f"<td class='n'>{row['findings']}</td></tr>"
         for row in groups
     )
@@ -143,7 +156,7 @@ def _rebalances(rows: Sequence[Row]) -> str:
         f"<td class='n'>{row['took_ms'] / 1000:.2f}</td>"
         f"<td class='n'>{row['waited_ms'] / 1000:.2f}</td><td>{escape(row['slowest'])}</td>"
         f"<td class='n'>{row['planned_ms'] / 1000:.2f}</td><td class='n'>{row['synced_ms'] / 1000:.2f}</td>"
-        f"<td>{moved(row)}</td><td class='n'>{'' if row['measured'] else '≤ '}{row['partition_seconds']:.1f}</td>"
+        f"<td>{moved(row)}</td><td class='n'>{at_most(row, '≤ ')}{row['partition_seconds']:.1f}</td>"
         f"<td>{escape(row['where'])}</td></tr>"
         for row in rows[:REBALANCES_SHOWN]
     )

@@ -47,6 +47,11 @@ def size_text(size: float) -> str:
     return f"{size:.1f} GB"
 
 
+def at_most(row: Row, sign: str = "≤") -> str:
+    """In front of partition-seconds that are bounded and not measured. Nothing is at most nothing."""
+    return "" if row["measured"] or not row["partition_seconds"] else sign
+
+
 def group_rows(groups: Sequence[Row]) -> list[dict[str, Any]]:
     """The table of groups, the costliest first."""
     return [
@@ -57,7 +62,7 @@ def group_rows(groups: Sequence[Row]) -> list[dict[str, Any]]:
             "#PARTITIONS": row["partitions"] or None,
             "REBALANCES": row["rebalances"],
             "TIME-IN-THEM": f"{row['share_rebalancing']:.0%}",
-            "PARTITION-SECONDS": f"{'' if row['measured'] else '≤'}{row['partition_seconds']:.1f}",
+            "PARTITION-SECONDS": f"{at_most(row)}{row['partition_seconds']:.1f}",
             "CAUSES": one_line(", ".join(f"{times} {name}" for name, times in row["causes"].items())) or None,
             "FINDINGS": row["findings"],
         }
