@@ -95,7 +95,7 @@ def _giving_up(state: MemberState, call: Revoked, partitions: frozenset[TopicPar
     rides = positions_ride(state, partitions)
     # A leader that drains is gone right after the round that hands its positions over. Should that round be cut, nobody
     # is left who could hand them over again.
-    waits = not rides or (state.leader and state.draining is not None)
+    waits = not rides or (state.round.leads and state.draining is not None)
     # A draining member joins once more only where its positions reach the next owners.
     told = rides or (join_carries_positions(state) and state.draining is None)
     return (

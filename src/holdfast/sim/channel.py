@@ -75,12 +75,12 @@ class Channel:
         connection = self._group
         if isinstance(request, JoinRequest):
             timeout = request.rebalance_timeout_ms + JOIN_GRACE_MS
-        if serial == member.state.dismissal:  # the herald's join is parked on the other one
+        if serial == member.state.drain.dismissal:  # the herald's join is parked on the other one
             connection = self.data
         elif isinstance(request, JoinRequest | LeaveRequest):
             if connection.pending:  # a parked join or sync that was given up would block it
                 connection.close("given up")
-        elif serial == member.state.heartbeat:
+        elif serial == member.state.requests.heartbeat:
             connection = self.data
         connection.ask(request, timeout, answered, failed)
 

@@ -111,8 +111,16 @@ class Watchdog:
     ) -> None:
         """Rewrite the note if anything in it has changed. `takes_reason`: whether the coordinator can be told why we
         leave."""
-        known = (coordinator, takes_reason)
-        seen = (state.membership, state.owned, state.peers, state.poke_token, state.lost, state.phase, known)
+        seen = (
+            state.membership,
+            state.owned,
+            state.pokes.peers,
+            state.pokes.token,
+            state.lost,
+            state.phase,
+            coordinator,
+            takes_reason,
+        )
         if seen != self._informed:
             self._informed = seen
             self.own(state.owned)
@@ -138,8 +146,8 @@ class Watchdog:
                 "port": coordinator[1],
                 "commits": commits and state.membership.joined,
                 "takes_reason": takes_reason,
-                "peers": [[peer.host, peer.port] for peer in state.peers if peer != state.config.endpoint],
-                "token": state.poke_token,
+                "peers": [[peer.host, peer.port] for peer in state.pokes.peers if peer != state.config.endpoint],
+                "token": state.pokes.token,
                 "slots": [[slot, p.topic, p.partition] for p, slot in sorted(self._slots.items())],
             }
         data = json.dumps(who, separators=(",", ":")).encode()

@@ -61,23 +61,23 @@ def positions_ride_for_ever(member: SimMember) -> None:
 
     def step(state: MemberState, event: Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
         after, effects = sound(state, event, now)
-        kept = {p: entry for p, entry in state.positions.items() if p not in after.owned}
-        return replace(after, positions={**kept, **after.positions}), effects
+        kept = {p: entry for p, entry in state.held.positions.items() if p not in after.owned}
+        return replace(after, held=replace(after.held, positions={**kept, **after.held.positions})), effects
 
     member.step = step
 
 
 def positions_beyond_the_budget(member: SimMember) -> None:
     """rule: more positions are sent with a join than the leader has room for, and it passes on as many as fit."""
-    _after_each_step(member, lambda state: replace(state, room=PLENTY))
+    _after_each_step(member, lambda state: replace(state, said=replace(state.said, room=PLENTY)))
 
 
 def old_note_trusted_after_a_restart(member: SimMember) -> None:
     """rule: a static member that restarted begins where its old assignment says, behind its own commits."""
 
     def change(state: MemberState, event: Event) -> MemberState:
-        fresh = isinstance(event, SyncAnswered) and state.static and state.held_generation < 0
-        return replace(state, held_generation=0) if fresh else state
+        fresh = isinstance(event, SyncAnswered) and state.static and state.held.generation < 0
+        return replace(state, held=replace(state.held, generation=0)) if fresh else state
 
     _before_each_step(member, change)
 
@@ -87,7 +87,7 @@ def leaves_between_generations(member: SimMember) -> None:
 
     def change(state: MemberState, event: Event) -> MemberState:
         if isinstance(event, Close) and state.phase in (Phase.PLANNING, Phase.SYNCING):
-            return replace(state, phase=Phase.STABLE, pending=None)
+            return replace(state, phase=Phase.STABLE, requests=replace(state.requests, pending=None))
         return state
 
     _before_each_step(member, change)
@@ -95,12 +95,12 @@ def leaves_between_generations(member: SimMember) -> None:
 
 def pokes_circulate(member: SimMember) -> None:
     """rule: in a large group a poke is passed on each time it comes, and goes round for ever."""
-    _before_each_step(member, lambda state, _event: replace(state, poked_with=frozenset()))
+    _before_each_step(member, lambda state, _event: replace(state, pokes=replace(state.pokes, sent=frozenset())))
 
 
 def owed_round_never_asked(member: SimMember) -> None:
     """rule: a leader keeps partitions back for a member that restarted, and nobody asks for the next round."""
-    _before_each_step(member, lambda state, _event: replace(state, replan_at=None))
+    _before_each_step(member, lambda state, _event: replace(state, planning=replace(state.planning, again_at=None)))
 
 
 HANDOVERS: tuple[Mutation, ...] = (

@@ -44,7 +44,7 @@ def marks_for_ever(member: SimMember) -> None:
         return replace(made, assignments=given)
 
     def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
-        return unbounded(replace(state, hurried=0), event, now)
+        return unbounded(replace(state, round=replace(state.round, in_a_row=0)), event, now)
 
     sound, unbounded = member.plan_round, member.step
     member.plan_round, member.step = plan, step
