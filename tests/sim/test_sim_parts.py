@@ -14,7 +14,9 @@ from holdfast.sim.config import Happening
 from holdfast.sim.happenings import KINDS, parse_happenings, parse_time
 from holdfast.sim.logs import Lane, PartitionLog
 from holdfast.sim.network import Network, NetworkProfile
+from holdfast.sim.scenarios import scene_config
 from holdfast.sim.timeline import summarise, timeline
+from holdfast.sim.world import World
 
 P0 = TopicPartition("orders", 0)
 
@@ -171,3 +173,16 @@ def test_a_zombie_beside_its_successor_leaves_no_gap_when_it_ends() -> None:
         1_000.0,
     )
     assert line.gaps() == []
+
+
+def test_a_hang_that_ends_while_the_process_is_stopped_ends_when_it_wakes() -> None:
+    """Symptom: world 467 broke I14: a stopped process worked on.
+
+    Cause: the end of a hang reached the application although its process was stopped.
+
+    Rule: whatever happens to a process comes through `SimMember.run`.
+    """
+    config = scene_config(events="hang:c0@5s+2s,freeze:c0@6s+4s", duration="12s")
+    result = World(config).run()
+    back = [r.at for r in result.records if r.step == "application-returned"]
+    assert result.violations == [] and back == [10_000.0]

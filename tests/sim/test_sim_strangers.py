@@ -51,9 +51,7 @@ def test_without_the_budget_the_same_leader_spins_its_group_for_ever() -> None:
     def forgetful(played: World) -> None:
         def on_start(member: object) -> None:
             sound = member.step  # type: ignore[attr-defined]
-            member.step = lambda state, event, now: sound(
-                replace(state, round=replace(state.round, in_a_row=0)), event, now
-            )  # type: ignore[attr-defined]
+            member.step = lambda state, event, now: sound(replace(state, hurried=0), event, now)  # type: ignore[attr-defined]
             if member.name == "c0":  # type: ignore[attr-defined]
                 STRANGERS["marks-always"](member)  # type: ignore[arg-type]
 
@@ -119,7 +117,7 @@ def test_pokes_that_are_passed_on_spare_a_large_group_the_wait_and_are_few() -> 
 
 def test_a_handover_is_as_quick_with_short_notes() -> None:
     long_, short = (
-        World(replace(one_change("join:c3", pokes=True), short_notes=short)).run() for short in (False, True)
+        World(replace(one_change("join:c3", pokes=True), short_notes=written)).run() for written in (False, True)
     )
     pauses = [
         max(gap.ms for gap in timeline(result.records, result.ended_at_ms).gaps() if gap.from_ms > 10_000)

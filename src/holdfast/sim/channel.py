@@ -68,6 +68,7 @@ class Channel:
 
         def failed(reason: str) -> None:
             member.feed(RequestFailed(serial, reason))
+            member.certainty.look()  # a parked join is waited for in silence; one that failed is not
 
         def answered(answer: Answer) -> None:
             member.feed(ANSWERED[type(answer)](serial, answer))

@@ -76,6 +76,14 @@ itself."""
 CRASH_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("crash:c0@5s"), duration_ms=12_000)
 """Nothing but one crash, which only the session timeout detects."""
 
+SILENT_GROUND = replace(
+    PROVING_GROUND,
+    members=_members(3),
+    happenings=parse_happenings("cut:c0@4s+9s,freeze:c1@20s+9s"),
+    duration_ms=34_000,
+)
+"""One can't reach the broker for longer than its session lasts, and the process of another is stopped for as long."""
+
 CUT_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("cut:c0@4s+4s"), duration_ms=12_000)
 """A member that can't reach the broker for a while."""
 

@@ -45,6 +45,7 @@ from holdfast.group.user_data import Endpoint
 from holdfast.model import HoldfastError, TraceRecord, Value
 from holdfast.sim.application import Application
 from holdfast.sim.broker import SimBroker
+from holdfast.sim.certainty import Certainty
 from holdfast.sim.channel import Channel
 from holdfast.sim.clock import Clock, Timer
 from holdfast.sim.config import GROUP, MemberPlan, WorldConfig
@@ -107,6 +108,7 @@ class SimMember:
         self._timer: Timer | None = None
         self.watchdog = SimWatchdog(world, plan.name, incarnation) if plan.watchdog and not plan.foreign else None
         self.polling = Polling(self)
+        self.certainty = Certainty(self)
         self._armed_for: MemberState | None = None
         """The state whose next deadline the timer stands for."""
 
@@ -122,6 +124,7 @@ class SimMember:
         self.polling.refresh_metadata()
         self._want(self.plan.topics)
         self.polling.start()
+        self.certainty.start()
 
     def run(self, call: Callable[..., None], *args: Any) -> None:
         """Everything that happens to this process comes through here: the dead and the stopped do nothing."""
@@ -162,7 +165,8 @@ class SimMember:
             return
         self.frozen = False
         self.trace("process-woke")
-        if not self.polling.hung:
+        self.certainty.woke()
+        if not self.polling.hung and not self.certainty.unsure:
             self.app.go_on("woke")
         while self._inbox and not self.frozen and not self.dead:
             call, args = self._inbox.popleft()
@@ -180,7 +184,8 @@ class SimMember:
         if self.dead or not self.polling.hung:
             return
         self.polling.unhang()
-        if not self.dead:
+        self.certainty.look()
+        if not self.certainty.unsure:
             self.app.go_on("returned")
 
     def reconnect(self) -> None:
@@ -238,6 +243,8 @@ class SimMember:
                 self.world.emit(effect.record)
             else:
                 self._perform(effect)
+        if self.certainty.unsure:
+            self.certainty.look()
         if not self.dead and self.state is not self._armed_for:
             self._rearm()
 

@@ -47,6 +47,8 @@ class Polling:
         member = self._member
         self.polled_at = member.world.clock.now
         member.feed(Polled())
+        if not self.hung:
+            member.certainty.look()
 
     # Batches
 

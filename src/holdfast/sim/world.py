@@ -258,7 +258,7 @@ class World:
             member.crash(with_its_machine=kind == "machine-crash")
         elif kind == "hang":
             member.run(member.hang)
-            self.clock.after(lasts or member.plan.max_poll_interval_ms * 7 / 6, member.unhang)
+            self.clock.after(lasts or member.plan.max_poll_interval_ms * 7 / 6, member.run, member.unhang)
         elif kind == "freeze":
             member.freeze()
             self.clock.after(lasts or member.plan.session_timeout_ms * 1.5, member.wake)

@@ -30,7 +30,7 @@ MAX_PARTITIONS = 100_000
 """Of one topic: a record with a larger number is damaged."""
 
 HANDED_BACK = frozenset({"revoked", "left"})
-STANDS_STILL = frozenset({"hung", "frozen"})
+STANDS_STILL = frozenset({"hung", "frozen", "unsure"})
 CAME_BACK = frozenset({"returned", "woke"})
 LISTENER_DONE = frozenset({"join-sent", "leave-sent", "assigned"})
 

@@ -1,4 +1,4 @@
-"""The invariants of a group, one file each; edge-cases in the documentation name them I1 to I13."""
+"""The invariants of a group, one file each; edge-cases in the documentation name them I1 to I14."""
 
 from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.checkers.i01_overlap import NoOverlap
@@ -14,6 +14,7 @@ from holdfast.sim.checkers.i10_bounds import Bounded
 from holdfast.sim.checkers.i11_spoken_for import SpokenFor
 from holdfast.sim.checkers.i12_polls import PollsOrLeaves
 from holdfast.sim.checkers.i13_once import DoneOnce
+from holdfast.sim.checkers.i14_silence import StandsStillInSilence
 
 CHECKERS: tuple[type[Checker], ...] = (
     NoOverlap,
@@ -29,6 +30,7 @@ CHECKERS: tuple[type[Checker], ...] = (
     SpokenFor,
     PollsOrLeaves,
     DoneOnce,
+    StandsStillInSilence,
 )
 
 __all__ = ["CHECKERS", "Checker", "Violation", "all_checkers"]

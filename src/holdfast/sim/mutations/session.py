@@ -8,7 +8,7 @@ from dataclasses import replace
 from holdfast.group.member import Call, MemberState, Revoked
 from holdfast.group.session import CommitBefore, HoldBack, LetGo, Step, Tell
 from holdfast.model import TopicPartition
-from holdfast.sim.grounds import MIXED_GROUND, ORDERLY_GROUND
+from holdfast.sim.grounds import MIXED_GROUND, ORDERLY_GROUND, SILENT_GROUND
 from holdfast.sim.member import SimMember
 from holdfast.sim.mutations.mutation import Mutation, every_member
 from holdfast.sim.mutations.patched import Patched
@@ -94,7 +94,19 @@ def handed_commit_rewinds(member: SimMember) -> None:
     offsets.still_wanted = lambda offsets, number: dict(offsets)  # type: ignore[method-assign]
 
 
+def works_on_in_silence(member: SimMember) -> None:
+    """rule: nothing was heard of the coordinator for a session timeout, and what others may have is worked on."""
+    member.certainty.may_process = lambda *_args, **_options: True
+
+
 SESSION: tuple[Mutation, ...] = (
+    Mutation(
+        name="works-on-in-silence",
+        edge="rule",
+        caught_by=("I14",),
+        break_it=every_member(works_on_in_silence),
+        world=SILENT_GROUND,
+    ),
     Mutation(
         name="nothing-held-back",
         edge="rule",

@@ -1,0 +1,79 @@
+"""I14: when the coordinator gives a silent member up, its application stands still already.
+
+So nobody works beside its successor because the network was cut, or because the process was stopped. Not judged: other
+clients, which have no such rule; a batch in work, which is finished; a member whose join is under way, because a parked
+join is not answered for as long as a round takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.model import TraceRecord
+from holdfast.sim.checkers.base import Checker, Watch
+
+if TYPE_CHECKING:
+    from holdfast.sim.world import World
+
+Process = tuple[str, object]
+"""The member's name and which life of it."""
+
+
+class StandsStillInSilence(Checker):
+    """Keeps who is at work under which member id, and whose join is under way."""
+
+    invariant = "I14"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._at_work: dict[Process, set[tuple[object, object]]] = {}
+        self._ids: dict[str, Process] = {}
+        self._joining: set[str] = set()
+        self._wrong: list[tuple[float, Process, str]] = []
+        """Until it is known whether the process has the rule."""
+
+    def watches(self) -> Mapping[str, Watch]:
+        return {
+            "lane-opened": self._on_opened,
+            "lane-stopped": self._on_stopped,
+            "join-sent": self._on_join_sent,
+            "joined": self._on_join_over,
+            "join-retry": self._on_join_over,
+            "membership-lost": self._on_join_over,
+            "member-expired": self._on_expired,
+        }
+
+    def _on_opened(self, record: TraceRecord) -> None:
+        data = record.data
+        process = (record.member, data["life"])
+        self._ids[str(data["id"])] = process
+        self._at_work.setdefault(process, set()).add((data["topic"], data["partition"]))
+
+    def _on_stopped(self, record: TraceRecord) -> None:
+        data = record.data
+        self._at_work.get((record.member, data["life"]), set()).discard((data["topic"], data["partition"]))
+
+    def _on_join_sent(self, record: TraceRecord) -> None:
+        self._joining.add(record.member)
+
+    def _on_join_over(self, record: TraceRecord) -> None:
+        self._joining.discard(record.member)
+
+    def _on_expired(self, record: TraceRecord) -> None:
+        process = self._ids.get(record.member)
+        works_on = self._at_work.get(process, set()) if process is not None else set()
+        if process is not None and works_on and record.member not in self._joining:
+            topic, partition = min(works_on, key=str)
+            what = f"{record.member} was given up for its silence, and works on at {topic}-{partition}"
+            self._wrong.append((record.at, process, what))
+
+    def look(self, world: World) -> None:
+        slow = any(plan.slow for plan in world.config.members) or any(
+            h.kind == "batch" for h in world.config.happenings
+        )
+        for at, (_, life), what in self._wrong:
+            assert isinstance(life, int)
+            if not slow and not world.processes[life].plan.foreign:
+                self.violated(at, what)
+        self._wrong.clear()
