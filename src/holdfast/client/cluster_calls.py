@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 import confluent_kafka as ck
 
-from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.partitions import name_of
-from holdfast.client.reading.data_plane import DataPlane
+from holdfast.client.parts import Parts
 
 HANDLE_CLOSED = "Handle has been closed"
 """confluent-kafka's text for a call on a closed consumer, where its producers have the call too."""
@@ -38,19 +37,13 @@ class Cluster(Protocol):
 
 
 class ClusterCalls:
-    """One consumer's calls. `asking` gives a thread its turn to ask; `check_open` raises if the consumer is closed."""
+    """One consumer's calls. `asking` gives a thread its turn to ask."""
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        data: DataPlane,
-        asking: Callable[[], AbstractContextManager[Cluster]],
-        check_open: Callable[..., None],
-    ) -> None:
-        self._config = config
-        self._data = data
+    def __init__(self, parts: Parts, asking: Callable[[], AbstractContextManager[Cluster]]) -> None:
+        self._config = parts.config
+        self._data = parts.data
+        self._check_open = parts.check_open
         self._asking = asking
-        self._check_open = check_open
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         self._check_open(HANDLE_CLOSED)

@@ -24,7 +24,7 @@ from holdfast.client.config.keys import CALLBACKS, as_given
 from holdfast.client.core import CLOSED
 from holdfast.client.member.listener import Listener
 from holdfast.client.polling import MAX_RECORDS, PollingCore
-from holdfast.client.weak_callbacks import Holder
+from holdfast.client.weak_callbacks import Holder, loosely_told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,13 +73,9 @@ class Consumer(cimpl.Consumer):
         listener: Listener | None = None,
     ) -> None:
         """Become a member that reads these topics; a name that starts with ^ is a pattern."""
-        if listener is not None:
-            on_assign, on_revoke, on_lost = listener.on_assign, listener.on_revoke, listener.on_lost
-        given = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
-        core = self._holdfast
-        held = Holder()
-        # If it is not open, looking up `core.subscribe` raises before the arguments are checked.
-        core.subscribe(topics_of(topics), *(held.loosely(*one) for one in given.items()))
+        self._holdfast.check_open()  # before the arguments are
+        held, told = loosely_told(listener, on_assign, on_revoke, on_lost)
+        self._holdfast.subscribe(topics_of(topics), told)
         self._holdfast_held.listening = held
 
     def unsubscribe(self) -> None:

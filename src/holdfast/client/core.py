@@ -29,11 +29,12 @@ from holdfast.client.member.commits import Offsets
 from holdfast.client.member.control import DEFECT, ControlPlane
 from holdfast.client.member.engine import Engine
 from holdfast.client.member.link import Link
-from holdfast.client.member.listener import Listener, callbacks
+from holdfast.client.member.listener import Listener
 from holdfast.client.member.news import News
 from holdfast.client.member.round_calls import RoundCalls
 from holdfast.client.offset_calls import OffsetCalls
 from holdfast.client.partition_calls import PartitionCalls
+from holdfast.client.parts import Parts
 from holdfast.client.reading.data_plane import DataPlane, close_readers
 from holdfast.client.self_report import SelfReport
 from holdfast.client.telemetry import metrics_port
@@ -104,23 +105,18 @@ class ConsumerCore:
         """When the application last polled, or did something else that shows it is alive."""
         self._noting = Noting(self._data)
         self._round = RoundCalls(owner, self._config, self._data, self._offsets, self._noting, self._trace)
-        check = self._check_open
-        self.offsets = OffsetCalls(
-            self._config,
-            self._data,
-            self._offsets,
-            self._round,
-            self._link,
-            self._noting,
-            self._pitfalls,
-            check_open=check,
-            polled_at=lambda: self._polled_at,
+        parts = Parts(
+            config=self._config,
+            data=self._data,
+            offsets=self._offsets,
+            round=self._round,
+            link=link,
+            check_open=self.check_open,
         )
-        self.partitions = PartitionCalls(
-            self._config, self._data, self._offsets, self._round, self._link, ask=self.offsets.ask, check_open=check
-        )
-        self.cluster = ClusterCalls(self._config, self._data, self._asking, check)
-        self.about = SelfReport(self._config, link, self._data, self._offsets, self._trace.metrics, check)
+        self.offsets = OffsetCalls(parts, self._noting, self._pitfalls, polled_at=lambda: self._polled_at)
+        self.partitions = PartitionCalls(parts, ask=self.offsets.ask)
+        self.cluster = ClusterCalls(parts, self._asking)
+        self.about = SelfReport(parts, self._trace.metrics)
         self._awake_since = 0.0
         """When the application last came back after a session timeout or more without a poll."""
         self._lively_at = now_ms()
@@ -136,32 +132,23 @@ class ConsumerCore:
         if self._metrics_port is not None:
             self._metrics_port.tell()
 
-    def subscribe(
-        self,
-        topics: Sequence[str],
-        on_assign: Callable[..., Any] | None = None,
-        on_revoke: Callable[..., Any] | None = None,
-        on_lost: Callable[..., Any] | None = None,
-        *,
-        listener: Listener | None = None,
-    ) -> None:
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
         """Become a member that reads these topics, which `arguments.topics_of` has checked."""
-        self._check_open()
+        self.check_open()
         if self._link.plane is not None and self._link.plane.failure is not None:
             raise as_kafka_exception(self._link.plane.failure)
         if self._link.plane is not None and self._link.plane.closed():
             raise refused_here(ck.KafkaError._STATE, LEFT)
-        told = listener or callbacks(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         plane = self._link.started()
         watch(self._config, self._noting, plane)
-        self._round.listener = told  # nothing can be refused any more; a refused subscribe keeps the old listener
+        self._round.listener = listener  # nothing can be refused any more; a refused subscribe keeps the old listener
         self._link.begin()
         self._polled_at = now_ms()
         plane.subscribe(list(topics))
         self._warm(topics)
 
     def unsubscribe(self) -> None:
-        self._check_open()
+        self.check_open()
         if self._link.plane is not None and self._link.subscribed:
             count = self._link.subscriptions
             self._link.plane.unsubscribe()
@@ -178,7 +165,7 @@ class ConsumerCore:
         self.partitions.replace([])
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        self._check_open()
+        self.check_open()
         self._link.started().feed(mb.Enforce(reason))
 
     # -- records
@@ -288,7 +275,7 @@ class ConsumerCore:
 
         With a timeout this call waits and makes the listener's calls, but returns no records.
         """
-        self._check_open()
+        self.check_open()
         plane = self._link.started()
         if plane.state.draining is None and not plane.closed():
             plane.feed(plane.drain_event(reason))
@@ -388,7 +375,7 @@ class ConsumerCore:
         """There is something to serve; called from other threads. Nothing to do here: poll waits in short slices and
         finds it. An asyncio consumer overrides this."""
 
-    def _check_open(self, says: str = CLOSED) -> None:
+    def check_open(self, says: str = CLOSED) -> None:
         """Called first by everything an application calls. Raises if the consumer is closed."""
         if self._life is Life.CLOSED:
             raise RuntimeError(says)

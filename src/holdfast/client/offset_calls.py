@@ -8,15 +8,11 @@ from concurrent.futures import Future
 import confluent_kafka as ck
 
 from holdfast.client.config.pitfalls import Pitfalls
-from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.errors import FATAL, no_offset
-from holdfast.client.member.commits import Offsets
 from holdfast.client.member.entries import Entries, after, entries_of, sendable
 from holdfast.client.member.events import fatal_error
-from holdfast.client.member.link import Link
-from holdfast.client.member.round_calls import RoundCalls
 from holdfast.client.partitions import confluent_at
-from holdfast.client.reading.data_plane import DataPlane
+from holdfast.client.parts import Parts
 from holdfast.client.watchdog.positions import Noting
 from holdfast.group.messages import CommitAnswer
 from holdfast.model import TopicPartition
@@ -25,29 +21,17 @@ LOST = "the group went on without this member, so there is nothing of its to com
 
 
 class OffsetCalls:
-    """One consumer's calls. `check_open` raises if the consumer is closed; `polled_at` is when it last polled."""
+    """One consumer's calls. `polled_at` is when it last polled."""
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        data: DataPlane,
-        offsets: Offsets,
-        round_calls: RoundCalls,
-        link: Link,
-        noting: Noting,
-        pitfalls: Pitfalls,
-        *,
-        check_open: Callable[[], None],
-        polled_at: Callable[[], float],
-    ) -> None:
-        self._config = config
-        self._data = data
-        self._offsets = offsets
-        self._round = round_calls
-        self._link = link
+    def __init__(self, parts: Parts, noting: Noting, pitfalls: Pitfalls, *, polled_at: Callable[[], float]) -> None:
+        self._config = parts.config
+        self._data = parts.data
+        self._offsets = parts.offsets
+        self._round = parts.round
+        self._link = parts.link
+        self._check_open = parts.check_open
         self._noting = noting
         self._pitfalls = pitfalls
-        self._check_open = check_open
         self._polled_at = polled_at
 
     def commit(

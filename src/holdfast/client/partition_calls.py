@@ -9,13 +9,9 @@ from collections.abc import Callable, Mapping
 
 import confluent_kafka as ck
 
-from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.errors import refused_here
-from holdfast.client.member.commits import Offsets
-from holdfast.client.member.link import Link
-from holdfast.client.member.round_calls import RoundCalls
 from holdfast.client.partitions import AS_COMMITTED, RESET, confluent_at, name_of, names_of, offsets_of
-from holdfast.client.reading.data_plane import DataPlane
+from holdfast.client.parts import Parts
 from holdfast.client.reading.start_offsets import check_starts
 from holdfast.model import TopicPartition
 
@@ -24,27 +20,17 @@ Starts = Mapping[TopicPartition, int | None]
 
 
 class PartitionCalls:
-    """One consumer's calls. `check_open` raises if the consumer is closed. `ask` asks the group for its committed
-    offsets, and blocks: whoever must not block asks beforehand (`unasked`) and passes the answer on as `asked`."""
+    """One consumer's calls. `ask` asks the group for its committed offsets, and blocks: whoever must not block asks
+    beforehand (`unasked`) and passes the answer on as `asked`."""
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        data: DataPlane,
-        offsets: Offsets,
-        round_calls: RoundCalls,
-        link: Link,
-        *,
-        ask: Callable[[list[TopicPartition]], Starts],
-        check_open: Callable[[], None],
-    ) -> None:
-        self._config = config
-        self._data = data
-        self._offsets = offsets
-        self._round = round_calls
-        self._link = link
+    def __init__(self, parts: Parts, *, ask: Callable[[list[TopicPartition]], Starts]) -> None:
+        self._config = parts.config
+        self._data = parts.data
+        self._offsets = parts.offsets
+        self._round = parts.round
+        self._link = parts.link
+        self._check_open = parts.check_open
         self._ask = ask
-        self._check_open = check_open
 
     # -- which are read
 

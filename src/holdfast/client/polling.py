@@ -111,9 +111,9 @@ class PollingCore(ConsumerCore):
         if not self._link.subscribed:  # for a member the control plane reports it
             self._librdkafka.look_for_brokers()
 
-    def _check_open(self, says: str = CLOSED) -> None:
+    def check_open(self, says: str = CLOSED) -> None:
         self._calm_until = self._idle_until = 0.0
-        super()._check_open(says)
+        super().check_open(says)
 
     def close(self) -> None:
         self._calm_until = self._idle_until = 0.0
@@ -142,7 +142,7 @@ class PollingCore(ConsumerCore):
 
     def _polled(self, timeout: float | None) -> ck.Message | None:
         """The long way: serve the group, then wait for a record; again and again until one comes or the time is up."""
-        self._check_open()
+        self.check_open()
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
             if self._serve() and self._life is Life.CLOSED:
@@ -215,7 +215,7 @@ class PollingCore(ConsumerCore):
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
         """Up to `num_messages` records; fewer when the time is up."""
-        self._check_open()
+        self.check_open()
         enough = count_of(num_messages)
         messages: list[ck.Message] = []
         try:
@@ -266,7 +266,7 @@ class PollingCore(ConsumerCore):
         Columns and types are those of Spark's Kafka source. Positions, commits and membership are shared with poll()
         and consume(); a program may use both.
         """
-        self._check_open()
+        self.check_open()
         if not 1 <= max_records <= MOST_RECORDS:
             raise ValueError(f"max_records must be between 1 and {MOST_RECORDS}")
         deadline = None if timeout < 0 else time.monotonic() + timeout

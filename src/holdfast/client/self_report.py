@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from holdfast.client import group_metadata
 from holdfast.client.clock import now_ms
 from holdfast.client.config.keys import read_committed
-from holdfast.client.config.settings import ConsumerConfig
-from holdfast.client.member.commits import Offsets
-from holdfast.client.member.link import Link
-from holdfast.client.reading.data_plane import DataPlane
+from holdfast.client.parts import Parts
 from holdfast.client.telemetry.group_part import group_part
 from holdfast.client.telemetry.metrics import GroupMetrics, prometheus_text
 from holdfast.client.telemetry.statistics import GroupPart
@@ -18,23 +13,15 @@ from holdfast.model import NOBODY
 
 
 class SelfReport:
-    """One consumer's. `check_open` raises if the consumer is closed."""
+    """One consumer's."""
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        link: Link,
-        data: DataPlane,
-        offsets: Offsets,
-        metrics: GroupMetrics,
-        check_open: Callable[[], None],
-    ) -> None:
-        self._config = config
-        self._link = link
-        self._data = data
-        self._offsets = offsets
+    def __init__(self, parts: Parts, metrics: GroupMetrics) -> None:
+        self._config = parts.config
+        self._data = parts.data
+        self._offsets = parts.offsets
+        self._link = parts.link
+        self._check_open = parts.check_open
         self._metrics = metrics
-        self._check_open = check_open
 
     def memberid(self) -> str | None:
         self._check_open()

@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.client.member.listener import Listener, callbacks
+
 
 class _Held:
     """A box for a function. Any function can be held weakly through it: a bound method itself would be gone at once."""
@@ -55,3 +57,21 @@ class Holder:
             return function
         self._held[name] = _Held(function)
         return Loosely(self._held[name])
+
+
+def loosely_told(
+    listener: Listener | None,
+    on_assign: Callable[..., Any] | None,
+    on_revoke: Callable[..., Any] | None,
+    on_lost: Callable[..., Any] | None,
+) -> tuple[Holder, Listener]:
+    """What holds an application's listener, or its three functions, and a weak stand-in for it."""
+    if listener is not None:
+        on_assign, on_revoke, on_lost = listener.on_assign, listener.on_revoke, listener.on_lost
+    held = Holder()
+    told = callbacks(
+        on_assign=held.loosely("on_assign", on_assign),
+        on_revoke=held.loosely("on_revoke", on_revoke),
+        on_lost=held.loosely("on_lost", on_lost),
+    )
+    return held, told

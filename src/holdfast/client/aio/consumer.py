@@ -30,9 +30,9 @@ from holdfast.client.aio.ready_results import DONE, Begun, Done, Given, Listed
 from holdfast.client.aio.waiting import Waiting
 from holdfast.client.arguments import count_of, message_of, partitions_of, topics_of
 from holdfast.client.config.keys import as_given
-from holdfast.client.member.listener import Listener, callbacks
+from holdfast.client.member.listener import Listener
 from holdfast.client.polling import MOST_RECORDS
-from holdfast.client.weak_callbacks import Holder
+from holdfast.client.weak_callbacks import Holder, loosely_told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,12 +83,9 @@ class AsyncConsumer:
         listener: Listener | None = None,
     ) -> Begun:
         """Become a member that reads these topics. The next poll waits until that is done; so does awaiting this."""
-        if listener is not None:
-            on_assign, on_revoke, on_lost = listener.on_assign, listener.on_revoke, listener.on_lost
-        given = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
-        ours, held = self._holdfast_held, Holder()
-        told = callbacks(**{name: held.loosely(name, callback) for name, callback in given.items()})
         self._holdfast.open()  # raises if closed, before the arguments are checked
+        ours = self._holdfast_held
+        held, told = loosely_told(listener, on_assign, on_revoke, on_lost)
 
         def taken() -> None:
             ours.listening = held

@@ -140,7 +140,7 @@ class Core(ConsumerCore):
 
     def start(self, topics: list[str], listener: Listener) -> None:
         """Subscribe, and load what decoding the first record needs. On a thread of the pool."""
-        self.subscribe(topics, listener=listener)
+        self.subscribe(topics, listener)
         self.warm_up()
 
     def warm_up(self) -> None:
