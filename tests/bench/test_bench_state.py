@@ -13,24 +13,26 @@ from holdfast.bench.state import Watched, shown
 RESULT = {
     "keys": 1_000_000,
     "records": 3_000_000,
-    "pause": {"pause_s": 1.25, "usual_s": 0.2, "longest_usual_s": 0.4},
+    "pause": {"pause_s": 1.25, "drained_s": 1.5, "usual_s": 0.2, "longest_usual_s": 0.4},
+    "standby": {"pause_s": 1.25, "drained_s": 2.5, "usual_s": 0.2, "longest_usual_s": 0.4},
     "seconds": {"holdfast": {"warm_s": 10.0, "cpu_s": 15.0}, "spark": {"warm_s": 6.0, "cpu_s": 9.0}},
     "ratio": 0.6,
-    "reached": {"pause": True, "throughput": False},
+    "reached": {"pause": True, "standby": False, "throughput": False},
     "load": [0.5, 1.0],
     "cores": 2,
 }
 
 
 def test_the_table_says_what_was_reached_and_what_was_missed() -> None:
-    pause, throughput, _ = shown(RESULT).splitlines()
+    pause, standby, throughput, _ = shown(RESULT).splitlines()
     assert "pause 1.25 s (goal 5 s, reached)" in pause
+    assert "1.50 s, with a standby 2.50 s (goal 2 s, MISSED)" in standby
     assert "0.60 times its speed (goal 0.7, MISSED)" in throughput
 
 
 def test_a_pause_lies_between_the_last_entry_of_the_old_and_the_first_of_the_new() -> None:
     seen = {(0, 1): ("old", 1.0, 10), (1, 1): ("old", 1.5, 10), (1, 2): ("old", 2.0, 20), (1, 3): ("new", 4.5, 30)}
-    watched = Watched("", 2, seen)
+    watched = Watched("", 2, seen=seen)
     assert watched.moved() == 1
     assert (watched.of(1, "old")[-1], watched.of(1, "new")[0]) == (2.0, 4.5)
     assert watched.ends() == {0: 10, 1: 30}
@@ -48,4 +50,5 @@ def test_the_bench_runs_on_little_data() -> None:
     result = json.loads(done.stdout)
     assert result["keys"] == 10_000
     assert result["pause"]["pause_s"] > 0
+    assert result["standby"]["drained_s"] > 0
     assert set(result["seconds"]) == {"holdfast", "spark"}

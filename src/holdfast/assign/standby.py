@@ -14,7 +14,7 @@ Written on the surface that every program's own assignor has (docs/assignors.md)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.assign.assignors import by_name
@@ -100,44 +100,50 @@ class _Round:
 
     def prefer_followers(self) -> None:
         """Partitions that change hands go to whoever has their state at hand, as far as balance allows."""
-        moving = [p for p, owner in self.target.items() if self.holder.get(p) != owner]
-        settled: set[TopicPartition] = set()
-        before = -1
-        while before < len(settled):  # what one partition frees, another may need
-            before = len(settled)
-            for partition in moving:
-                if partition not in settled and self._settle(partition, moving, settled):
-                    settled.add(partition)
+        arriving: dict[str, list[TopicPartition]] = {}
+        for partition, owner in self.target.items():
+            if self.holder.get(partition) != owner:
+                arriving.setdefault(owner, []).append(partition)
+        settled = -1
+        while settled:  # what one partition frees, another may need
+            settled = 0
+            for partition in sorted(p for found in arriving.values() for p in found):
+                if self._settle(partition, arriving):
+                    arriving[self.target[partition]].remove(partition)
+                    settled += 1
 
-    def _settle(
-        self, partition: TopicPartition, moving: Iterable[TopicPartition], settled: set[TopicPartition]
-    ) -> bool:
+    def _settle(self, partition: TopicPartition, arriving: dict[str, list[TopicPartition]]) -> bool:
+        """Whether the partition goes to a follower now. `arriving`: by member what is on its way to it, and may be
+        exchanged."""
         return any(
-            self.target[partition] == follower or self._give(partition, follower, moving, settled)
+            self.target[partition] == follower or self._give(partition, follower, arriving)
             for follower in self._fresh(partition)
         )
 
-    def _give(
-        self, partition: TopicPartition, follower: str, moving: Iterable[TopicPartition], settled: set[TopicPartition]
-    ) -> bool:
+    def _give(self, partition: TopicPartition, follower: str, arriving: dict[str, list[TopicPartition]]) -> bool:
         """Whether the follower has it now: for one that is on its way to it, or because it has one less than the
         other."""
         owner = self.target[partition]
-        if self.load[owner] == self.load[follower] + 1 and self._far(partition, follower) <= self._far(
-            partition, owner
-        ):
-            self.target[partition] = follower
-            self.load[owner] -= 1
-            self.load[follower] += 1
+        near = self._far(partition, follower) <= self._far(partition, owner)
+        if self.load[owner] == self.load[follower] + 1 and near:
+            self._move(partition, follower, arriving)
             return True
-        for other in moving:
-            if self.target[other] != follower or other in settled or owner not in self.takers[other.topic]:
-                continue
+        for other in arriving.get(follower, ()):
             now = self._far(partition, owner) + self._far(other, follower)
-            if self._far(partition, follower) + self._far(other, owner) <= now:
-                self.target[partition], self.target[other] = follower, owner
+            then = self._far(partition, follower) + self._far(other, owner)
+            if owner in self.takers[other.topic] and then <= now:
+                self._move(other, owner, arriving)
+                self._move(partition, follower, arriving)
                 return True
         return False
+
+    def _move(self, partition: TopicPartition, member: str, arriving: dict[str, list[TopicPartition]]) -> None:
+        before = self.target[partition]
+        arriving[before].remove(partition)
+        arriving.setdefault(member, []).append(partition)
+        self.target[partition] = member
+        self.load[before] -= 1
+        self.load[member] += 1
 
     def _fresh(self, partition: TopicPartition) -> list[str]:
         """Who has most of its state at hand, best first; of equals whoever has fewest partitions."""
@@ -212,8 +218,12 @@ class _Followers:
 
     def relieve(self, may: Callable[[TopicPartition], list[str]]) -> None:
         """Whoever follows more than a fair share and one gives some to those with less, where they may have them."""
-        while any(self._relieved(partition, may(partition)) for partition in self.chosen):
-            pass
+        moved = True
+        while moved:
+            moved = False
+            for partition in self.chosen:
+                while self._relieved(partition, may(partition)):
+                    moved = True
 
     def _relieved(self, partition: TopicPartition, may: list[str]) -> bool:
         chosen = self.chosen[partition]

@@ -3,6 +3,8 @@
 The pause: two partitions, each with a million keys of state, belong to one application; records trickle in. A second
 one joins and gets one of the two. The pause is the time between the last batch of the old owner and the first of the
 new one in the moved partition, by the times of the state's entries; beside it the usual time between two batches.
+Then the first one drains, and its other partition moves to the second, which is at work. All of that once without and
+once with a warm standby: there the second application follows the partition until it gets it.
 
 The steady state: a windowed count by key with a watermark over a whole topic, ours into `holdfast-files`, and the same
 on Spark's own Kafka source with Spark's own state into its Parquet sink, in the same run on the same broker.
@@ -33,9 +35,12 @@ if TYPE_CHECKING:
     from holdfast.testing.kafka import RealKafka
 
 PAUSE_GOAL_S = 5.0
+STANDBY_GOAL_S = 2.0
 THROUGHPUT_GOAL = 0.7
 LIMIT_S = 900.0
 PARTITIONS = 6
+AT_HAND = 0.9
+"""How much of the state a standby has before its partition's owner goes. It never has the last few batches."""
 KEYS = 100_000
 """Different keys of the steady state."""
 TRICKLE_S = 0.01
@@ -57,8 +62,8 @@ def run(*, records: int, keys: int, repeats: int, say: Callable[[str], None] = l
         RealKafka(benchmark=True, initial_rebalance_delay_ms=0) as kafka,
         tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
     ):
-        pause = measure_pause(kafka, Path(folder), keys, say)
-        say(f"the moved partition stood still for {pause['pause_s']:.2f} s, usually {pause['usual_s']:.2f} s")
+        pause = measure_pause(kafka, Path(folder), keys, 0, say)
+        standby = measure_pause(kafka, Path(folder), keys, 1, say)
         figures = measure_throughput(kafka, jars, Path(folder), records, repeats, say)
     loads.append(os.getloadavg()[0])
     ratio = figures["spark"]["warm_s"] / figures["holdfast"]["warm_s"]
@@ -66,9 +71,14 @@ def run(*, records: int, keys: int, repeats: int, say: Callable[[str], None] = l
         "keys": keys,
         "records": records,
         "pause": pause,
+        "standby": standby,
         "seconds": figures,
         "ratio": ratio,
-        "reached": {"pause": pause["pause_s"] <= PAUSE_GOAL_S, "throughput": ratio >= THROUGHPUT_GOAL},
+        "reached": {
+            "pause": pause["pause_s"] <= PAUSE_GOAL_S,
+            "standby": standby["drained_s"] <= STANDBY_GOAL_S,
+            "throughput": ratio >= THROUGHPUT_GOAL,
+        },
         "load": [round(load, 2) for load in loads],
         "cores": os.cpu_count(),
     }
@@ -112,6 +122,7 @@ class Watched:
 
     state: str
     partitions: int
+    topic: str = "moved"
     seen: dict[tuple[int, int], tuple[str, float, int]] = field(default_factory=dict)
     """Partition and number -> writer, time, end."""
 
@@ -121,7 +132,7 @@ class Watched:
 
         store = open_store(self.state)
         for partition in range(self.partitions):
-            chain = Chain(store, TopicPartition("moved", partition))
+            chain = Chain(store, TopicPartition(self.topic, partition))
             for number in chain.numbers():
                 if (partition, number) not in self.seen:
                     entry, at = chain.entry(number), store.modified(chain.entry_name(number))
@@ -144,37 +155,71 @@ class Watched:
         return next((p for p in sorted(self._known()) if self.of(p, "new")), None)
 
 
-def measure_pause(kafka: RealKafka, folder: Path, keys: int, say: Callable[[str], None]) -> dict[str, float]:
-    kafka.create_topic("moved", partitions=2)
-    _produce(kafka.bootstrap, (("moved", n % 2, b"customer-%d" % (n // 2), None) for n in range(2 * keys)))
-    watched = Watched(str(folder / "state"), 2)
+def measure_pause(
+    kafka: RealKafka, folder: Path, keys: int, standby: int, say: Callable[[str], None]
+) -> dict[str, float]:
+    topic, folder = f"moved-{standby}", folder / f"moved-{standby}"
+    folder.mkdir()
+    kafka.create_topic(topic, partitions=2)
+    _produce(kafka.bootstrap, ((topic, n % 2, b"customer-%d" % (n // 2), None) for n in range(2 * keys)))
+    watched = Watched(str(folder / "state"), 2, topic)
     stop = threading.Event()
-    trickle = threading.Thread(target=_trickle, args=(kafka.bootstrap, keys, stop), daemon=True)
+    trickle = threading.Thread(target=_trickle, args=(kafka.bootstrap, topic, keys, stop), daemon=True)
     apps: list[subprocess.Popen[bytes]] = []
     try:
-        apps.append(_follow(kafka, folder, "old"))
+        apps.append(_follow(kafka, folder, topic, "old", standby))
         _wait(watched, apps, lambda: watched.ends() == {0: keys, 1: keys}, "the state to be there")
         say(f"{keys:,} keys of state in each of two partitions")
         trickle.start()
         _wait(watched, apps, lambda: min(len(watched.of(p, "old")) for p in (0, 1)) > 30, "batches")
-        apps.append(_follow(kafka, folder, "new"))
+        apps.append(_follow(kafka, folder, topic, "new", standby))
         _wait(watched, apps, lambda: len(watched.of(watched.moved() or 0, "new")) > 10, "the move")
+        moved = watched.moved() or 0
+        joined = _pause(watched, moved)
+        if standby:
+            _wait(watched, apps, lambda: _at_hand(folder / "new.follows") >= AT_HAND, "the standby to have it at hand")
+        seen = len(watched.of(1 - moved, "old"))
+        _wait(watched, apps, lambda: len(watched.of(1 - moved, "old")) > seen + 5, "batches of both")
+        old = apps.pop(0)
+        assert old.stdin is not None
+        old.stdin.close()  # it drains
+        _wait(watched, apps, lambda: len(watched.of(1 - moved, "new")) > 10, "the drain")
+        apps.append(old)
     finally:
         stop.set()
         for app in apps:
             app.kill()
             app.wait(60)
-    moved = watched.moved()
-    assert moved is not None
-    before, behind = watched.of(moved, "old"), watched.of(moved, "new")
+    before = watched.of(moved, "old")
     gaps = [later - earlier for earlier, later in zip(before[-31:-1], before[-30:], strict=False)]
-    return {"pause_s": behind[0] - before[-1], "usual_s": statistics.median(gaps), "longest_usual_s": max(gaps)}
+    drained = _pause(watched, 1 - moved)
+    say(f"standby={standby}: a newcomer's partition stood still for {joined:.2f} s, a drained one's {drained:.2f} s")
+    return {
+        "pause_s": joined,
+        "drained_s": drained,
+        "usual_s": statistics.median(gaps),
+        "longest_usual_s": max(gaps),
+    }
 
 
-def _follow(kafka: RealKafka, folder: Path, name: str) -> subprocess.Popen[bytes]:
+def _pause(watched: Watched, partition: int) -> float:
+    """Between the last batch of the old owner and the first of the new one."""
+    return watched.of(partition, "new")[0] - watched.of(partition, "old")[-1]
+
+
+def _at_hand(note: Path) -> float:
+    """How much of the state it follows an application has at hand, by its own word."""
+    try:
+        return float(note.read_text())
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _follow(kafka: RealKafka, folder: Path, topic: str, name: str, standby: int) -> subprocess.Popen[bytes]:
     from holdfast.spark.pipeline.python import quick_python
 
-    asked = {"work": "follow", "bootstrap": kafka.bootstrap, "topic": "moved", "name": name, "jars": ""}
+    asked: dict[str, Any] = {"work": "follow", "bootstrap": kafka.bootstrap, "topic": topic, "name": name, "jars": ""}
+    asked |= {"standby": standby, "follows": str(folder / f"{name}.follows")}
     asked |= {"state": str(folder / "state"), "sink": str(folder / "sink"), "checkpoint": str(folder / f"cp-{name}")}
     environment = os.environ | {"PYSPARK_PYTHON": quick_python(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
     with (folder / f"{name}.log").open("wb") as log:
@@ -199,14 +244,14 @@ def _wait(watched: Watched, apps: list[subprocess.Popen[bytes]], holds: Callable
         time.sleep(0.02)
 
 
-def _trickle(bootstrap: str, keys: int, stop: threading.Event) -> None:
+def _trickle(bootstrap: str, topic: str, keys: int, stop: threading.Event) -> None:
     from confluent_kafka import Producer
 
     producer, number = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0}), 0
     while not stop.wait(TRICKLE_S):
         number += 1
         for partition in (0, 1):
-            producer.produce("moved", b"", key=b"customer-%d" % ((number * 7919) % keys), partition=partition)
+            producer.produce(topic, b"", key=b"customer-%d" % ((number * 7919) % keys), partition=partition)
         producer.poll(0)
     producer.flush(10)
 
@@ -256,6 +301,8 @@ def shown(result: Mapping[str, Any]) -> str:
             f"a moved partition with {result['keys']:,} keys of state, cold: pause {pause['pause_s']:.2f} s"
             f" (goal {PAUSE_GOAL_S:g} s, {verdict('pause')}); usually {pause['usual_s']:.2f} s between two batches,"
             f" at most {pause['longest_usual_s']:.2f} s",
+            f"the other one, when its owner drains: {pause['drained_s']:.2f} s, with a standby"
+            f" {result['standby']['drained_s']:.2f} s (goal {STANDBY_GOAL_S:g} s, {verdict('standby')})",
             f"{result['records']:,} records, windows by key: holdfast {seconds['holdfast']['warm_s']:.2f} s,"
             f" Spark's own source and state {seconds['spark']['warm_s']:.2f} s: {result['ratio']:.2f} times its speed"
             f" (goal {THROUGHPUT_GOAL:g}, {verdict('throughput')});"

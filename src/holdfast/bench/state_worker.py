@@ -6,21 +6,25 @@ again; answers with one JSON line. `follow`: a member that counts by key for eve
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.bench.spark_worker import cpu_seconds, session, stream
+from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 LIMIT_S = 1_800
+NOTE_S = 1.0
 SIZE, DELAY = "10 seconds", "5 seconds"
 
 
@@ -61,14 +65,32 @@ def throughput(spark: SparkSession, asked: dict[str, Any], folder: Path) -> dict
 def follow(spark: SparkSession, asked: dict[str, Any]) -> None:
     from holdfast.spark import drain, stateful
 
-    options = {"kafka.bootstrap.servers": asked["bootstrap"], "kafka.group.id": "bench-state"}
-    options |= {"subscribe": asked["topic"], "startingOffsets": "earliest"}
+    standby = asked["standby"]
+    options = {"kafka.bootstrap.servers": asked["bootstrap"], "kafka.group.id": f"bench-{asked['topic']}"}
+    options |= {"subscribe": asked["topic"], "startingOffsets": "earliest", "kafka.holdfast.standby": str(standby)}
     rows = spark.readStream.format("holdfast").options(**options).load()
     kept = rows.selectExpr("topic", "partition", "offset", "cast(key as string) k")
-    counts = stateful(kept, state=asked["state"], writer=asked["name"]).aggregate(by=["k"], agg={"n": "count"})
-    query = counts.start(asked["sink"], checkpoint=asked["checkpoint"])
+    on = stateful(kept, state=asked["state"], writer=asked["name"], standby=standby)
+    query = on.aggregate(by=["k"], agg={"n": "count"}).start(asked["sink"], checkpoint=asked["checkpoint"])
+    threading.Thread(target=note_follows, args=(query, Path(asked["follows"])), daemon=True).start()
     sys.stdin.read()
     drain(query)
+
+
+def note_follows(query: StreamingQuery, note: Path) -> None:
+    """Write down, again and again, how much of the state that it follows this application has at hand."""
+    from holdfast.spark import report
+
+    while query.isActive:
+        time.sleep(NOTE_S)
+        with contextlib.suppress(HoldfastError):  # its reader is not there yet, or no more
+            shares = [share for told in report(query) for share in _follows(told).values()]
+            note.write_text(str(min(shares, default=0.0)))
+
+
+def _follows(told: dict[str, Any]) -> dict[str, float]:
+    standby = told.get("standby", {})
+    return standby.get("follows", {}) if isinstance(standby, dict) else {}
 
 
 def main() -> None:
