@@ -433,7 +433,7 @@ class ConsumerCore:
         return self._trace.metrics.snapshot(
             now_ms(),
             assigned=len(self._data.assigned),
-            heartbeat_at=state.heartbeat_at if state is not None else 0.0,
+            heartbeat_at=state.requests.heartbeat_at if state is not None else 0.0,
             lag_max=self._data.lag_max(),
         )
 

@@ -171,7 +171,7 @@ class PollingCore(ConsumerCore):
         member = self._link.member
         if member is None or not member.state.membership.joined:
             return end
-        return min(end, member.state.vouched_at + self._config.session_timeout_ms)
+        return min(end, member.state.requests.vouched_at + self._config.session_timeout_ms)
 
     def _calm(self) -> bool:
         return self._link.plane is None or not self._link.plane.stirred

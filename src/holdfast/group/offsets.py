@@ -74,7 +74,7 @@ def commit_request(
     """
     if state.phase in BETWEEN_GENERATIONS:
         raise RebalanceInProgress
-    if given_up is not None and not state.lost and not state.joined_at and not state.membership.joined:
+    if given_up is not None and not state.lost and not state.round.joined_at and not state.membership.joined:
         return CommitRequest(group=state.config.group, offsets=dict(offsets))
     if state.lost or not state.membership.joined:
         raise MembershipGone
@@ -110,7 +110,10 @@ def positions_ride(state: MemberState, partitions: frozenset[TopicPartition]) ->
     under the eager protocol: who else will be in the round, and which assignor plans it, is not known yet.
     """
     return (
-        join_carries_positions(state) and state.cooperative and state.positions_reach and fit_in(partitions, state.room)
+        join_carries_positions(state)
+        and state.cooperative
+        and state.said.positions_reach
+        and fit_in(partitions, state.said.room)
     )
 
 
@@ -118,7 +121,7 @@ def held_partitions(state: MemberState, member_id: str) -> frozenset[TopicPartit
     """What this member holds, or is just being given, if it is still the one that it was under this id."""
     if state.lost or state.membership.member_id != member_id:
         return frozenset()
-    return state.owned | state.next_phase_owned if state.phase is Phase.APPLYING else state.owned
+    return state.owned | state.held.then_owned if state.phase is Phase.APPLYING else state.owned
 
 
 def not_committed_yet(

@@ -263,13 +263,13 @@ class MemberDriver:
         assignor = next(a for a in (*config.assignors, *config.eager_assignors) if a.name == effect.protocol)
         for pause_s in chain(PLAN_RETRY_S, repeat(PLAN_RETRY_S[-1])):
             failed = await self._try_to_plan(effect, assignor)
-            if failed is None or self.state.pending != effect.serial:
+            if failed is None or self.state.requests.pending != effect.serial:
                 return
             self.feed(failed)
             if failed.kept is not None:
                 return
             await asyncio.sleep(pause_s)
-            if self.state.pending != effect.serial:
+            if self.state.requests.pending != effect.serial:
                 return
 
     async def _try_to_plan(self, effect: mb.Plan, assignor: Assignor) -> mb.PlanFailed | None:

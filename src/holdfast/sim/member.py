@@ -345,12 +345,12 @@ class SimMember:
         connection = self._group
         if isinstance(request, JoinRequest):
             timeout = request.rebalance_timeout_ms + JOIN_GRACE_MS
-        if serial == self.state.dismissal:  # the herald's join is parked on the other one
+        if serial == self.state.drain.dismissal:  # the herald's join is parked on the other one
             connection = self._data
         elif isinstance(request, JoinRequest | LeaveRequest):
             if connection.pending:  # a parked join or sync that was given up would block it
                 connection.close("given up")
-        elif effect.serial == self.state.heartbeat:
+        elif effect.serial == self.state.requests.heartbeat:
             connection = self._data
         connection.ask(request, timeout, answered, failed)
 

@@ -124,7 +124,7 @@ def marks_for_ever(member: SimMember) -> None:
         return replace(made, assignments=given)
 
     def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
-        return unbounded(replace(state, hurried=0), event, now)
+        return unbounded(replace(state, round=replace(state.round, in_a_row=0)), event, now)
 
     sound, unbounded = member.plan_round, member.step
     member.plan_round, member.step = plan, step
@@ -161,7 +161,7 @@ def reads_on_past_the_join(member: SimMember) -> None:
 
     def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
         after, effects = sound(state, event, now)
-        return after, tuple(without_revoke(effect, state.taken) for effect in effects)
+        return after, tuple(without_revoke(effect, state.held.taken) for effect in effects)
 
     def without_revoke(effect: MemberEffect, taken: frozenset[TopicPartition]) -> MemberEffect:
         if isinstance(effect, Notify) and taken:
@@ -200,7 +200,9 @@ def rejoin_forgotten(member: SimMember) -> None:
 
     def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
         if isinstance(event, Notified) and state.phase is Phase.APPLYING:
-            state = replace(state, rejoin=None, replan_at=None)  # nor does the leader ask in his stead
+            state = replace(
+                state, owed=None, planning=replace(state.planning, again_at=None)
+            )  # nor does the leader ask in his stead
         return sound(state, event, now)
 
     sound = member.step

@@ -66,9 +66,9 @@ class SimWatchdog:
         return [CommitRequest(group=GROUP, membership=who, instance_id=instance, offsets=offsets), leave]
 
     def _poke(self, state: MemberState) -> None:
-        for peer in state.peers:
-            if peer != state.config.endpoint and state.poke_token:
-                self._world.poke(self.name, peer, state.poke_token)
+        for peer in state.pokes.peers:
+            if peer != state.config.endpoint and state.pokes.token:
+                self._world.poke(self.name, peer, state.pokes.token)
 
 
 def _given_up(_reason: str) -> None:

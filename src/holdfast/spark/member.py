@@ -309,7 +309,7 @@ class QueryMember:
             self._check()
             state, now = self._plane.state, time.monotonic()
             # While the round's result is being applied, where its partitions begin is not known yet.
-            given = state.held_generation >= 0 and state.phase is not mb.Phase.APPLYING and self._sure()
+            given = state.held.generation >= 0 and state.phase is not mb.Phase.APPLYING and self._sure()
             if state.phase is mb.Phase.CLOSED or (given and (self._work.held or not quiet)):
                 return
             since = (since or now) if state.phase is mb.Phase.STABLE and self._sure() else None

@@ -49,5 +49,5 @@ class Ownership:
                 "%s has heard nothing from its coordinator for %.1f s, longer than its session (session.timeout.ms). "
                 "Others may have its partitions by now, so no new batch is planned until the coordinator answers.",
                 name,
-                (now - state.vouched_at) / 1_000.0,
+                (now - state.requests.vouched_at) / 1_000.0,
             )

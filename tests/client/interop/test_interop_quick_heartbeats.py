@@ -125,9 +125,11 @@ def test_quick_heartbeats_of_two_hundred_members_stay_within_the_coordinators_bu
             await crowd.until(crowd.settled)
             await asyncio.sleep(HOT_WINDOW_MS / 1_000)
             assert crowd.failures == []
-            pace = {driver.state.hot_interval_ms for driver in crowd.drivers}
+            pace = {driver.state.beats.hot_interval_ms for driver in crowd.drivers}
             assert pace == {(MEMBERS + 1) * 1_000 / COORDINATOR_BUDGET_PER_S}, "they know how many they are"
-            spans = {d.state.membership.member_id: (d.state.synced_at, d.state.hot_until) for d in crowd.drivers}
+            spans = {
+                d.state.membership.member_id: (d.state.round.synced_at, d.state.beats.hot_until) for d in crowd.drivers
+            }
             await asyncio.gather(*(driver.stop() for driver in crowd.drivers))
             return spans
 

@@ -160,8 +160,8 @@ class Driven:
         return self.feed(SyncAnswered(self.pending, SyncAnswer(error=error)))
 
     def answer_heartbeat(self, error: ErrorCode = ErrorCode.NONE) -> Driven:
-        assert self.state.heartbeat is not None, "no heartbeat is under way"
-        return self.feed(HeartbeatAnswered(self.state.heartbeat, HeartbeatAnswer(error=error)))
+        assert self.state.requests.heartbeat is not None, "no heartbeat is under way"
+        return self.feed(HeartbeatAnswered(self.state.requests.heartbeat, HeartbeatAnswer(error=error)))
 
     def notified(self, **positions: int) -> Driven:
         """The listener returns; positions as orders_0=17."""
@@ -184,8 +184,8 @@ class Driven:
 
     @property
     def pending(self) -> int:
-        assert self.state.pending is not None, f"nothing is awaited in {self.phase}"
-        return self.state.pending
+        assert self.state.requests.pending is not None, f"nothing is awaited in {self.phase}"
+        return self.state.requests.pending
 
 
 __all__ = ["Assigned", "Driven", "Lost", "OnAssignment", "PlainAssignor", "Revoked", "tps"]

@@ -105,36 +105,36 @@ def test_in_an_eager_group_everything_is_given_up_before_the_join() -> None:
 
 def test_the_leader_makes_the_group_cooperative_when_all_have_been_able_for_a_while() -> None:
     member = led(came("range"), all_list=EAGER)
-    assert member.state.upgrade_at == AFTER_MS
+    assert member.state.adapting.upgrade_at == AFTER_MS
     member.feed(Tick(), after_ms=AFTER_MS)
     assert listed(member) == COOPERATIVE
     assert member.joins()[0].owned == tps("orders-0")
     assert member.calls() == [], "the leader itself never stops"
     joined(member, "cooperative-sticky", generation=2, leads=True)
-    assert member.state.cooperative and member.state.upgrade_at is None
+    assert member.state.cooperative and member.state.adapting.upgrade_at is None
 
 
 def test_the_time_runs_on_through_rounds_in_which_all_can() -> None:
     member = led(came("range"), all_list=EAGER)
     member.feed(Subscribe(frozenset({"orders", "pay"})), after_ms=1_000).notified()
     led(member, all_list=EAGER, generation=2)
-    assert member.state.upgrade_at == AFTER_MS
+    assert member.state.adapting.upgrade_at == AFTER_MS
 
 
 def test_the_time_begins_anew_when_somebody_came_who_does_not_say() -> None:
     member = led(came("range"), all_list=EAGER)
     member.feed(Subscribe(frozenset({"orders", "pay"})), after_ms=1_000).notified()
     led(member, all_list=[], generation=2)
-    assert member.state.upgrade_at == 1_000 + AFTER_MS
+    assert member.state.adapting.upgrade_at == 1_000 + AFTER_MS
 
 
 def test_at_once_and_never_are_settings() -> None:
-    assert led(came("range", after_ms=0.0), all_list=EAGER).state.upgrade_at == 0.0
-    assert led(came("range", after_ms=None), all_list=EAGER).state.upgrade_at is None
+    assert led(came("range", after_ms=0.0), all_list=EAGER).state.adapting.upgrade_at == 0.0
+    assert led(came("range", after_ms=None), all_list=EAGER).state.adapting.upgrade_at is None
 
 
 def test_at_once_waits_a_minute_where_only_a_refusal_can_tell() -> None:
-    assert led(came("range", after_ms=0.0), all_list=[]).state.upgrade_at == TRY_AGAIN_MS
+    assert led(came("range", after_ms=0.0), all_list=[]).state.adapting.upgrade_at == TRY_AGAIN_MS
 
 
 def test_a_refused_try_changes_nothing() -> None:
@@ -145,7 +145,7 @@ def test_a_refused_try_changes_nothing() -> None:
     assert member.phase is Phase.STABLE
     assert member.state.owned == tps("orders-0") and member.calls() == []
     assert member.state.membership == Membership("m-1", 1)
-    assert member.state.upgrade_at == 2 * AFTER_MS
+    assert member.state.adapting.upgrade_at == 2 * AFTER_MS
     member.feed(Tick())
     assert member.requests(HeartbeatRequest), "it asks whether a round began meanwhile"
     member.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -163,7 +163,7 @@ def test_a_try_that_costs_the_membership_ends_as_any_join_does() -> None:
 def test_a_follower_never_tries() -> None:
     member = joined(came("range"), "range")
     member.answer_sync("orders-0").notified()
-    assert member.state.upgrade_at is None
+    assert member.state.adapting.upgrade_at is None
 
 
 def test_a_leader_that_drains_leaves_it_to_the_next_one() -> None:

@@ -297,7 +297,7 @@ def test_a_member_that_lost_its_membership_cannot_commit() -> None:
 
 def test_a_heartbeat_answer_from_before_the_rejoin_is_stale() -> None:
     member = Driven().stable_with("orders-0").feed(Tick(), after_ms=3_000)
-    old = member.state.heartbeat
+    old = member.state.requests.heartbeat
     assert old is not None
     member.feed(Enforce("now"))
     before = member.state

@@ -28,12 +28,14 @@ def under_a_stranger(*names: str) -> Driven:
     assert member.phase is Phase.STABLE
     member.now += 1_500
     member.feed(Tick())
-    return member.answer_heartbeat() if member.state.heartbeat is not None else member
+    return member.answer_heartbeat() if member.state.requests.heartbeat is not None else member
 
 
 def answer_herald(member: Driven, error: ErrorCode, member_id: str = "") -> Driven:
-    assert member.state.herald is not None, "no join of a herald is under way"
-    return member.feed(JoinAnswered(member.state.herald, JoinAnswer(error=error, membership=Membership(member_id))))
+    assert member.state.drain.herald is not None, "no join of a herald is under way"
+    return member.feed(
+        JoinAnswered(member.state.drain.herald, JoinAnswer(error=error, membership=Membership(member_id)))
+    )
 
 
 def called() -> Driven:
@@ -70,7 +72,7 @@ def test_whoever_drains_beside_strangers_calls_a_round_works_on_and_leaves_last(
         deadline = member.deadline
         assert deadline is not None
         member.feed(Tick(), after_ms=deadline - member.now)
-        if member.state.heartbeat is not None:
+        if member.state.requests.heartbeat is not None:
             member.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
             assert member.requests(JoinRequest) == [], "the round waits for us"
     assert member.now == begun + WAIT_MS
@@ -81,14 +83,14 @@ def test_whoever_drains_beside_strangers_calls_a_round_works_on_and_leaves_last(
 def test_the_herald_is_taken_out_until_the_coordinator_says_so() -> None:
     """A round waits for every id that was given out: one left behind would hold it up for a session."""
     member = waited_for()
-    assert member.state.dismissal is not None
-    member.feed(RequestFailed(member.state.dismissal, "cut"))
+    assert member.state.drain.dismissal is not None
+    member.feed(RequestFailed(member.state.drain.dismissal, "cut"))
     assert member.effects(ForgetCoordinator)
     member.feed(Tick(), after_ms=1_500.0).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert [leaver.member_id for leaver in member.requests(LeaveRequest)[0].members] == [HERALD]
-    assert member.state.dismissal is not None
-    member.feed(LeaveAnswered(member.state.dismissal, LeaveAnswer()))
-    assert member.state.herald_id == ""
+    assert member.state.drain.dismissal is not None
+    member.feed(LeaveAnswered(member.state.drain.dismissal, LeaveAnswer()))
+    assert member.state.drain.herald_id == ""
 
 
 def test_a_herald_that_may_still_be_there_leaves_with_us_and_first() -> None:
@@ -105,7 +107,7 @@ def test_a_round_of_somebody_else_is_joined_and_not_held_up() -> None:
     assert member.requests(JoinRequest) == [], "a second round may follow this one"
     member.now += 1_000
     member.feed(Tick()).answer_heartbeat()
-    assert member.state.herald is not None
+    assert member.state.drain.herald is not None
 
 
 def test_a_round_that_began_before_the_herald_had_its_id_is_joined_and_the_herald_taken_out() -> None:
@@ -120,24 +122,24 @@ def test_a_round_that_began_before_the_herald_had_its_id_is_joined_and_the_heral
 def test_a_drain_asked_for_in_the_middle_of_a_strangers_round_waits_for_its_end() -> None:
     member = Driven().subscribe().answer_join().feed(Drain("deploy")).answer_sync("orders-0").notified()
     assert member.phase is Phase.STABLE
-    assert member.state.herald is None, "a second round may follow"
+    assert member.state.drain.herald is None, "a second round may follow"
     member.now += 1_000
     member.feed(Tick()).answer_heartbeat()
-    assert member.state.herald is not None
+    assert member.state.drain.herald is not None
 
 
 def test_asking_for_a_drain_twice_changes_nothing() -> None:
     member = waited_for()
-    leave_at = member.state.leave_at
+    leave_at = member.state.leaving.at
     member.feed(Drain("again"))
-    assert (member.phase, member.state.leave_at) == (Phase.STABLE, leave_at)
+    assert (member.phase, member.state.leaving.at) == (Phase.STABLE, leave_at)
     assert member.last == ()
 
 
 def test_an_expelled_member_does_not_go_on_waiting() -> None:
     member = waited_for().feed(Tick(), after_ms=1_500.0).answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert member.phase is Phase.PREPARING
-    assert member.state.leave_at is None
+    assert member.state.leaving.at is None
 
 
 def test_a_short_poll_interval_is_no_time_to_let_a_round_wait() -> None:
@@ -160,12 +162,12 @@ def test_where_no_herald_is_let_in_a_drain_leaves_just_before_the_common_tick() 
     member.now += 60
     member.answer_sync("orders-0").notified()
     assert member.phase is Phase.STABLE
-    assert member.state.leave_at == joined + 3_000 - 45
+    assert member.state.leaving.at == joined + 3_000 - 45
     while member.phase is Phase.STABLE:
         deadline = member.deadline
         assert deadline is not None
         member.feed(Tick(), after_ms=deadline - member.now)
-        if member.phase is Phase.STABLE and member.state.heartbeat is not None:
+        if member.phase is Phase.STABLE and member.state.requests.heartbeat is not None:
             member.answer_heartbeat()
     assert member.now == joined + 2_955
     assert member.calls() == [Revoked(tps("orders-0"))]

@@ -67,7 +67,7 @@ def test_a_generation_costs_a_member_three_datagrams_to_each_peer_whoever_pokes(
         for word in ("a", "b", "k", "", "x"):
             member.feed(Poked(f"{TOKEN} {word}".strip()), after_ms=20)
             sent += len(said(member))
-            if member.state.heartbeat is not None:
+            if member.state.requests.heartbeat is not None:
                 member.answer_heartbeat()
     member.feed(Enforce("asked"))
     sent += len(said(member))
@@ -158,7 +158,7 @@ def test_a_leader_that_marks_for_ever_is_followed_a_few_times_and_then_no_more(n
     beat(member).answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert member.phase is Phase.JOINING, "from now on as under any other leader"
     member.answer_join(generation=50).answer_sync(*names, note=LeaderNote()).notified()
-    assert member.state.hurried == 0, "a round that settles forgives"
+    assert member.state.round.in_a_row == 0, "a round that settles forgives"
 
 
 def test_a_leader_that_takes_and_gives_in_turns_has_a_round_per_heartbeat_at_most() -> None:
@@ -177,7 +177,7 @@ def test_a_leader_that_takes_and_gives_in_turns_has_a_round_per_heartbeat_at_mos
             asked = member.now
             while member.phase is Phase.STABLE:
                 beat(member)
-                if member.state.heartbeat is not None:
+                if member.state.requests.heartbeat is not None:
                     member.answer_heartbeat()
             assert member.now - asked == member.state.config.heartbeat_interval_ms
         member.answer_join(generation=generation)
@@ -195,4 +195,5 @@ def test_a_leader_that_gives_what_nobody_asked_for_does_not_spin_the_group() -> 
         member.answer_join(generation=generation)
     assert member.phase is Phase.STABLE
     assert generation == 10
-    assert member.state.look_at == member.now + member.state.config.heartbeat_interval_ms
+    assert member.state.owed is not None
+    assert member.state.owed.look_at == member.now + member.state.config.heartbeat_interval_ms

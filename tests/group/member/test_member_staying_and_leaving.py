@@ -111,7 +111,7 @@ def test_what_is_owned_is_not_processed_when_the_coordinator_was_silent_for_a_se
     assert not may_process(member.state, 45_001.0)
     member.feed(Tick(), after_ms=46_000).answer_heartbeat()
     assert may_process(member.state, member.now)
-    assert member.state.last_heard_at == member.now
+    assert member.state.requests.heard_at == member.now
 
 
 def test_a_session_counts_from_when_the_last_answered_request_was_sent() -> None:

@@ -185,7 +185,7 @@ def test_a_leaders_note_that_can_not_be_read_is_told_of_with_the_leaders_name_an
     given_ = Assignment(partitions=frozenset({TopicPartition("orders", 0)}), user_data=note)
     member.feed(SyncAnswered(member.pending, SyncAnswer(assignment=encode_assignment(given_))))
     assert [(e.record.culprit) for e in member.effects(Emit) if e.record.step == "note-ignored"] == ["evil"]
-    assert member.state.peers == ()
+    assert member.state.pokes.peers == ()
     member.notified()
     assert member.state.owned == {TopicPartition("orders", 0)}
 
@@ -235,7 +235,7 @@ def test_no_bytes_of_a_leader_stop_a_member(said: bytes) -> None:
     member.feed(SyncAnswered(member.pending, SyncAnswer(assignment=encode_assignment(given_)))).notified()
     assert member.state.owned == {TopicPartition("orders", 0)}
     note, _ = examine_leader_note(said)
-    assert member.state.poke_token == (note.token if note else "")
+    assert member.state.pokes.token == (note.token if note else "")
 
 
 @given(noise)

@@ -45,7 +45,7 @@ def stable() -> Driven:
 def asked(member: Driven) -> Driven:
     """A heartbeat is under way."""
     member.feed(Tick(), after_ms=3_000)
-    assert member.state.heartbeat is not None
+    assert member.state.requests.heartbeat is not None
     return member
 
 
@@ -109,11 +109,13 @@ def back_to_work(member: Driven, limit_ms: float = 60_000.0) -> None:
     while member.phase not in (Phase.STABLE, Phase.CLOSED):
         for effect in [*member.last]:
             match effect:
-                case Notify(serial, _) if serial == member.state.pending:
+                case Notify(serial, _) if serial == member.state.requests.pending:
                     member.notified()
-                case Send(serial, request) if serial == member.state.pending and isinstance(request, JoinRequest):
+                case Send(serial, request) if serial == member.state.requests.pending and isinstance(
+                    request, JoinRequest
+                ):
                     member.answer_join(generation=5)
-                case Send(serial, request) if serial == member.state.heartbeat and isinstance(
+                case Send(serial, request) if serial == member.state.requests.heartbeat and isinstance(
                     request, HeartbeatRequest
                 ):
                     member.answer_heartbeat()
@@ -121,9 +123,9 @@ def back_to_work(member: Driven, limit_ms: float = 60_000.0) -> None:
                     continue
             break
         else:
-            if member.phase is Phase.SYNCING and member.state.pending is not None:
+            if member.phase is Phase.SYNCING and member.state.requests.pending is not None:
                 member.answer_sync("orders-0")
-            elif member.phase is Phase.LEAVING and member.state.pending is not None:
+            elif member.phase is Phase.LEAVING and member.state.requests.pending is not None:
                 member.feed(LeaveAnswered(member.pending, LeaveAnswer()))
             else:
                 deadline = member.deadline
@@ -143,7 +145,7 @@ def test_no_answer_to_anything_leaves_a_member_dead_in_silence(
         member = begin()
         phase = member.phase
         for _ in range(times):
-            if member.phase is phase and (member.state.pending is not None or phase is Phase.STABLE):
+            if member.phase is phase and (member.state.requests.pending is not None or phase is Phase.STABLE):
                 refuse(member, code)
         if member.phase is Phase.FAILED:
             assert code is ErrorCode.FENCED_INSTANCE_ID
@@ -163,7 +165,7 @@ def test_a_join_that_is_refused_is_tried_again_ever_more_slowly_and_told(code: E
     member = joining()
     sent = []
     while member.now < 20_000.0:
-        if member.state.pending is not None:
+        if member.state.requests.pending is not None:
             sent.append(member.now)
             refuse_join(member, code)
         else:
@@ -193,11 +195,11 @@ def test_one_heartbeat_refused_is_nobodys_business_but_a_row_of_them_is_told() -
         assert member.now < 45_000.0
         assert member.deadline is not None
         member.feed(Tick(), after_ms=max(0.0, member.deadline - member.now))
-        if member.state.heartbeat is not None:
+        if member.state.requests.heartbeat is not None:
             member.answer_heartbeat(ErrorCode.UNKNOWN_SERVER_ERROR)
     assert member.phase is Phase.STABLE and member.state.owned
     asked(member).answer_heartbeat()
-    assert member.state.tries == 0
+    assert member.state.trouble.tries == 0
 
 
 def test_a_wrong_password_is_told_at_once_and_tried_again() -> None:
@@ -222,7 +224,7 @@ def test_a_leader_whose_assignor_fails_leaves_everybody_with_what_he_has() -> No
     member.answer_sync("orders-0").notified()
     assert member.phase is Phase.STABLE and member.state.owned
     member.feed(Tick(), after_ms=1_000)
-    assert member.phase is Phase.JOINING and member.state.join_reason == "the last plan failed"
+    assert member.phase is Phase.JOINING and member.state.round.reason == "the last plan failed"
     member.answer_join(generation=2, leader="m-1", members=("m-1",))
     member.feed(PlanFailed(member.pending, raised, {"m-1": b"kept"})).answer_sync("orders-0").notified()
     member.feed(Tick(), after_ms=1_999)
@@ -230,7 +232,7 @@ def test_a_leader_whose_assignor_fails_leaves_everybody_with_what_he_has() -> No
     member.feed(Tick(), after_ms=1)
     member.answer_join(generation=3, leader="m-1", members=("m-1",)).planned(orders=1)
     member.answer_sync("orders-0").notified().feed(Tick(), after_ms=10_000)
-    assert member.phase is Phase.STABLE and member.state.replan_at is None
+    assert member.phase is Phase.STABLE and member.state.planning.again_at is None
 
 
 def test_an_eager_leader_without_a_plan_stays_in_the_round_and_follows_the_next() -> None:

@@ -233,11 +233,11 @@ def test_a_leader_that_keeps_partitions_back_sees_to_the_round_that_gives_them_a
     while not member.requests(JoinRequest):
         assert member.deadline is not None and member.deadline <= 2_000.0, "two heartbeat intervals at the latest"
         member.feed(Tick(), after_ms=member.deadline - member.now)
-        if member.state.heartbeat is not None:
+        if member.state.requests.heartbeat is not None:
             member.answer_heartbeat()
     assert member.now == 2_000.0
 
 
 def test_a_leader_that_keeps_nothing_back_asks_for_nothing() -> None:
     member = Driven().subscribe().answer_join(leader="m-1", members=("m-1",)).planned(orders=1).answer_sync("orders-0")
-    assert member.notified().state.replan_at is None
+    assert member.notified().state.planning.again_at is None

@@ -310,8 +310,8 @@ class ControlPlane:
         self.stirred = True
         if state.phase is not self._phase:
             self._phase = state.phase
-            if state.phase is mb.Phase.JOINING and state.leader:
-                self._in_background(self._fetch_metadata_early(state.topics | set(state.planned_counts or ())))
+            if state.phase is mb.Phase.JOINING and state.round.leads:
+                self._in_background(self._fetch_metadata_early(state.topics | set(state.planning.counts or ())))
             if state.phase not in MID_ROUND and state.phase is not mb.Phase.APPLYING:  # for APPLYING `_notify` wakes
                 self.wake()
         if self._watchdog is not None and self._cluster is not None:
@@ -361,7 +361,7 @@ class ControlPlane:
         """
         count = len(effect.calls)
         calls = [self._pending(effect.serial, call, last=n == count) for n, call in enumerate(effect.calls, start=1)]
-        quiet, large = quiet_calls(calls) == count, self.state.passed_on
+        quiet, large = quiet_calls(calls) == count, self.state.pokes.passed_on
         early = quiet and (large or self.state.rejoin is not None) and self.state.draining is None
         for pending in calls:
             pending.answered = early
@@ -393,7 +393,7 @@ class ControlPlane:
         """Ask where added partitions start, until it is known or the round is over. Then the call can be made."""
 
         def in_this_round() -> bool:
-            return self.state.pending == pending.serial
+            return self.state.requests.pending == pending.serial
 
         pending.offsets.update(await self.offsets.starts(missing, wanted=in_this_round, tell=self._queue_error))
         pending.ready = True

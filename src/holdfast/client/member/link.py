@@ -63,4 +63,4 @@ class Link:
         if self.plane is None:
             return frozenset()
         state = self.plane.state
-        return state.owned | state.next_phase_owned if state.phase is mb.Phase.APPLYING else state.owned
+        return state.owned | state.held.then_owned if state.phase is mb.Phase.APPLYING else state.owned

@@ -180,7 +180,7 @@ class RoundCalls:
         """Under the eager protocol a member reads the group's assignment and nothing else: partitions that it assigned
         itself before may be another member's now. What on_assign itself has added stays."""
         state = plane.state
-        strangers = (before & self._data.assigned) - state.owned - state.next_phase_owned
+        strangers = (before & self._data.assigned) - state.owned - state.held.then_owned
         if strangers and not state.cooperative:
             self._offsets.before_unassign(plane, strangers, member=True)
             self._data.drop(strangers)

@@ -135,7 +135,7 @@ class Topics:
         try:
             topics = await self._resolve()
             # A leader watches every topic of its plan, also those that only other members subscribe to.
-            view = await self._cluster.view(topics | set(self._driver.state.planned_counts or ()))
+            view = await self._cluster.view(topics | set(self._driver.state.planning.counts or ()))
         except HoldfastError:  # unreachable just now: the next refresh will do
             return
         if self._patterns != patterns:

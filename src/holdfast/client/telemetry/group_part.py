@@ -29,7 +29,7 @@ def group_part(
         phase=plane.state.phase if plane is not None else Phase.UNSUBSCRIBED,
         rebalances=metrics.rebalances,
         rebalance_age_s=metrics.last_rebalance_s(now_ms()),
-        reason=plane.state.join_reason if plane is not None else "",
+        reason=plane.state.round.reason if plane is not None else "",
         partitions=standings,
         read_committed=read_committed,
     )

@@ -108,7 +108,15 @@ class Watchdog:
 
     def inform(self, state: MemberState, coordinator: tuple[str, int] | None, *, commits: bool) -> None:
         """Rewrite the note if anything in it has changed."""
-        seen = (state.membership, state.owned, state.peers, state.poke_token, state.lost, state.phase, coordinator)
+        seen = (
+            state.membership,
+            state.owned,
+            state.pokes.peers,
+            state.pokes.token,
+            state.lost,
+            state.phase,
+            coordinator,
+        )
         if seen != self._informed:
             self._informed = seen
             self.own(state.owned)
@@ -131,8 +139,8 @@ class Watchdog:
                 "host": coordinator[0],
                 "port": coordinator[1],
                 "commits": commits and state.membership.joined,
-                "peers": [[peer.host, peer.port] for peer in state.peers if peer != state.config.endpoint],
-                "token": state.poke_token,
+                "peers": [[peer.host, peer.port] for peer in state.pokes.peers if peer != state.config.endpoint],
+                "token": state.pokes.token,
                 "slots": [[slot, p.topic, p.partition] for p, slot in sorted(self._slots.items())],
             }
         data = json.dumps(who, separators=(",", ":")).encode()

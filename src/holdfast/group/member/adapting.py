@@ -34,66 +34,65 @@ def choose(turn: Turn, event: Subscribe) -> None:
     config = turn.state.config
     if config.eager_assignors:
         fits = event.runs == "" or event.runs in {assignor.name for assignor in config.assignors}
-        turn.set(eager=not fits)
+        turn.set_adapting(eager=not fits)
 
 
 def fits_in(state: MemberState) -> bool:
     """Whether we may answer INCONSISTENT_GROUP_PROTOCOL by joining eagerly, with other assignors."""
-    return bool(state.config.eager_assignors) and not state.eager
+    return bool(state.config.eager_assignors) and not state.adapting.eager
 
 
 def refused_upgrade(turn: Turn) -> bool:
     """If the refused join was the leader's try to become cooperative, go back to STABLE and return True: a refused join
     changes nothing in the group, so we are still its member."""
     state = turn.state
-    if state.join_reason != UPGRADE_REASON or state.lost or not state.membership.joined:
+    if state.round.reason != UPGRADE_REASON or state.lost or not state.membership.joined:
         return False
     after = state.config.cooperative_after_ms
-    turn.set(
-        phase=Phase.STABLE,
-        eager=True,
-        all_can=False,
-        upgrade_at=None if after is None else turn.now + max(after, TRY_AGAIN_MS),
-        next_heartbeat_at=turn.now,  # ask at once whether a round has started meanwhile
-    )
+    turn.set(phase=Phase.STABLE)
+    turn.set_beats(next_at=turn.now)  # ask at once whether a round has started meanwhile
+    again_at = None if after is None else turn.now + max(after, TRY_AGAIN_MS)
+    turn.set_adapting(eager=True, all_can=False, upgrade_at=again_at)
     turn.trace("upgrade-refused", cause="a member lists no cooperative assignor")
     return True
 
 
 def fit_in(turn: Turn) -> None:
-    turn.set(eager=True)
+    turn.set_adapting(eager=True)
     turn.trace("became-eager", cause=FITTING_IN_REASON)
 
 
 def joined(turn: Turn, protocol: str) -> None:
-    """The coordinator has chosen this round's assignor."""
+    """The coordinator has chosen the assignor of a round that we joined eagerly."""
     state = turn.state
-    if state.eager and protocol in {assignor.name for assignor in state.config.assignors}:
-        turn.set(eager=False, all_can=False, upgrade_at=None)
+    if protocol in {assignor.name for assignor in state.config.assignors}:
+        turn.set_adapting(eager=False, all_can=False, upgrade_at=None)
         turn.trace("became-cooperative", cause=f"the group runs {protocol}")
-    elif state.eager and not state.leader:
-        turn.set(all_can=False, upgrade_at=None)
+    elif not state.round.leads:
+        turn.set_adapting(all_can=False, upgrade_at=None)
 
 
 def planned(turn: Turn, event: Planned) -> None:
     """We planned a round. If it was an eager one, set when to try to make the group cooperative."""
     state = turn.state
     after = state.config.cooperative_after_ms
-    if not state.eager or after is None:
+    if not state.adapting.eager or after is None:
         return
     can = all(assignor.name in event.all_list for assignor in state.config.assignors)
-    if can and state.all_can and state.upgrade_at is not None:
+    if can and state.adapting.all_can and state.adapting.upgrade_at is not None:
         return  # the time runs already, since the first round in which all members could
-    turn.set(all_can=can, upgrade_at=turn.now + (after if can else max(after, TRY_AGAIN_MS)))
+    turn.set_adapting(all_can=can, upgrade_at=turn.now + (after if can else max(after, TRY_AGAIN_MS)))
 
 
 def due_at(state: MemberState) -> float | None:
     """When to try to make the group cooperative; None if there is nothing to try."""
-    waits = state.phase is Phase.STABLE and state.eager and state.leader and state.rejoin is None
-    return state.upgrade_at if waits and state.draining is None else None
+    upgrade_at = state.adapting.upgrade_at
+    if upgrade_at is None or state.phase is not Phase.STABLE or not state.adapting.eager:
+        return None
+    return upgrade_at if state.round.leads and state.owed is None and state.draining is None else None
 
 
 def begin(turn: Turn) -> None:
     """Start the try: the join that follows is a cooperative one, which gives nothing up."""
-    turn.set(eager=False, upgrade_at=None)
+    turn.set_adapting(eager=False, upgrade_at=None)
     turn.trace("upgrading", cause=UPGRADE_REASON)

@@ -17,7 +17,8 @@ from __future__ import annotations
 from holdfast.group.member.effects import ForgetCoordinator, Send
 from holdfast.group.member.events import JoinAnswered, LeaveAnswered, RequestFailed
 from holdfast.group.member.joining import prepare
-from holdfast.group.member.state import Aside, MemberConfig, MemberState, Phase
+from holdfast.group.member.parts import Aside
+from holdfast.group.member.state import MemberConfig, MemberState, Phase
 from holdfast.group.member.turn import Turn, as_value
 from holdfast.group.messages import JoinRequest, Leaver, LeaveRequest, cut_reason
 from holdfast.group.verdicts import Ask, Verdict, verdict
@@ -48,29 +49,30 @@ def fits(state: MemberState) -> bool:
     Not if the leader plans draining members' partitions away by itself. Not in the middle of a rebalance: partitions
     that nobody owns wait for its next round. And not if the coordinator's rebalance timeout might expel us.
     """
-    at_rest = state.membership.joined and not state.lost and state.hurried == 0
+    at_rest = state.membership.joined and not state.lost and state.round.in_a_row == 0
     patient = 2 * wait_ms(state.config) <= state.config.rebalance_timeout_ms
-    asked_for = state.cooperative and not state.leader_drains and not state.herald_refused
+    asked_for = state.cooperative and not state.said.drains and not state.drain.herald_refused
     return asked_for and at_rest and patient and bool(state.owned)
 
 
 def begin(turn: Turn) -> None:
     """Begin as soon as the last rebalance is surely over. While its quick heartbeats last, another round may follow."""
     state = turn.state
-    turn.set(aside=Aside.RESTING, aside_at=max(turn.now, state.hot_until), rejoin=None)
-    if turn.now >= state.hot_until:
+    turn.set(owed=None)
+    turn.set_drain(aside=Aside.RESTING, rested_at=max(turn.now, state.beats.hot_until))
+    if turn.now >= state.beats.hot_until:
         ask(turn)
 
 
 def due_at(state: MemberState) -> float | None:
     """When to ask whether the group is at rest, if that is what we wait for."""
-    return state.aside_at if state.aside is Aside.RESTING and state.phase is Phase.STABLE else None
+    return state.drain.rested_at if state.drain.aside is Aside.RESTING and state.phase is Phase.STABLE else None
 
 
 def ask(turn: Turn) -> None:
     """Ask, by a heartbeat, whether the group is at rest. If a round is under way we must not delay it: others may be
     waiting for partitions."""
-    turn.set(aside=Aside.ASKING, aside_at=None)
+    turn.set_drain(aside=Aside.ASKING, rested_at=None)
     turn.send_heartbeat()
 
 
@@ -78,26 +80,27 @@ def at_rest(turn: Turn) -> None:
     """A heartbeat was answered: no round is under way."""
     state = turn.state
     _dismiss_if_owed(turn)
-    if state.aside is Aside.ASKING:
-        turn.set(aside=Aside.CALLING)
+    if state.drain.aside is Aside.ASKING:
+        turn.set_drain(aside=Aside.CALLING)
         turn.trace("round-called", cause=state.draining, owned=as_value(state.owned))
         _send_herald(turn, NOBODY)
-    elif state.aside is Aside.CALLING:
-        turn.set(next_hot_at=turn.now + CONFIRM_MS)
+    elif state.drain.aside is Aside.CALLING:
+        turn.set_beats(hot_at=turn.now + CONFIRM_MS)
 
 
 def let_wait(turn: Turn) -> bool:
     """A round is under way. True when it is the one that our herald started: it waits for us while we keep working."""
     state = turn.state
-    if state.phase is Phase.STABLE and state.aside is Aside.CALLING and state.herald_id:
-        turn.set(aside=Aside.WAITED_FOR, leave_at=turn.now + wait_ms(state.config))
+    if state.phase is Phase.STABLE and state.drain.aside is Aside.CALLING and state.drain.herald_id:
+        turn.set_drain(aside=Aside.WAITED_FOR)
+        turn.set_leaving(at=turn.now + wait_ms(state.config))
         turn.trace(
             "leave-last",
             cause="not every member follows a leader's mark, so the others join first",
-            at=turn.state.leave_at or 0.0,
+            at=turn.state.leaving.at or 0.0,
         )
     _dismiss_if_owed(turn)
-    return turn.state.aside is Aside.WAITED_FOR
+    return turn.state.drain.aside is Aside.WAITED_FOR
 
 
 def herald_answered(turn: Turn, event: JoinAnswered | LeaveAnswered | RequestFailed) -> None:
@@ -105,17 +108,18 @@ def herald_answered(turn: Turn, event: JoinAnswered | LeaveAnswered | RequestFai
     state = turn.state
     if isinstance(event, RequestFailed):
         turn.do(ForgetCoordinator())
-    if event.serial == state.dismissal:
-        turn.set(dismissal=None)
+    if event.serial == state.drain.dismissal:
+        turn.set_drain(dismissal=None)
         if isinstance(event, LeaveAnswered) and verdict(Ask.LEAVE, event.answer.error) is Verdict.FINE:
-            turn.set(herald_id="")
+            turn.set_drain(herald_id="")
         return
-    turn.set(herald=None)
-    if isinstance(event, JoinAnswered) and event.answer.error is ErrorCode.MEMBER_ID_REQUIRED and not state.herald_id:
-        turn.set(herald_id=event.answer.membership.member_id)
-        if state.aside is Aside.CALLING:
+    turn.set_drain(herald=None)
+    nameless = not state.drain.herald_id
+    if isinstance(event, JoinAnswered) and event.answer.error is ErrorCode.MEMBER_ID_REQUIRED and nameless:
+        turn.set_drain(herald_id=event.answer.membership.member_id)
+        if state.drain.aside is Aside.CALLING:
             _send_herald(turn, event.answer.membership.without_generation())
-            turn.set(next_hot_at=turn.now + CONFIRM_MS)
+            turn.set_beats(hot_at=turn.now + CONFIRM_MS)
         else:  # another round has begun meanwhile, and would wait for every id that was given out
             _dismiss_if_owed(turn)
     elif isinstance(event, JoinAnswered):
@@ -126,13 +130,14 @@ def herald_answered(turn: Turn, event: JoinAnswered | LeaveAnswered | RequestFai
 
 def herald_leaver(state: MemberState) -> tuple[Leaver, ...]:
     """The herald as one of a leave's members, until the coordinator has confirmed that it is out."""
-    return (Leaver(member_id=state.herald_id, reason=cut_reason(HERALD_REASON)),) if state.herald_id else ()
+    herald_id = state.drain.herald_id
+    return (Leaver(member_id=herald_id, reason=cut_reason(HERALD_REASON)),) if herald_id else ()
 
 
 def _not_called(turn: Turn, cause: str) -> None:
     """The coordinator accepts no herald: drain in the other way."""
-    if turn.state.phase is Phase.STABLE and turn.state.aside is Aside.CALLING:
-        turn.set(herald_refused=True)
+    if turn.state.phase is Phase.STABLE and turn.state.drain.aside is Aside.CALLING:
+        turn.set_drain(herald_refused=True)
         turn.trace("round-not-called", cause=cause)
         prepare(turn, f"draining: {turn.state.draining}")
     _dismiss_if_owed(turn)
@@ -142,7 +147,7 @@ def _send_herald(turn: Turn, membership: Membership) -> None:
     state = turn.state
     nothing = encode_subscription(Subscription(topics=()))
     serial = turn.next_serial()
-    turn.set(herald=serial)
+    turn.set_drain(herald=serial)
     request = JoinRequest(
         group=state.config.group,
         membership=membership,
@@ -159,8 +164,9 @@ def _dismiss_if_owed(turn: Turn) -> None:
     """Send the herald's leave, unless one is under way. Repeated with every heartbeat until it is confirmed: a round
     waits for every id that was given out."""
     state = turn.state
-    if not state.herald_id or state.aside is Aside.CALLING or state.dismissal is not None:
+    drain = state.drain
+    if not drain.herald_id or drain.aside is Aside.CALLING or drain.dismissal is not None:
         return
     serial = turn.next_serial()
-    turn.set(herald=None, dismissal=serial)
+    turn.set_drain(herald=None, dismissal=serial)
     turn.do(Send(serial, LeaveRequest(group=state.config.group, members=herald_leaver(state))))

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from holdfast.group.member import adapting
 from holdfast.group.member.effects import Call, Lost, Plan, Revoked
 from holdfast.group.member.events import JoinAnswered, Notified
-from holdfast.group.member.state import Aside, MemberState, Phase
+from holdfast.group.member.parts import NO_PLAN, Aside
+from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.trouble import back_off_ms, judge, troubled
 from holdfast.group.member.turn import Turn, as_value
 from holdfast.group.messages import JoinAnswer, JoinRequest, SyncRequest, cut_reason
@@ -18,6 +19,7 @@ from holdfast.model import (
     Assignor,
     ErrorCode,
     HoldfastError,
+    Membership,
     RebalanceProtocol,
     Subscription,
     TopicPartition,
@@ -46,25 +48,25 @@ def lose_membership(turn: Turn, error: ErrorCode) -> None:
     """1d: forget the id (UNKNOWN_MEMBER_ID) or only the generation (ILLEGAL_GENERATION); what is owned is lost."""
     kept = turn.state.membership.without_generation() if error is ErrorCode.ILLEGAL_GENERATION else NOBODY
     turn.trace("membership-lost", cause=error.name)
-    turn.set(
-        membership=kept,
-        lost=True,
-        positions={},  # other members may be beyond them when we are back
-        heartbeat=None,
-        next_heartbeat_at=None,
-        next_hot_at=None,
-        leader=False,
-        replan_at=None,
-    )
+    turn.set(membership=kept, lost=True)
+    turn.set_held(positions={})  # other members may be beyond them when we are back
+    turn.set_round(leads=False)
+    turn.set_requests(heartbeat=None)
+    turn.set_beats(next_at=None, hot_at=None)
+    turn.set_planning(again_at=None)
 
 
 def prepare(turn: Turn, reason: str) -> None:
     """Before a join: revoke or lose what must be given up, then join. Also in the middle of a round (KAFKA-12983)."""
     state = turn.state
-    if state.leave_after_round:  # this round will have no result to wait for
+    if state.leaving.after_round:  # this round will have no result to wait for
         part(turn)
         return
-    turn.set(join_reason=reason, rejoin=None, leave_at=None, look_at=None, put_off_until=0.0, aside=Aside.NO)
+    turn.set(owed=None)
+    turn.set_round(reason=reason)
+    if state.draining is not None:
+        turn.set_drain(aside=Aside.NO)
+        turn.set_leaving(at=None)
     turn.trace("rejoin", cause=reason, owned=as_value(state.owned))
     calls = _before_joining(state)
     if not calls:
@@ -86,16 +88,10 @@ def part(turn: Turn) -> None:
     """Begin to leave: have everything owned revoked (or lost). When the listener has returned, `leaving.let_go` sends
     the leave."""
     state = turn.state
-    turn.set(
-        phase=Phase.LEAVING,
-        rejoin=None,
-        leave_at=None,
-        aside=Aside.NO,
-        leave_after_round=False,
-        look_at=None,
-        retry_at=None,
-        pending=None,
-    )
+    turn.set(phase=Phase.LEAVING, owed=None)
+    turn.set_requests(retry_at=None, pending=None)
+    turn.set_drain(aside=Aside.NO)
+    turn.set_leaving(at=None, after_round=False)
     gone = state.lost or not state.membership.joined
     turn.trace("losing" if gone else "revoking", partitions=as_value(state.owned))
     turn.notify([Lost(state.owned) if gone else Revoked(state.owned)], then_owned=frozenset())
@@ -111,7 +107,7 @@ def _before_joining(state: MemberState) -> list[Call]:
     # Partitions that no longer exist are revoked, not lost: we are still a member and may commit. A leader that does
     # not know a topic assigns it to whoever claims it (2e), so the owner has to give it up.
     unwanted = frozenset(p for p in state.owned if p.topic not in state.topics) | vanished(state)
-    unwanted |= state.taken & state.owned
+    unwanted |= state.held.taken & state.owned
     return [Revoked(unwanted)] if unwanted else []
 
 
@@ -125,9 +121,12 @@ def vanished(state: MemberState) -> frozenset[TopicPartition]:
 
 def prepared(turn: Turn, event: Notified) -> None:
     """The listener has returned from the calls before the join."""
-    turn.set(owned=turn.state.next_phase_owned, pending=None, positions=turn.to_hand_over(event.positions))
-    if turn.state.rejoin is not None:  # something changed meanwhile: check again what must be given up (KAFKA-9815)
-        prepare(turn, turn.state.rejoin)
+    state = turn.state
+    turn.set_held(positions=turn.to_hand_over(event.positions))
+    turn.set(owned=state.held.then_owned)
+    turn.set_requests(pending=None)
+    if state.owed is not None:  # something changed meanwhile: check again what must be given up (KAFKA-9815)
+        prepare(turn, state.owed.reason)
     else:
         _join(turn)
 
@@ -135,7 +134,9 @@ def prepared(turn: Turn, event: Notified) -> None:
 def _join(turn: Turn) -> None:
     state = turn.state
     config = state.config
-    turn.set(phase=Phase.JOINING, lost=False, heartbeat=None, drain_sent=state.draining is not None)
+    turn.set(phase=Phase.JOINING, lost=False)
+    turn.set_round(drains=state.draining is not None)
+    turn.set_requests(heartbeat=None)
     state = turn.state
     turn.send(
         JoinRequest(
@@ -145,24 +146,24 @@ def _join(turn: Turn) -> None:
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=config.rebalance_timeout_ms,
             protocols=tuple((a.name, _subscription(state, a)) for a in state.assignors),
-            reason=cut_reason(state.join_reason),
+            reason=cut_reason(state.round.reason),
             client_id=config.client_id,
         )
     )
     turn.trace(
         "join-sent",
-        cause=state.join_reason,
+        cause=state.round.reason,
         owned=as_value(state.owned),
         lists=[assignor.name for assignor in state.assignors],
     )
     if not _everybody_knows(state):
-        turn.poke(known=False, heard=state.join_reason == REBALANCING_REASON)
+        turn.poke(known=False, heard=state.round.reason == REBALANCING_REASON)
 
 
 def _everybody_knows(state: MemberState) -> bool:
     """After a marked round everybody rejoins by itself, so a poke is not needed. In a small group a member that revoked
     pokes nevertheless: it costs nothing, and reaches members that don't follow the mark."""
-    return state.join_reason == MARKED_REASON or (state.passed_on and state.marked)
+    return state.round.reason == MARKED_REASON or (state.pokes.passed_on and state.said.marked)
 
 
 def _subscription(state: MemberState, assignor: Assignor) -> bytes:
@@ -170,16 +171,16 @@ def _subscription(state: MemberState, assignor: Assignor) -> bytes:
     note = MemberNote(
         draining=state.draining is not None,
         endpoint=state.config.endpoint,
-        positions=as_many_as_fit(state.positions, state.room) if hands_over else {},
+        positions=as_many_as_fit(state.held.positions, state.said.room) if hands_over else {},
         assignors=tuple(each.name for each in state.assignors),
     )
-    own = assignor.subscription_user_data(state.topics, state.assigned, state.held_generation)
+    own = assignor.subscription_user_data(state.topics, state.held.assigned, state.held.generation)
     return encode_subscription(
         Subscription(
             topics=tuple(sorted(state.topics)),
             owned=state.owned,
-            generation=state.held_generation,
-            user_data=append_note(own, note, state.held_generation),
+            generation=state.held.generation,
+            user_data=append_note(own, note, state.held.generation),
             rack=state.config.rack,
         )
     )
@@ -188,45 +189,47 @@ def _subscription(state: MemberState, assignor: Assignor) -> bytes:
 def retry_join(turn: Turn) -> None:
     """The back-off is over. What must be given up may have changed meanwhile (KAFKA-9815)."""
     if _before_joining(turn.state):
-        prepare(turn, turn.state.rejoin or turn.state.join_reason)
+        prepare(turn, turn.state.rejoin or turn.state.round.reason)
     else:
         _join(turn)
 
 
 def back_off(turn: Turn, cause: str) -> None:
     """Retry the join after a back-off, with the id we have (KAFKA-13214)."""
-    if turn.state.leave_after_round:
+    if turn.state.leaving.after_round:
         part(turn)
         return
     turn.trace("join-retry", cause=cause)
-    turn.set(phase=Phase.JOINING, pending=None, retry_at=turn.now + back_off_ms(turn.state))
+    turn.set(phase=Phase.JOINING)
+    turn.set_requests(pending=None, retry_at=turn.now + back_off_ms(turn.state))
 
 
 def join_again(turn: Turn, reason: str) -> None:
     """A round failed: join again, at once after the first failure in a row, otherwise after a back-off."""
-    if turn.state.tries <= 1:
+    if turn.state.trouble.tries <= 1:
         prepare(turn, reason)
     else:
-        turn.set(join_reason=reason)
+        turn.set_round(reason=reason)
         back_off(turn, reason)
 
 
 def join_answered(turn: Turn, event: JoinAnswered) -> None:
     answer = event.answer
-    turn.set(pending=None)
-    if answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL and adapting.fits_in(turn.state):
+    state = turn.state
+    turn.set_requests(pending=None)
+    if answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL and adapting.fits_in(state):
         if not adapting.refused_upgrade(turn):
             adapting.fit_in(turn)
             prepare(turn, adapting.FITTING_IN_REASON)
-        elif turn.state.leave_after_round:  # there will be no round to wait for
+        elif turn.state.leaving.after_round:  # there will be no round to wait for
             part(turn)
         return
     match judge(turn, Ask.JOIN, answer.error):
         case Verdict.FINE:
-            turn.vouched(turn.state.asked_at)
-            _joined(turn, answer)
-        case Verdict.TAKE_ID if not turn.state.membership.known:  # 1e
-            turn.vouched(turn.state.asked_at)
+            turn.vouched(state.requests.sent_at)
+            _joined(turn, state, answer)
+        case Verdict.TAKE_ID if not state.membership.known:  # 1e
+            turn.vouched(state.requests.sent_at)
             turn.set(membership=answer.membership.without_generation())
             _join(turn)
         case Verdict.TAKE_ID:  # although we had an id
@@ -241,8 +244,8 @@ def join_answered(turn: Turn, event: JoinAnswered) -> None:
             back_off(turn, answer.error.name)
 
 
-def _joined(turn: Turn, answer: JoinAnswer) -> None:
-    state = turn.state
+def _joined(turn: Turn, state: MemberState, answer: JoinAnswer) -> None:
+    """The round has all its members. `state` is the one in which the join was answered."""
     names = {assignor.name for assignor in state.assignors}
     if answer.protocol not in names:
         error = HoldfastError(
@@ -259,27 +262,23 @@ def _joined(turn: Turn, answer: JoinAnswer) -> None:
         prepare(turn, "the group completed a round without us")
         return
     leads = answer.leader == answer.membership.member_id
-    turn.set(
-        membership=answer.membership,
-        leader=leads,
-        leader_id=answer.leader,
-        protocol=answer.protocol,
-        joined_at=turn.now,
-        positions={},  # valid for one completed round only: later they would be stale
-        next_heartbeat_at=turn.now + state.config.heartbeat_interval_ms,
-    )
-    adapting.joined(turn, answer.protocol)
-    if state.leave_after_round:
-        turn.set(leave_at=turn.now + state.config.heartbeat_interval_ms)
+    turn.set(membership=answer.membership)
+    turn.set_held(positions={})  # valid for one completed round only: later they would be stale
+    turn.set_round(leads=leads, leader_id=answer.leader, protocol=answer.protocol, joined_at=turn.now)
+    turn.set_beats(next_at=turn.now + state.config.heartbeat_interval_ms)
+    if state.adapting.eager:
+        adapting.joined(turn, answer.protocol)
+    if state.leaving.after_round:
+        turn.set_leaving(at=turn.now + state.config.heartbeat_interval_ms)
     turn.trace("joined", leader=answer.leader, leads=leads, members=len(answer.members), protocol=answer.protocol)
     if leads and not answer.skip_assignment:
         serial = turn.next_serial()
-        turn.set(phase=Phase.PLANNING, pending=serial)
+        turn.set(phase=Phase.PLANNING)
+        turn.set_requests(pending=serial)
         turn.do(Plan(serial, answer.protocol, answer.members, answer.membership.generation))
     else:
-        turn.set(bad_plans=0, replan_at=None)
-        turn.set(planned_counts=None)  # if we lead, we planned before a restart: that plan's note says by which counts
-        send_sync(turn, {})
+        turn.replace(planning=NO_PLAN)  # if we lead, we planned before a restart: that plan's note says by which counts
+        send_sync(turn, answer.membership, answer.protocol, {})
 
 
 def _missed_a_round(state: MemberState, answer: JoinAnswer) -> bool:
@@ -290,15 +289,15 @@ def _missed_a_round(state: MemberState, answer: JoinAnswer) -> bool:
     return kept_place and bool(state.owned) and now.generation > before.generation + 1
 
 
-def send_sync(turn: Turn, assignments: dict[str, bytes]) -> None:
-    state = turn.state
+def send_sync(turn: Turn, membership: Membership, protocol: str | None, assignments: dict[str, bytes]) -> None:
+    config = turn.config
     turn.set(phase=Phase.SYNCING)
     turn.send(
         SyncRequest(
-            group=state.config.group,
-            membership=state.membership,
-            instance_id=state.config.instance_id,
-            protocol=state.protocol,
+            group=config.group,
+            membership=membership,
+            instance_id=config.instance_id,
+            protocol=protocol,
             assignments=assignments,
         )
     )

@@ -6,8 +6,9 @@ from holdfast.group.member import aside
 from holdfast.group.member.effects import Closed
 from holdfast.group.member.events import Close, Drain, LeaveAnswered, Notified
 from holdfast.group.member.joining import part, prepare
-from holdfast.group.member.state import Aside, Phase
-from holdfast.group.member.trouble import REFUSED, back_off_ms, judge, settled, tell
+from holdfast.group.member.parts import NO_PLAN, NO_TROUBLE, Aside, Held, LeaderSaid, Owed, Pokes
+from holdfast.group.member.state import Phase
+from holdfast.group.member.trouble import REFUSED, back_off_ms, judge, tell
 from holdfast.group.member.turn import Turn, as_value
 from holdfast.group.messages import Leaver, LeaveRequest, cut_reason
 from holdfast.group.verdicts import Ask
@@ -33,7 +34,7 @@ UNSUBSCRIBED_REASON = "the consumer unsubscribed from all topics"
 
 
 def close(turn: Turn, event: Close) -> None:
-    turn.set(closing=event.reason)
+    turn.set_leaving(closing=event.reason)
     _leave(turn)
 
 
@@ -44,7 +45,7 @@ def unsubscribe(turn: Turn, _event: object) -> None:
 
 def close_after_round(turn: Turn, event: Close) -> None:
     """In the middle of a round: leave as soon as our work can be committed."""
-    turn.set(closing=event.reason)
+    turn.set_leaving(closing=event.reason)
     _leave_after_round(turn)
 
 
@@ -59,42 +60,36 @@ def _leave_after_round(turn: Turn) -> None:
     then could not commit, and the next owner would repeat its work. So wait for the end of the round first, but not for
     long, in case the group hangs."""
     state = turn.state
-    under_way = state.pending is not None and state.membership.joined and not state.lost
+    under_way = state.requests.pending is not None and state.membership.joined and not state.lost
     if not state.owned or not under_way:
         _leave(turn)
-    elif not state.leave_after_round:
+    elif not state.leaving.after_round:
         joining = state.phase is Phase.JOINING
-        turn.set(
-            leave_after_round=True,
-            leave_at=turn.now + (JOIN_WAIT_MS if joining else state.config.heartbeat_interval_ms),
-        )
-        turn.trace("leave-after-round", cause=state.closing or UNSUBSCRIBED_REASON)
+        wait_ms = JOIN_WAIT_MS if joining else state.config.heartbeat_interval_ms
+        turn.set_leaving(after_round=True, at=turn.now + wait_ms)
+        turn.trace("leave-after-round", cause=state.leaving.closing or UNSUBSCRIBED_REASON)
 
 
 def _leave(turn: Turn) -> None:
     """Have everything revoked while we are still a member and may commit (KAFKA-8972), then send the leave."""
     state = turn.state
-    listening = state.pending is not None and state.phase in LISTENING
-    pending = state.pending if listening else None
+    listening = state.requests.pending is not None and state.phase in LISTENING
+    pending = state.requests.pending if listening else None
     if not listening and state.owned:
         part(turn)
         return
-    turn.set(
-        phase=Phase.LEAVING,
-        rejoin=None,
-        leave_at=None,
-        aside=Aside.NO,
-        look_at=None,
-        retry_at=None,
-        pending=pending,
-    )
+    turn.set(phase=Phase.LEAVING, owed=None)
+    turn.set_requests(retry_at=None, pending=pending)
+    turn.set_drain(aside=Aside.NO)
+    turn.set_leaving(at=None)
     if not listening:  # otherwise `let_go` continues when the calls under way have returned
         _send_leave(turn)
 
 
 def let_go(turn: Turn, _event: Notified) -> None:
     """The listener has returned, from the last revoke or from calls that were under way when we wanted to leave."""
-    turn.set(owned=turn.state.next_phase_owned, pending=None)
+    turn.set(owned=turn.state.held.then_owned)
+    turn.set_requests(pending=None)
     if turn.state.owned:
         _leave(turn)
     else:
@@ -103,7 +98,7 @@ def let_go(turn: Turn, _event: Notified) -> None:
 
 def _send_leave(turn: Turn) -> None:
     state = turn.state
-    reason = state.closing or state.draining or UNSUBSCRIBED_REASON
+    reason = state.leaving.closing or state.draining or UNSUBSCRIBED_REASON
     # A static member stays in the group while it restarts; only an explicit drain takes it out.
     stays = state.static and state.draining is None
     if stays or not state.membership.known or state.lost:
@@ -120,34 +115,17 @@ def _send_leave(turn: Turn) -> None:
 def gone(turn: Turn, *, forget: bool = True) -> None:
     """We are out of the group: for good after a close or a drain, otherwise until the next subscribe (KAFKA-20985)."""
     state = turn.state
-    turn.set(
-        membership=NOBODY if forget else state.membership,
-        pending=None,
-        heartbeat=None,
-        next_heartbeat_at=None,
-        next_hot_at=None,
-        peers=(),
-        poke_token="",
-        passed_on=False,
-        poked_with=frozenset(),
-        marked=False,
-        hurried=0,
-        room=0,
-        owned=frozenset(),
-        assigned=frozenset(),
-        held_generation=-1,
-        positions={},
-        leader=False,
-        lost=False,
-        leave_after_round=False,
-        retry_at=None,
-    )
-    turn.set(rejoin=None, drain_sent=False, leaves=0, bad_plans=0, replan_at=None)
-    turn.set(aside=Aside.NO, herald=None, herald_id="", dismissal=None)
-    settled(turn)
-    if state.closing is not None or state.draining is not None:
+    turn.set(membership=NOBODY if forget else state.membership, owned=frozenset(), lost=False, owed=None)
+    turn.replace(held=Held(), said=LeaderSaid(), planning=NO_PLAN, trouble=NO_TROUBLE)
+    turn.replace(pokes=Pokes(heeded_at=state.pokes.heeded_at))
+    turn.set_round(in_a_row=0, leads=False, drains=False)
+    turn.set_requests(pending=None, heartbeat=None, retry_at=None)
+    turn.set_beats(next_at=None, hot_at=None)
+    turn.set_drain(aside=Aside.NO, herald=None, herald_id="", dismissal=None)
+    turn.set_leaving(after_round=False, failed=0)
+    if state.leaving.closing is not None or state.draining is not None:
         turn.set(phase=Phase.CLOSED)
-        turn.trace("closed", cause=state.closing or state.draining)
+        turn.trace("closed", cause=state.leaving.closing or state.draining)
         turn.do(Closed())
     elif state.topics:  # subscribed again before the leave was answered
         prepare(turn, "subscribed")
@@ -157,9 +135,9 @@ def gone(turn: Turn, *, forget: bool = True) -> None:
 
 def drain(turn: Turn, event: Drain) -> None:
     """From STABLE: have the leader plan our partitions away, or start a round that waits for us; work goes on."""
-    if turn.state.aside is not Aside.NO:
+    if turn.state.drain.aside is not Aside.NO:
         return  # asked twice
-    turn.set(draining=event.reason)
+    turn.set_drain(reason=event.reason)
     turn.trace("draining", cause=event.reason, owned=as_value(turn.state.owned))
     if turn.state.rejoin is None and aside.fits(turn.state):
         aside.begin(turn)
@@ -171,7 +149,8 @@ def drain(turn: Turn, event: Drain) -> None:
 
 def note_drain(turn: Turn, event: Drain) -> None:
     """In the middle of a round: the next join carries the drain flag."""
-    turn.set(draining=event.reason, rejoin=_draining(event.reason))
+    turn.set(owed=Owed(_draining(event.reason)))
+    turn.set_drain(reason=event.reason)
     turn.trace("draining", cause=event.reason, owned=as_value(turn.state.owned))
 
 
@@ -185,11 +164,11 @@ def drain_after_round(turn: Turn) -> bool:
     if state.rejoin in (None, _draining(state.draining)) and aside.fits(state):
         aside.begin(turn)
         return True
-    if not state.drain_sent:
+    if not state.round.drains:
         return False
-    if state.positions and state.positions_reach and not state.lost:
+    if state.held.positions and state.said.positions_reach and not state.lost:
         return False  # one more round, which hands our positions to the next owners; after it we own nothing and leave
-    if not state.owned or state.leader_drains:
+    if not state.owned or state.said.drains:
         _leave(turn)
         return True
     if state.rejoin is not None:
@@ -198,8 +177,8 @@ def drain_after_round(turn: Turn) -> bool:
     # costs tens of milliseconds instead of up to a whole interval. Java's heartbeat clock restarts with the sync.
     # librdkafka's runs on from the heartbeat that told it of this round, right before the join was answered. So we
     # count from that answer.
-    turn.set(leave_at=state.joined_at + max(0.0, state.config.heartbeat_interval_ms - LEAVE_LEAD_MS))
-    turn.trace("leave-aligned", cause="not every member follows a leader's mark", at=turn.state.leave_at or 0.0)
+    turn.set_leaving(at=state.round.joined_at + max(0.0, state.config.heartbeat_interval_ms - LEAVE_LEAD_MS))
+    turn.trace("leave-aligned", cause="not every member follows a leader's mark", at=turn.state.leaving.at or 0.0)
     return True
 
 
@@ -232,43 +211,35 @@ def evict(turn: Turn) -> None:
     # A static member keeps its id and stays silent: the session timeout decides, as for any other silence.
     kept = state.membership.without_generation() if state.static else NOBODY
     listening = state.phase in (Phase.PREPARING, Phase.APPLYING)
-    turn.set(
-        phase=Phase.EVICTED,
-        membership=kept,
-        lost=True,
-        pending=state.pending if listening else None,
-        rejoin=None,
-        heartbeat=None,
-        next_heartbeat_at=None,
-        next_hot_at=None,
-        retry_at=None,
-        look_at=None,
-        leader=False,
-        aside=Aside.NO,
-    )
+    turn.set(phase=Phase.EVICTED, membership=kept, lost=True, owed=None)
+    turn.set_round(leads=False)
+    turn.set_requests(pending=state.requests.pending if listening else None, heartbeat=None, retry_at=None)
+    turn.set_beats(next_at=None, hot_at=None)
+    turn.set_drain(aside=Aside.NO)
 
 
 def returned(turn: Turn, _event: object) -> None:
     """The application polls again after an eviction: everything it owned is lost, and it joins again."""
     turn.set(last_polled_at=turn.now)
-    if turn.state.pending is None:
+    if turn.state.requests.pending is None:
         prepare(turn, RETURNED_REASON)
     else:  # the listener's calls under way come first
-        turn.set(rejoin=RETURNED_REASON)
+        turn.set(owed=Owed(RETURNED_REASON))
 
 
 def caught_up(turn: Turn, _event: Notified) -> None:
     """Listener's calls that were under way at the eviction have returned: what is owned after them is lost."""
-    turn.set(owned=turn.state.next_phase_owned, pending=None)
+    turn.set(owned=turn.state.held.then_owned)
+    turn.set_requests(pending=None)
     if turn.state.rejoin is not None:
         prepare(turn, turn.state.rejoin)
 
 
 def leave_failed(turn: Turn, cause: str) -> None:
     """Our leave was refused or not answered. Others would wait for the session timeout, so repeat it a few times."""
-    turn.set(leaves=turn.state.leaves + 1)
-    if turn.state.leaves < MAX_LEAVES:
-        turn.set(pending=None, retry_at=turn.now + back_off_ms(turn.state))
+    turn.set_leaving(failed=turn.state.leaving.failed + 1)
+    if turn.state.leaving.failed < MAX_LEAVES:
+        turn.set_requests(pending=None, retry_at=turn.now + back_off_ms(turn.state))
         turn.trace("leave-retry", cause=cause)
     else:
         turn.trace("left", cause=cause)
@@ -286,26 +257,26 @@ def want_nothing(turn: Turn, _event: object) -> None:
 
 
 def close_failed(turn: Turn, event: Close) -> None:
-    turn.set(closing=event.reason)
+    turn.set_leaving(closing=event.reason)
     gone(turn)
 
 
 def close_when_left(turn: Turn, event: Close) -> None:
     """Already on the way out."""
-    turn.set(closing=event.reason)
+    turn.set_leaving(closing=event.reason)
 
 
 def drain_by_closing(turn: Turn, event: Drain) -> None:
     """Nothing is owned that could be handed over: just close."""
-    turn.set(closing=event.reason)
+    turn.set_leaving(closing=event.reason)
     _leave(turn)
 
 
 def left(turn: Turn, event: LeaveAnswered) -> None:
-    turn.set(pending=None)
+    turn.set_requests(pending=None)
     if judge(turn, Ask.LEAVE, event.answer.error) in REFUSED:
         leave_failed(turn, f"the coordinator answered {event.answer.error.name} to our leave")
         return
-    turn.trace("left", cause=turn.state.closing or turn.state.draining, error=event.answer.error.name)
+    turn.trace("left", cause=turn.state.leaving.closing or turn.state.draining, error=event.answer.error.name)
     turn.poke(known=True)
     gone(turn)

@@ -23,6 +23,7 @@ from holdfast.group.member.joining import (
     vanished,
 )
 from holdfast.group.member.leaving import evict, leave_again, leave_failed, leave_now
+from holdfast.group.member.parts import NO_TROUBLE, Owed
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.trouble import back_off_ms, judge, settled, troubled
 from holdfast.group.member.turn import Turn
@@ -59,16 +60,17 @@ KEPT_BACK_REASON = "partitions are still kept back, and nobody asked for the rou
 def next_deadline(state: MemberState) -> float | None:
     """When this member needs its next Tick."""
     times: list[float | None] = []
-    if state.heartbeat is None and state.phase in HEARTBEATING and state.membership.joined:
-        times += (state.next_heartbeat_at, state.next_hot_at)
+    if state.requests.heartbeat is None and state.phase in HEARTBEATING and state.membership.joined:
+        times += (state.beats.next_at, state.beats.hot_at)
     if _must_poll(state):
         times.append(state.last_polled_at + state.config.max_poll_interval_ms)
-    if state.leave_at is not None and _may_leave(state):
-        times.append(state.leave_at)
+    if state.leaving.at is not None and _may_leave(state):
+        times.append(state.leaving.at)
     if state.phase is Phase.STABLE:
-        times += (state.replan_at, state.look_at, aside.due_at(state), adapting.due_at(state))
+        look_at = None if state.owed is None else state.owed.look_at
+        times += (state.planning.again_at, look_at, aside.due_at(state), adapting.due_at(state))
     elif state.phase in RETRYING:
-        times.append(state.retry_at)
+        times.append(state.requests.retry_at)
     return min([at for at in times if at is not None], default=None)
 
 
@@ -84,8 +86,9 @@ def may_process(state: MemberState, now: float, *, awake_since: float = 0.0) -> 
     """
     if state.lost or state.phase is Phase.EVICTED:
         return False
-    expects_answers = state.phase in HEARTBEATING or state.unheard or awake_since > state.vouched_at
-    silent = now - state.vouched_at > state.config.session_timeout_ms
+    vouched_at = state.requests.vouched_at
+    expects_answers = state.phase in HEARTBEATING or state.requests.unheard or awake_since > vouched_at
+    silent = now - vouched_at > state.config.session_timeout_ms
     return not (state.membership.joined and expects_answers and silent)
 
 
@@ -93,19 +96,17 @@ def tick(turn: Turn, _event: object) -> None:
     state = turn.state
     if _must_poll(state) and turn.now >= state.last_polled_at + state.config.max_poll_interval_ms:
         evict(turn)
-    elif state.leave_at is not None and turn.now >= state.leave_at and _may_leave(state):
+    elif state.leaving.at is not None and turn.now >= state.leaving.at and _may_leave(state):
         leave_now(turn)
-    elif state.phase is Phase.STABLE and state.look_at is not None and turn.now >= state.look_at:
+    elif state.phase is Phase.STABLE and _looks_now(state.owed, turn.now):
         _join_when_polled(turn, state.rejoin or "")
     elif (aside_at := aside.due_at(state)) is not None and turn.now >= aside_at:
         aside.ask(turn)
-    elif state.phase is Phase.JOINING and state.retry_at is not None and turn.now >= state.retry_at:
-        retry_join(turn)
-    elif state.phase is Phase.LEAVING and state.retry_at is not None and turn.now >= state.retry_at:
-        leave_again(turn)
-    elif state.phase is Phase.STABLE and state.replan_at is not None and turn.now >= state.replan_at:
-        turn.set(replan_at=None)
-        _want_round(turn, REPLAN_REASON if state.bad_plans else KEPT_BACK_REASON)
+    elif state.phase in RETRYING and (retry_at := state.requests.retry_at) is not None and turn.now >= retry_at:
+        retry_join(turn) if state.phase is Phase.JOINING else leave_again(turn)
+    elif state.phase is Phase.STABLE and (plan_at := state.planning.again_at) is not None and turn.now >= plan_at:
+        turn.set_planning(again_at=None)
+        _want_round(turn, REPLAN_REASON if state.planning.failed else KEPT_BACK_REASON)
     elif (upgrade_at := adapting.due_at(state)) is not None and turn.now >= upgrade_at:
         adapting.begin(turn)
         prepare(turn, adapting.UPGRADE_REASON)
@@ -113,33 +114,36 @@ def tick(turn: Turn, _event: object) -> None:
         _heartbeat_if_due(turn)
 
 
+def _looks_now(owed: Owed | None, now: float) -> bool:
+    """Whether it is time to check if the application polls, so that we can join the round that is owed."""
+    return owed is not None and owed.look_at is not None and now >= owed.look_at
+
+
 def _must_poll(state: MemberState) -> bool:
     """Whether max.poll.interval.ms applies. Not to a member that is about to leave: it polls no more."""
-    return state.phase in MUST_POLL and not state.leave_after_round
+    return state.phase in MUST_POLL and not state.leaving.after_round
 
 
 def _may_leave(state: MemberState) -> bool:
-    return state.phase is Phase.STABLE or (state.leave_after_round and state.phase in BUSY)
+    return state.phase is Phase.STABLE or (state.leaving.after_round and state.phase in BUSY)
 
 
 def _heartbeat_if_due(turn: Turn) -> None:
-    state = turn.state
-    due = False
-    if state.next_heartbeat_at is not None and turn.now >= state.next_heartbeat_at:
+    beats = turn.state.beats
+    next_at, hot_at = beats.next_at, beats.hot_at
+    interval_ms = turn.state.config.heartbeat_interval_ms
+    if next_at is not None and turn.now >= next_at:
         # Always whole intervals after the sync: quick heartbeats in between don't shift the normal tick.
-        behind = turn.now - state.next_heartbeat_at
-        steps = int(behind // state.config.heartbeat_interval_ms) + 1
-        turn.set(next_heartbeat_at=state.next_heartbeat_at + steps * state.config.heartbeat_interval_ms)
-        due = True
-    if state.next_hot_at is not None and turn.now >= state.next_hot_at:
-        again = turn.now + state.hot_interval_ms
-        turn.set(next_hot_at=again if again < state.hot_until else _before_the_tick(turn.state, turn.now))
-        due = True
-    if due:
+        next_at += (int((turn.now - next_at) // interval_ms) + 1) * interval_ms
+    if hot_at is not None and turn.now >= hot_at:
+        again = turn.now + beats.hot_interval_ms
+        hot_at = again if again < beats.hot_until else _before_the_tick(next_at, interval_ms, turn.now)
+    if next_at != beats.next_at or hot_at != beats.hot_at:
         turn.send_heartbeat()
+        turn.set_beats(next_at=next_at, hot_at=hot_at)
 
 
-def _before_the_tick(state: MemberState, now: float) -> float | None:
+def _before_the_tick(next_at: float | None, interval_ms: float, now: float) -> float | None:
     """Under a foreign leader: when to send an extra heartbeat shortly before the tick, so that we join a round before
     the others do.
 
@@ -147,11 +151,10 @@ def _before_the_tick(state: MemberState, now: float) -> float | None:
     would move our tick further behind theirs, and the leave of a drain, which is timed by the ticks, would come too
     late.
     """
-    interval = state.config.heartbeat_interval_ms
-    if state.next_heartbeat_at is None or interval <= 2 * EARLY_MS:
+    if next_at is None or interval_ms <= 2 * EARLY_MS:
         return None
-    early = state.next_heartbeat_at - EARLY_MS
-    return early if early > now else early + interval
+    early = next_at - EARLY_MS
+    return early if early > now else early + interval_ms
 
 
 def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
@@ -161,16 +164,17 @@ def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
     if found is Verdict.FATAL:
         return
     if found in (Verdict.FINE, Verdict.REBALANCE):
-        turn.vouched(state.heartbeat_at)
-        if state.phase is Phase.STABLE and not state.bad_plans:
+        turn.vouched(state.requests.heartbeat_at)
+        if state.trouble is not NO_TROUBLE and state.phase is Phase.STABLE and not state.planning.failed:
             settled(turn)
-    turn.set(heartbeat=None)
+    turn.set_requests(heartbeat=None)
     if found is Verdict.REBALANCE:  # 1c
         _round_without_us(turn)
     elif found in (Verdict.EXPELLED, Verdict.OUTDATED):  # 1d
         _membership_refused(turn, error)
     elif found is Verdict.FINE:
-        aside.at_rest(turn)
+        if state.draining is not None:
+            aside.at_rest(turn)
     else:
         _heartbeat_again(turn)
 
@@ -178,7 +182,7 @@ def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
 def _heartbeat_again(turn: Turn) -> None:
     """A heartbeat was refused or not answered: send the next one after the back-off, but within the interval."""
     state = turn.state
-    turn.set(next_heartbeat_at=turn.now + min(back_off_ms(state), state.config.heartbeat_interval_ms))
+    turn.set_beats(next_at=turn.now + min(back_off_ms(state), state.config.heartbeat_interval_ms))
 
 
 def _round_without_us(turn: Turn) -> None:
@@ -186,14 +190,14 @@ def _round_without_us(turn: Turn) -> None:
     if aside.let_wait(turn):
         return
     state = turn.state
-    if state.taken and turn.now < state.put_off_until:
+    if state.held.taken and state.owed is not None and turn.now < state.owed.put_off_until:
         return  # we join this round late on purpose (`syncing._read_on`)
     if state.phase is Phase.STABLE:
         _join_when_polled(turn, state.rejoin or REBALANCING_REASON, now=True)
     elif state.phase is Phase.APPLYING and state.rejoin is None:
-        turn.set(rejoin=REBALANCING_REASON)
-    elif state.phase is Phase.PLANNING and state.bad_plans:  # planning keeps failing, and the round is over anyway
-        turn.set(pending=None)
+        turn.set(owed=Owed(REBALANCING_REASON))
+    elif state.phase is Phase.PLANNING and state.planning.failed:  # it keeps failing, and the round is over anyway
+        turn.set_requests(pending=None)
         prepare(turn, REBALANCING_REASON)
 
 
@@ -206,12 +210,13 @@ def _join_when_polled(turn: Turn, reason: str, *, now: bool = False) -> None:
     state = turn.state
     limit = state.config.responsive_ms
     if limit is None or turn.now - state.last_polled_at <= limit:
-        turn.set(look_at=None)
         prepare(turn, reason)
         return
-    if state.rejoin is None:
+    owed = state.owed
+    if owed is None:
         turn.trace("waiting-for-poll", cause=f"no poll for {turn.now - state.last_polled_at:.0f} ms")
-    turn.set(rejoin=reason, look_at=turn.now if now and state.look_at is None else turn.now + LOOK_MS)
+    look_at = turn.now if now and (owed is None or owed.look_at is None) else turn.now + LOOK_MS
+    turn.set(owed=Owed(reason, look_at, 0.0 if owed is None else owed.put_off_until))
 
 
 def _membership_refused(turn: Turn, error: ErrorCode) -> None:
@@ -219,11 +224,11 @@ def _membership_refused(turn: Turn, error: ErrorCode) -> None:
     lose_membership(turn, error)
     why = f"the coordinator answered {error.name} to our heartbeat"
     if phase in (Phase.STABLE, Phase.PLANNING, Phase.SYNCING):
-        turn.set(pending=None)
+        turn.set_requests(pending=None)
         prepare(turn, why)
     else:
         # Listener's calls are under way; what it holds is lost when they have returned (KAFKA-8104).
-        turn.set(rejoin=why)
+        turn.set(owed=Owed(why))
 
 
 def commit_answered(turn: Turn, event: CommitAnswered) -> None:
@@ -249,14 +254,14 @@ def request_failed(turn: Turn, event: RequestFailed) -> None:
     else:
         unanswered = HoldfastError("DISCONNECTED", event.reason, "Check that the brokers run and can be reached.")
         troubled(turn, event.error or unanswered, loud=event.error is not None)
-    if event.serial == state.heartbeat:
-        turn.set(heartbeat=None)
+    if event.serial == state.requests.heartbeat:
+        turn.set_requests(heartbeat=None)
         _heartbeat_again(turn)
         turn.trace("heartbeat-failed", cause=event.reason)
     elif state.phase is Phase.JOINING:
         back_off(turn, event.reason)
     elif state.phase is Phase.SYNCING:
-        turn.set(pending=None)
+        turn.set_requests(pending=None)
         join_again(turn, f"our sync failed: {event.reason}")
     elif state.phase is Phase.LEAVING:
         leave_failed(turn, f"the leave was not answered: {event.reason}")
@@ -269,19 +274,21 @@ def poked(turn: Turn, event: Poked) -> None:
     """
     state = turn.state
     token, _, word = event.token.partition(" ")
-    if not state.poke_token or token != state.poke_token:
+    if not state.pokes.token or token != state.pokes.token:
         return
     turn.pass_on(word)
-    if state.phase in POKABLE and turn.now - state.last_poke_at >= POKE_SPACING_MS:
-        turn.set(last_poke_at=turn.now)
+    if state.phase in POKABLE and turn.now - state.pokes.heeded_at >= POKE_SPACING_MS:
+        turn.set_pokes(heeded_at=turn.now)
         turn.send_heartbeat()
 
 
 def polled(turn: Turn, _event: object) -> None:
     turn.set(last_polled_at=turn.now)
-    state = turn.state
-    if state.phase is Phase.STABLE and state.look_at is not None and turn.now >= state.put_off_until:
-        turn.set(look_at=turn.now)
+    owed = turn.state.owed
+    if owed is None or owed.look_at is None or turn.state.phase is not Phase.STABLE:
+        return
+    if turn.now >= owed.put_off_until:
+        turn.set(owed=Owed(owed.reason, turn.now, owed.put_off_until))
 
 
 def subscribe_first(turn: Turn, event: Subscribe) -> None:
@@ -304,9 +311,9 @@ def metadata_changed(turn: Turn, event: MetadataChanged) -> None:
     """1b: an owner gives up partitions that no longer exist; a leader whose plan is out of date asks for a round."""
     note_metadata(turn, event)
     state = turn.state
-    counts, planned = state.partition_counts, state.planned_counts
+    counts, planned = state.partition_counts, state.planning.counts
     outdated = (
-        state.leader
+        state.round.leads
         and planned is not None
         and any(counts.get(topic, 0) != planned.get(topic, 0) for topic in {*planned, *state.topics})
     )
@@ -328,4 +335,4 @@ def _want_round(turn: Turn, reason: str) -> None:
     if turn.state.phase is Phase.STABLE:
         _join_when_polled(turn, reason, now=True)
     elif turn.state.phase in BUSY:
-        turn.set(rejoin=reason)
+        turn.set(owed=Owed(reason))

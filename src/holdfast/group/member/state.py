@@ -1,4 +1,7 @@
-"""A member's state: an immutable value. The handlers in this package make the next one from it."""
+"""A member's state: an immutable value. The handlers in this package make the next one from it.
+
+What it consists of is in `parts`, by what it is about.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from holdfast.group.user_data import Endpoint, Positions
+from holdfast.group.member.parts import (
+    Adapting,
+    Beats,
+    Draining,
+    Held,
+    LeaderSaid,
+    Leaving,
+    Owed,
+    Planning,
+    Pokes,
+    Requests,
+    Round,
+    Trouble,
+)
+from holdfast.group.user_data import Endpoint
 from holdfast.model import (
     NOBODY,
     Assignor,
@@ -18,10 +35,6 @@ from holdfast.model import (
 
 INT32_MAX = 2**31 - 1
 """Kafka's timeouts are int32 milliseconds; "for ever" must not overflow them (KAFKA-13126)."""
-
-
-UNCOUNTED_INTERVAL_MS = 250.0
-"""Interval of quick heartbeats while the group's size is not known: that of a group of a thousand."""
 
 
 class Phase(Enum):
@@ -112,20 +125,6 @@ class Phase(Enum):
     """
 
 
-class Aside(Enum):
-    """The steps of a drain that lets a round wait for it and leaves last: see `aside`."""
-
-    NO = "no"
-    RESTING = "resting"
-    """We wait until the last rebalance is surely over."""
-    ASKING = "asking"
-    """A heartbeat asks whether the group is at rest."""
-    CALLING = "calling"
-    """The herald joins, which starts a round."""
-    WAITED_FOR = "waited for"
-    """The round has begun, and does not complete without us."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
     """How this member behaves. Times are milliseconds, defaults are Kafka's."""
@@ -172,143 +171,66 @@ class MemberConfig:
     def rebalance_timeout_ms(self) -> int:
         return min(self.max_poll_interval_ms, INT32_MAX)
 
+    def called(self, membership: Membership) -> str:
+        """What traces call the member."""
+        return membership.member_id or self.name or self.client_id
+
 
 @dataclass(frozen=True, kw_only=True)
-class MemberState:
-    """Everything a member knows. Without slots, because a dictionary is copied ten times as fast (`turn.changed`)."""
+class Facts:
+    """What every handler needs to know. Without slots, for the reason that `turn.changed` gives."""
 
-    config: MemberConfig
     phase: Phase = Phase.UNSUBSCRIBED
     membership: Membership = NOBODY
-    topics: frozenset[str] = frozenset()
-    owned: frozenset[TopicPartition] = frozenset()
-    held_generation: int = -1
-    """The generation of the last round whose result we applied. Our claims are true for it (KAFKA-14639)."""
-    assigned: frozenset[TopicPartition] = frozenset()
-    """What that round assigned to us. Kept after an eager revoke, for assignors that are sticky by user data."""
-    leader: bool = False
-    leader_id: str = ""
-    """Who leads the current round, and wrote its notes."""
-    doubted: frozenset[str] = frozenset()
-    """Members whose invalid notes or claims were reported already."""
-    protocol: str | None = None
-    """The assignor the group chose for the current round."""
-    eager: bool = False
-    """Whether we list `eager_assignors`, and so revoke everything before we join."""
-    all_can: bool = False
-    """As the leader of an eager group: whether every member of the last round lists our cooperative assignors."""
-    upgrade_at: float | None = None
-    """When the leader of an eager group tries to make it cooperative."""
-    partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """The number of partitions of each topic, as last seen."""
-    planned_counts: Mapping[str, int] | None = None
-    """The counts that a leader planned for. When they differ from `partition_counts`, the plan is out of date."""
-
-    serial: int = 0
-    """The last number given to a request or notification. By it an answer to an old one is recognised (KAFKA-9823)."""
-    pending: int | None = None
-    """Serial of the join, plan, sync, leave or notification the phase waits for."""
-    heartbeat: int | None = None
-    """Serial of the heartbeat under way."""
-    retry_at: float | None = None
-    """When a join or a leave that failed is sent again."""
-    tries: int = 0
-    """How many failures there were in a row; the back-off grows with it."""
-    troubled_at: float | None = None
-    """When the first of them was."""
-    told: str = ""
-    """The code of the last error that was reported to the application."""
-    told_at: float = 0.0
-    leaves: int = 0
-    """How often our leave failed."""
-    bad_plans: int = 0
-    """How many plans of ours failed in a row."""
-    replan_at: float | None = None
-    """When a leader asks for another round: its plan failed, or it still withholds partitions."""
-    look_at: float | None = None
-    """When to check again whether the application polls, so that we can join the round that is owed."""
-    put_off_until: float = 0.0
-    """The round that is owed was put off until then: a poll does not make us join earlier."""
-    taken: frozenset[TopicPartition] = frozenset()
-    """What the last round took from us and we still read. Nobody gets it before our next join."""
-    next_phase_owned: frozenset[TopicPartition] = frozenset()
-    """What will be owned when the listener's calls under way have returned."""
-
-    join_reason: str = ""
-    """Why the join under way was sent."""
-    rejoin: str | None = None
-    """Why we owe another round; None if we don't. It follows when the current step is done."""
-    hurried: int = 0
-    """How many rounds in a row made us rejoin by ourselves: for a mark, for a revoke, or for a result that did not fit.
-    """
-    marked: bool = False
-    """Whether the last round's leader withheld partitions."""
     lost: bool = False
     """Whether the membership was taken away: what is owned must be lost, not revoked."""
-    positions: Positions = field(default_factory=dict)
-    """Final positions of what we revoked, for the next join to hand over."""
-
-    last_heard_at: float = 0.0
-    """When the coordinator last acknowledged a request of ours."""
-    unheard: bool = False
-    """Whether a request has failed since then."""
-    asked_at: float = 0.0
-    """When the join, sync or leave under way was sent, or the last one."""
-    heartbeat_at: float = 0.0
-    """The same for the heartbeat."""
-    vouched_at: float = 0.0
-    """When the last acknowledged request was sent. The coordinator got it later than that, so our session lasts at
-    least a session timeout from then on. When its answer was read does not matter: a frozen process reads it late."""
+    topics: frozenset[str] = frozenset()
+    owned: frozenset[TopicPartition] = frozenset()
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    """The number of partitions of each topic, as last seen."""
     last_polled_at: float = 0.0
-    next_heartbeat_at: float | None = None
-    """The normal tick: whole intervals after SyncGroup, at the same times as the other members of the group."""
-    hot_until: float = 0.0
-    hot_interval_ms: float = UNCOUNTED_INTERVAL_MS
-    next_hot_at: float | None = None
-    count_again_at: float = 0.0
-    """When the members should be counted again, for `hot_interval_ms`."""
-    joined_at: float = 0.0
-    """When the last join was answered: the last member had joined just before."""
-    synced_at: float = 0.0
-
-    draining: str | None = None
-    """Why we drain, if we do."""
-    drain_sent: bool = False
-    """Whether the current round's join carried the drain flag."""
-    positions_reach: bool = False
-    """Whether positions in our next join reach the new owners: the leader said that all members read them. Otherwise
-    the new owners ask the coordinator, so we must commit before we join."""
-    room: int = 0
-    """How many bytes of positions, counted by `position_bytes`, our next join may carry so that the leader passes all
-    of them on."""
-    leader_drains: bool = False
-    """Whether the leader said that it plans draining members' partitions away."""
-    aside: Aside = Aside.NO
-    aside_at: float | None = None
-    """When the last rebalance is surely over, for a drain (`aside`)."""
-    herald: int | None = None
-    """Serial of the herald's join."""
-    herald_id: str = ""
-    """The herald's member id, until the coordinator has confirmed its leave."""
-    dismissal: int | None = None
-    """Serial of its leave."""
-    herald_refused: bool = False
-    leave_at: float | None = None
-    """When a draining member leaves if the leader does not plan its partitions away. With `leave_after_round`, when we
-    leave at the latest."""
-    leave_after_round: bool = False
-    """Whether we leave as soon as the round under way has completed."""
-    closing: str | None = None
-    """Why we leave for good."""
-    peers: tuple[Endpoint, ...] = ()
-    poke_token: str = ""
-    """What a poke must carry in this generation; empty if there are no pokes."""
-    passed_on: bool = False
-    """Whether `peers` are only some of the members, so that pokes are passed on from member to member."""
-    poked_with: frozenset[str] = frozenset()
-    """Which pokes of this generation we have sent or passed on. Each is sent once, so that none circulates for ever."""
-    last_poke_at: float = 0.0
+    """When the application last polled."""
+    doubted: frozenset[str] = frozenset()
+    """Members whose invalid notes or claims were reported already."""
     error: HoldfastError | None = None
+    """Why we have failed, if we have."""
+    owed: Owed | None = None
+    serial: int = 0
+    """The last number given to a request or notification. By it an answer to an old one is recognised (KAFKA-9823)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The rest, by what it is about."""
+
+    held: Held = field(default_factory=Held)
+    round: Round = field(default_factory=Round)
+    said: LeaderSaid = field(default_factory=LeaderSaid)
+    pokes: Pokes = field(default_factory=Pokes)
+    requests: Requests = field(default_factory=Requests)
+    beats: Beats = field(default_factory=Beats)
+    trouble: Trouble = field(default_factory=Trouble)
+    planning: Planning = field(default_factory=Planning)
+    adapting: Adapting = field(default_factory=Adapting)
+    drain: Draining = field(default_factory=Draining)
+    leaving: Leaving = field(default_factory=Leaving)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberState(Facts, Parts):
+    """Everything a member knows: an immutable value, which any thread may read."""
+
+    config: MemberConfig
+
+    @property
+    def draining(self) -> str | None:
+        """Why we drain; None if we don't."""
+        return self.drain.reason
+
+    @property
+    def rejoin(self) -> str | None:
+        """Why we owe another round; None if we don't."""
+        return None if self.owed is None else self.owed.reason
 
     @property
     def static(self) -> bool:
@@ -317,12 +239,12 @@ class MemberState:
     @property
     def assignors(self) -> tuple[Assignor, ...]:
         """What our joins list."""
-        return self.config.eager_assignors if self.eager else self.config.assignors
+        return self.config.eager_assignors if self.adapting.eager else self.config.assignors
 
     @property
     def cooperative(self) -> bool:
-        return not self.eager and self.config.protocol is RebalanceProtocol.COOPERATIVE
+        return not self.adapting.eager and self.config.protocol is RebalanceProtocol.COOPERATIVE
 
     @property
     def name(self) -> str:
-        return self.membership.member_id or self.config.name or self.config.client_id
+        return self.config.called(self.membership)

@@ -14,6 +14,7 @@ from holdfast.group.member.joining import (
     send_sync,
 )
 from holdfast.group.member.leaving import drain_after_round
+from holdfast.group.member.parts import LeaderSaid, Owed
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.trouble import judge, settled, troubled
 from holdfast.group.member.turn import Turn, as_value
@@ -64,17 +65,14 @@ REVOKED_REASON = "revoked partitions that others wait for"
 
 def planned(turn: Turn, event: Planned) -> None:
     counts = dict(event.partition_counts)
-    turn.set(
-        planned_counts=counts,
-        partition_counts={**turn.state.partition_counts, **counts},
-        bad_plans=0,
-        replan_at=turn.now + OWED_BEATS * turn.state.config.heartbeat_interval_ms if event.withheld else None,
-    )
+    turn.set(partition_counts={**turn.state.partition_counts, **counts})
+    owed_at = turn.now + OWED_BEATS * turn.state.config.heartbeat_interval_ms
+    turn.set_planning(counts=counts, failed=0, again_at=owed_at if event.withheld else None)
     adapting.planned(turn, event)
     turn.trace("planned", members=len(event.assignments))
     for member, what in event.doubts.items():
         _doubt(turn, member, what)
-    send_sync(turn, dict(event.assignments))
+    send_sync(turn, turn.state.membership, turn.state.round.protocol, dict(event.assignments))
 
 
 def _doubt(turn: Turn, member: str, what: str) -> None:
@@ -92,27 +90,28 @@ def plan_failed(turn: Turn, event: PlanFailed) -> None:
     trying within the round.
     """
     state = turn.state
-    turn.set(bad_plans=state.bad_plans + 1)
+    turn.set_planning(failed=state.planning.failed + 1)
     troubled(turn, event.error, loud=True)
-    turn.set(unheard=state.unheard)  # the coordinator had no part in it
+    turn.set_requests(unheard=state.requests.unheard)  # the coordinator had no part in it
     if event.kept is None:
         return
-    wait_ms = min(REPLAN_MS * 2.0 ** min(state.bad_plans, 20), REPLAN_MAX_MS) * state.config.retry_spread
-    turn.set(planned_counts=dict(state.partition_counts), replan_at=turn.now + wait_ms)
+    wait_ms = min(REPLAN_MS * 2.0 ** min(state.planning.failed, 20), REPLAN_MAX_MS) * state.config.retry_spread
+    turn.set_planning(counts=dict(state.partition_counts), again_at=turn.now + wait_ms)
     turn.trace("plan-kept", cause=str(event.error), members=len(event.kept))
-    send_sync(turn, dict(event.kept))
+    send_sync(turn, state.membership, state.round.protocol, dict(event.kept))
 
 
 def sync_answered(turn: Turn, event: SyncAnswered) -> None:
     answer = event.answer
-    turn.set(pending=None)
+    state = turn.state
+    turn.set_requests(pending=None)
     found = judge(turn, Ask.SYNC, answer.error)
     why = f"the coordinator answered {answer.error.name} to our sync"
     if found is Verdict.FINE:
-        turn.vouched(turn.state.asked_at)
-        _synced(turn, answer.assignment)
+        turn.vouched(state.requests.sent_at)
+        _synced(turn, state, answer.assignment)
     elif found is Verdict.REBALANCE:
-        turn.vouched(turn.state.asked_at)
+        turn.vouched(state.requests.sent_at)
         prepare(turn, "the group started another round before we synced")
     elif found in (Verdict.EXPELLED, Verdict.OUTDATED):
         lose_membership(turn, answer.error)
@@ -122,7 +121,8 @@ def sync_answered(turn: Turn, event: SyncAnswered) -> None:
         join_again(turn, why)
 
 
-def _synced(turn: Turn, data: bytes) -> None:
+def _synced(turn: Turn, state: MemberState, data: bytes) -> None:
+    """The round has a result. `state` is the one in which the sync was answered."""
     try:
         assignment = decode_assignment(data)
     except HoldfastError as error:
@@ -130,56 +130,55 @@ def _synced(turn: Turn, data: bytes) -> None:
         troubled(turn, bad, loud=True)
         join_again(turn, bad.what)
         return
-    if not turn.state.bad_plans:  # a successful sync does not end the trouble of a leader whose plans fail
+    if not state.planning.failed:  # a successful sync does not end the trouble of a leader whose plans fail
         settled(turn)
-    state = turn.state
     note, fault = examine_leader_note(assignment.user_data)
     if fault is not None:
-        _doubt(turn, state.leader_id, f"the leader's note can't be read: {fault}")
-    turn.set(
-        synced_at=turn.now,
-        next_heartbeat_at=turn.now + state.config.heartbeat_interval_ms,
-        next_hot_at=None,
-        peers=note.peers if note else (),
-        poke_token=note.token if note else "",
-        passed_on=note is not None and note.passed_on,
-        poked_with=frozenset(),
-        marked=note is not None and note.withheld,
-        room=note.room if note else 0,
-        leader_drains=note is not None and note.knows_drain,
-        positions_reach=note is not None and note.all_read,
-    )
-    if state.leave_after_round:  # the new generation is in force, so everything can be committed
+        _doubt(turn, state.round.leader_id, f"the leader's note can't be read: {fault}")
+    turn.set_round(synced_at=turn.now)
+    _remember(turn, note)
+    turn.set_beats(next_at=turn.now + state.config.heartbeat_interval_ms, hot_at=None)
+    if state.leaving.after_round:  # the new generation is in force, so everything can be committed
         part(turn)
         return
-    _maybe_heat(turn, note)
+    _maybe_heat(turn, state, note)
     if any(partition.topic not in state.topics for partition in assignment.partitions):
         # The subscription changed since we joined this round, so its result does not fit (KAFKA-7961).
         turn.trace("assignment-ignored", assigned=as_value(assignment.partitions))
-        turn.set(phase=Phase.STABLE, hurried=state.hurried + 1)
+        turn.set(phase=Phase.STABLE)
+        turn.set_round(in_a_row=state.round.in_a_row + 1)
         _join_again(turn, "the subscription changed during the round")
         return
-    _apply(turn, assignment, note)
+    _apply(turn, state, assignment, note)
 
 
-def _maybe_heat(turn: Turn, note: LeaderNote | None) -> None:
-    """A foreign leader does not mark: heartbeat quickly for a while instead, within the coordinator's budget."""
-    state = turn.state
-    if note is not None or not state.cooperative or not state.config.hot_heartbeats:
-        turn.set(hot_until=turn.now)
+def _remember(turn: Turn, note: LeaderNote | None) -> None:
+    """What the leader's note says counts until the next round's; a foreign leader writes none."""
+    if note is None:
+        turn.replace(said=LeaderSaid())
+        turn.set_pokes(peers=(), token="", passed_on=False, sent=frozenset())
         return
-    if turn.now >= state.count_again_at:
-        turn.set(count_again_at=turn.now + HOT_WINDOW_MS)
+    turn.set_said(marked=note.withheld, drains=note.knows_drain, positions_reach=note.all_read, room=note.room)
+    turn.set_pokes(peers=note.peers, token=note.token, passed_on=note.passed_on, sent=frozenset())
+
+
+def _maybe_heat(turn: Turn, state: MemberState, note: LeaderNote | None) -> None:
+    """A foreign leader does not mark: heartbeat quickly for a while instead, within the coordinator's budget."""
+    if note is not None or not state.cooperative or not state.config.hot_heartbeats:
+        turn.set_beats(hot_until=turn.now)
+        return
+    if turn.now >= state.beats.count_again_at:
+        turn.set_beats(count_again_at=turn.now + HOT_WINDOW_MS)
         turn.do(CountMembers())
-    turn.set(hot_until=turn.now + HOT_WINDOW_MS)
+    turn.set_beats(hot_until=turn.now + HOT_WINDOW_MS)
     _pace(turn)
 
 
 def _pace(turn: Turn) -> None:
     """Schedule the first quick heartbeat after a sync, unless normal ones are about as frequent."""
     state = turn.state
-    worth_it = state.config.heartbeat_interval_ms > 2 * state.hot_interval_ms
-    turn.set(next_hot_at=max(turn.now, state.synced_at + state.hot_interval_ms) if worth_it else None)
+    worth_it = state.config.heartbeat_interval_ms > 2 * state.beats.hot_interval_ms
+    turn.set_beats(hot_at=max(turn.now, state.round.synced_at + state.beats.hot_interval_ms) if worth_it else None)
 
 
 def hot_interval(members: int) -> float:
@@ -189,16 +188,16 @@ def hot_interval(members: int) -> float:
 
 def group_sized(turn: Turn, event: GroupSized) -> None:
     """The group was counted: adjust the interval of quick heartbeats to its size."""
-    turn.set(
+    turn.set_beats(
         hot_interval_ms=hot_interval(event.members),
         count_again_at=turn.now + event.members * COUNT_STANDS_MS_PER_MEMBER,
     )
-    if turn.now < turn.state.hot_until:
+    if turn.now < turn.state.beats.hot_until:
         _pace(turn)
 
 
-def _apply(turn: Turn, assignment: Assignment, note: LeaderNote | None) -> None:
-    state = turn.state
+def _apply(turn: Turn, state: MemberState, assignment: Assignment, note: LeaderNote | None) -> None:
+    """Have the listener told what changes for us."""
     assigned = assignment.partitions
     added = assigned - state.owned
     revoked = state.owned - assigned
@@ -212,45 +211,39 @@ def _apply(turn: Turn, assignment: Assignment, note: LeaderNote | None) -> None:
         withheld=withheld,
     )
     calls: list[Call] = []
-    reads_on = note is not None and note.read_on and withheld and state.hurried < MAX_HURRIED
+    reads_on = note is not None and note.read_on and withheld and state.round.in_a_row < MAX_HURRIED
     taken = revoked if reads_on else frozenset[TopicPartition]()
     if revoked and not taken:  # only for cooperative members: an eager one revoked everything before it joined
         calls.append(Revoked(revoked))
         turn.trace("revoking", partitions=as_value(revoked))
-    calls.append(OnAssignment(state.protocol or "", assignment, state.membership))
+    calls.append(OnAssignment(state.round.protocol or "", assignment, state.membership))
     # A static member that has just restarted may get an old assignment. The positions in its note may be outdated by
     # other members or by itself before the restart. So it asks for the committed offsets instead.
-    fresh = not (state.static and state.held_generation < 0)
+    fresh = not (state.static and state.held.generation < 0)
     offers = note.positions if note is not None and fresh else {}
     offsets = {p: offset for p, offset in offers.items() if p in added}
     calls.append(Assigned(added, offsets))
-    again = _why_again(state, revoked=bool(revoked), withheld=withheld)
-    turn.set(
-        phase=Phase.APPLYING,
-        assigned=assigned,
-        taken=taken,
-        held_generation=state.membership.generation,
-        rejoin=state.rejoin or again or _outdated(state, note),
-        planned_counts=_planned_for(state, note),
-        hurried=state.hurried + 1 if revoked or withheld else 0,
-    )
+    again = state.rejoin or _why_again(state, revoked=bool(revoked), withheld=withheld) or _outdated(state, note)
+    turn.set(phase=Phase.APPLYING, owed=None if again is None else Owed(again))
+    turn.set_held(assigned=assigned, taken=taken, generation=state.membership.generation)
+    turn.set_round(in_a_row=state.round.in_a_row + 1 if revoked or withheld else 0)
+    if state.round.leads:
+        turn.set_planning(counts=_planned_for(state, note))
     turn.notify(calls, then_owned=assigned | taken)
 
 
 def _why_again(state: MemberState, *, revoked: bool, withheld: bool) -> str | None:
     if revoked:
         return REVOKED_REASON
-    if withheld and state.config.instant_rejoin and state.hurried < MAX_HURRIED:
+    if withheld and state.config.instant_rejoin and state.round.in_a_row < MAX_HURRIED:
         return MARKED_REASON
     return None
 
 
-def _planned_for(state: MemberState, note: LeaderNote | None) -> dict[str, int] | None:
-    """As the leader: the partition counts that the current plan was made for. None for other members."""
-    if not state.leader:
-        return None
-    if state.planned_counts is not None:
-        return dict(state.planned_counts)
+def _planned_for(state: MemberState, note: LeaderNote | None) -> dict[str, int]:
+    """As the leader: the partition counts that the current plan was made for."""
+    if state.planning.counts is not None:
+        return dict(state.planning.counts)
     known = note.planned_for if note is not None else None
     return dict(state.partition_counts if known is None else known)
 
@@ -260,7 +253,7 @@ def _outdated(state: MemberState, note: LeaderNote | None) -> str | None:
 
     Without a note from the old plan this can't be known, so a round is asked for.
     """
-    if not state.leader or state.planned_counts is not None:
+    if not state.round.leads or state.planning.counts is not None:
         return None
     expected = note.planned_for if note is not None else None
     if expected is None:
@@ -275,19 +268,20 @@ def _outdated(state: MemberState, note: LeaderNote | None) -> str | None:
 def applied(turn: Turn, event: Notified) -> None:
     """The listener has returned: what was assigned is owned now. If another round is owed, join it."""
     state = turn.state
-    turn.set(
-        owned=state.next_phase_owned, pending=None, positions=turn.to_hand_over(event.positions), phase=Phase.STABLE
-    )
-    turn.trace("assigned", owned=as_value(turn.state.owned))
-    if turn.state.taken:
+    owned = state.held.then_owned
+    turn.set_held(positions=turn.to_hand_over(event.positions))
+    turn.set(owned=owned, phase=Phase.STABLE)
+    turn.set_requests(pending=None)
+    turn.trace("assigned", owned=as_value(owned))
+    if state.held.taken:
         _read_on(turn)
         return
-    if turn.state.draining is not None and drain_after_round(turn):
+    if state.draining is not None and drain_after_round(turn):
         return
-    if turn.state.rejoin is not None:
-        _join_again(turn, turn.state.rejoin)
+    if state.owed is not None:
+        _join_again(turn, state.owed.reason)
         return
-    turn.trace("stable", owned=as_value(turn.state.owned))
+    turn.trace("stable", owned=as_value(owned))
 
 
 def _read_on(turn: Turn) -> None:
@@ -299,20 +293,22 @@ def _read_on(turn: Turn) -> None:
     be without this.
     """
     state = turn.state
-    half_ms = READ_ON_HALVES * (state.synced_at - state.joined_at)
-    until = max(turn.now, state.synced_at + min(half_ms, state.config.heartbeat_interval_ms))
-    turn.set(rejoin=state.rejoin or REVOKED_REASON, look_at=until, put_off_until=until)
-    turn.trace("reading-on", cause=REVOKED_REASON, partitions=as_value(state.taken), for_ms=until - turn.now)
+    half_ms = READ_ON_HALVES * (state.round.synced_at - state.round.joined_at)
+    until = max(turn.now, state.round.synced_at + min(half_ms, state.config.heartbeat_interval_ms))
+    turn.set(owed=Owed(state.rejoin or REVOKED_REASON, look_at=until, put_off_until=until))
+    turn.trace("reading-on", cause=REVOKED_REASON, partitions=as_value(state.held.taken), for_ms=until - turn.now)
 
 
 def _join_again(turn: Turn, reason: str) -> None:
     """Rejoin at once; after more than MAX_HURRIED such rounds in a row, only after a heartbeat interval."""
     state = turn.state
-    if state.hurried <= MAX_HURRIED:
+    if state.round.in_a_row <= MAX_HURRIED:
         prepare(turn, reason)
         return
     turn.trace(
-        "rejoin-put-off", cause=f"{state.hurried} rounds in a row that led to another", owned=as_value(state.owned)
+        "rejoin-put-off",
+        cause=f"{state.round.in_a_row} rounds in a row that led to another",
+        owned=as_value(state.owned),
     )
     later = turn.now + state.config.heartbeat_interval_ms
-    turn.set(rejoin=reason, look_at=later, put_off_until=later)
+    turn.set(owed=Owed(reason, look_at=later, put_off_until=later))

@@ -163,6 +163,8 @@ TABLE: Mapping[type[Any], Row] = {
 
 WAITED_FOR = (ev.JoinAnswered, ev.Planned, ev.PlanFailed, ev.SyncAnswered, ev.LeaveAnswered, ev.Notified)
 
+ANSWERS = frozenset({*WAITED_FOR, ev.HeartbeatAnswered, ev.RequestFailed})
+"""Events that answer something, and carry its serial."""
 
 HERALDED = (ev.JoinAnswered, ev.LeaveAnswered, ev.RequestFailed)
 """Events that may be answers to the herald (`aside`)."""
@@ -185,11 +187,14 @@ class UndeclaredTransition(HoldfastError):
 
 def step(state: MemberState, event: ev.Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
     """Handle one event at `now` (milliseconds). Returns the next state and the effects. Pure."""
-    kind = kind_of(state, event)
+    kind: type[Any] = type(event)
+    answers = kind in ANSWERS
+    if answers:
+        kind = kind_of(state, event)
     entry = TABLE[kind][state.phase]
     if isinstance(entry, Illegal):
         raise IllegalEvent(f"{type(event).__name__} in {state.phase.value}: {entry.reason}")
-    if isinstance(entry, Ignored) or (kind is not ev.HeraldAnswered and is_stale(state, event)):
+    if isinstance(entry, Ignored) or (answers and kind is not ev.HeraldAnswered and is_stale(state, event)):
         return state, ()
     turn = Turn(state, now)
     entry.handler(turn, event)
@@ -201,7 +206,7 @@ def step(state: MemberState, event: ev.Event, now: float) -> tuple[MemberState, 
 
 def kind_of(state: MemberState, event: ev.Event) -> type[Any]:
     """The row that an event belongs to: its own type, or the herald's row if it answers the herald's join or leave."""
-    if isinstance(event, HERALDED) and event.serial in (state.herald, state.dismissal):
+    if isinstance(event, HERALDED) and event.serial in (state.drain.herald, state.drain.dismissal):
         return ev.HeraldAnswered
     return type(event)
 
@@ -209,7 +214,7 @@ def kind_of(state: MemberState, event: ev.Event) -> type[Any]:
 def is_stale(state: MemberState, event: ev.Event) -> bool:
     """Whether it answers something we no longer wait for."""
     if isinstance(event, ev.HeartbeatAnswered):
-        return event.serial != state.heartbeat
+        return event.serial != state.requests.heartbeat
     if isinstance(event, ev.RequestFailed):
-        return event.serial not in (state.pending, state.heartbeat)
-    return isinstance(event, WAITED_FOR) and event.serial != state.pending
+        return event.serial not in (state.requests.pending, state.requests.heartbeat)
+    return isinstance(event, WAITED_FOR) and event.serial != state.requests.pending

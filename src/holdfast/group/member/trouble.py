@@ -7,6 +7,7 @@ that may need a person's help, and of all others when they have lasted for half 
 from __future__ import annotations
 
 from holdfast.group.member.effects import ForgetCoordinator, Tell
+from holdfast.group.member.parts import NO_TROUBLE
 from holdfast.group.member.state import MemberState
 from holdfast.group.member.turn import Turn
 from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
@@ -22,7 +23,7 @@ def back_off_ms(state: MemberState) -> float:
     """How long to wait before the next try; it grows with the failures in a row. `retry_spread` differs from member to
     member, so that they don't all come back at once."""
     config = state.config
-    doubled = config.retry_backoff_ms * 2.0 ** min(max(state.tries - 1, 0), 20)
+    doubled = config.retry_backoff_ms * 2.0 ** min(max(state.trouble.tries - 1, 0), 20)
     return min(doubled, max(config.retry_backoff_ms, config.retry_backoff_max_ms)) * config.retry_spread
 
 
@@ -41,18 +42,19 @@ def judge(turn: Turn, ask: Ask, code: ErrorCode) -> Verdict:
 def troubled(turn: Turn, error: HoldfastError, *, loud: bool) -> None:
     """Count one more failure in a row. Report it if it is `loud`, or if the failures have lasted."""
     state = turn.state
-    since = turn.now if state.troubled_at is None else state.troubled_at
-    turn.set(unheard=True, tries=state.tries + 1, troubled_at=since)
+    since = turn.now if state.trouble.since is None else state.trouble.since
+    turn.set_requests(unheard=True)
+    turn.set_trouble(tries=state.trouble.tries + 1, since=since)
     lasts = turn.now - since >= state.config.session_timeout_ms / 2
-    again = error.code != state.told or turn.now - state.told_at >= TELL_AGAIN_MS
+    again = error.code != state.trouble.told or turn.now - state.trouble.told_at >= TELL_AGAIN_MS
     if (loud or lasts) and again:
-        turn.set(told=error.code, told_at=turn.now)
+        turn.set_trouble(told=error.code, told_at=turn.now)
         tell(turn, error)
 
 
 def settled(turn: Turn) -> None:
     """All is well again: the next failure is the first in a row."""
-    turn.set(tries=0, troubled_at=None, told="")
+    turn.replace(trouble=NO_TROUBLE)
 
 
 def tell(turn: Turn, error: HoldfastError) -> None:

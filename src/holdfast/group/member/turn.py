@@ -6,27 +6,78 @@ needs: sending, notifying, tracing, failing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.group.member.effects import Call, Effect, Emit, Fail, Lost, Notify, Poke, Send
-from holdfast.group.member.state import MemberState, Phase
+from holdfast.group.member.parts import (
+    Adapting,
+    Beats,
+    Draining,
+    Held,
+    LeaderSaid,
+    Leaving,
+    Planning,
+    Pokes,
+    Requests,
+    Round,
+    Trouble,
+)
+from holdfast.group.member.state import Facts, MemberConfig, MemberState, Parts, Phase
 from holdfast.group.messages import HeartbeatRequest, JoinRequest, LeaveRequest, SyncRequest
 from holdfast.group.user_data import Positions
-from holdfast.model import HoldfastError, TopicPartition, TraceRecord, Value, by_topic
+from holdfast.model import HoldfastError, Membership, TopicPartition, TraceRecord, Value, by_topic
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def changed(state: MemberState, changes: Mapping[str, Any]) -> MemberState:
-    """`dataclasses.replace`, many times as fast: the state has no rules that a constructor would have to check.
+def changed(value: T, changes: Mapping[str, Any]) -> T:
+    """`dataclasses.replace`, many times as fast: a state and its parts have no rules that a constructor would have to
+    check, and no slots, because a dictionary is copied ten times as fast.
 
     Every event makes one to five of them; random worlds run on millions of events, and a process may have hundreds of
-    members.
+    members. A new dictionary is put in place as a whole: it is also read faster than one that `update` has filled.
     """
-    new = object.__new__(MemberState)
-    fields = vars(new)
-    fields.update(vars(state))
-    fields.update(changes)
+    new = _NEW(type(value))
+    _SET(new, "__dict__", {**value.__dict__, **changes})
     return new
+
+
+_NEW, _SET = object.__new__, object.__setattr__
+
+
+def changes_facts(_fields: Callable[P, Facts]) -> Callable[Concatenate[Turn, P], None]:
+    """A method that changes fields of the state itself. They are typed as in its constructor."""
+
+    def change(turn: Turn, /, *_: P.args, **changes: P.kwargs) -> None:
+        turn._changes.update(changes)
+
+    return change
+
+
+def changes_part(name: str, _fields: Callable[P, object]) -> Callable[Concatenate[Turn, P], None]:
+    """A method that changes fields of one part of the state. They are typed as in the part's constructor."""
+
+    def change(turn: Turn, /, *_: P.args, **changes: P.kwargs) -> None:
+        waiting = turn._in_parts.get(name)
+        if waiting is None:
+            turn._in_parts[name] = changes
+        else:
+            waiting.update(changes)
+
+    return change
+
+
+def replaces_parts(_parts: Callable[P, Parts]) -> Callable[Concatenate[Turn, P], None]:
+    """A method that replaces whole parts, with all that was changed in them before."""
+
+    def replace(turn: Turn, /, *_: P.args, **parts: P.kwargs) -> None:
+        for name in parts:
+            turn._in_parts.pop(name, None)
+        turn._changes.update(parts)
+
+    return replace
 
 
 SURE_WORD = "k"
@@ -39,40 +90,63 @@ sends each at most once, so a generation costs it at most three datagrams to eac
 class Turn:
     """Collects what one event does."""
 
-    __slots__ = ("_changes", "_state", "effects", "now")
+    __slots__ = ("_changes", "_in_parts", "_state", "effects", "now")
 
     def __init__(self, state: MemberState, now: float) -> None:
         self._state = state
         self._changes: dict[str, Any] = {}
+        self._in_parts: dict[str, dict[str, Any]] = {}
+        """Part -> the fields of it that change."""
         self.now = now
         self.effects: list[Effect] = []
 
     @property
+    def config(self) -> MemberConfig:
+        return self._state.config
+
+    @property
     def state(self) -> MemberState:
         """The current state: an immutable value, rebuilt when it is read after a change."""
-        if self._changes:
-            self._state = changed(self._state, self._changes)
+        changes = self._changes
+        if self._in_parts:
+            before = self._state.__dict__
+            for name, fields in self._in_parts.items():
+                changes[name] = changed(changes.get(name) or before[name], fields)
+            self._in_parts = {}
+        if changes:
+            self._state = changed(self._state, changes)
             self._changes = {}
         return self._state
 
-    def set(self, **changes: Any) -> None:
-        """Move to a state with these fields changed."""
-        self._changes.update(changes)
+    set = changes_facts(Facts)
+    replace = replaces_parts(Parts)
+    set_held = changes_part("held", Held)
+    set_round = changes_part("round", Round)
+    set_said = changes_part("said", LeaderSaid)
+    set_pokes = changes_part("pokes", Pokes)
+    set_requests = changes_part("requests", Requests)
+    set_beats = changes_part("beats", Beats)
+    set_trouble = changes_part("trouble", Trouble)
+    set_planning = changes_part("planning", Planning)
+    set_adapting = changes_part("adapting", Adapting)
+    set_drain = changes_part("drain", Draining)
+    set_leaving = changes_part("leaving", Leaving)
 
     def do(self, effect: Effect) -> None:
         self.effects.append(effect)
 
     def trace(self, step: str, *, cause: str | None = None, culprit: str | None = None, **data: Value) -> None:
-        state = self.state
+        membership: Membership = self._changes.get("membership", self._state.membership)
+        config = self._state.config
         self.effects.append(
             Emit(
                 TraceRecord(
                     at=self.now,
                     source="member",
                     step=step,
-                    group=state.config.group,
-                    member=state.name,
-                    generation=state.membership.generation,
+                    group=config.group,
+                    member=config.called(membership),
+                    generation=membership.generation,
                     cause=cause,
                     culprit=culprit,
                     data=data,
@@ -82,22 +156,22 @@ class Turn:
 
     def heard(self) -> None:
         """The coordinator acknowledged us."""
-        self.set(last_heard_at=self.now, unheard=False)
+        self.set_requests(heard_at=self.now, unheard=False)
 
     def vouched(self, sent_at: float) -> None:
         """The coordinator acknowledged what we sent then."""
-        vouched_at = max(self.state.vouched_at, sent_at)
-        self.set(last_heard_at=self.now, unheard=False, vouched_at=vouched_at)
+        before = self._in_parts.get("requests", {}).get("vouched_at", self._state.requests.vouched_at)
+        self.set_requests(heard_at=self.now, unheard=False, vouched_at=max(before, sent_at))
 
     def next_serial(self) -> int:
-        serial = self.state.serial + 1
-        self.set(serial=serial)
+        serial: int = self._changes.get("serial", self._state.serial) + 1
+        self._changes["serial"] = serial
         return serial
 
     def send(self, request: JoinRequest | SyncRequest | LeaveRequest) -> None:
         """Send a request whose answer this phase waits for."""
         serial = self.next_serial()
-        self.set(pending=serial, retry_at=None, asked_at=self.now)
+        self.set_requests(pending=serial, retry_at=None, sent_at=self.now)
         self.do(Send(serial, request))
 
     def send_and_forget(self, request: LeaveRequest) -> None:
@@ -107,10 +181,10 @@ class Turn:
     def send_heartbeat(self) -> None:
         """Send a heartbeat, unless one is under way: more of them would not help a slow coordinator."""
         state = self.state
-        if state.heartbeat is not None or not state.membership.joined:
+        if state.requests.heartbeat is not None or not state.membership.joined:
             return
         serial = self.next_serial()
-        self.set(heartbeat=serial, heartbeat_at=self.now)
+        self.set_requests(heartbeat=serial, heartbeat_at=self.now)
         request = HeartbeatRequest(
             group=state.config.group, membership=state.membership, instance_id=state.config.instance_id
         )
@@ -122,32 +196,33 @@ class Turn:
         `known`: the coordinator has acknowledged what started it. `heard`: the coordinator itself told us of it.
         """
         state = self.state
-        if not state.passed_on:
+        if not state.pokes.passed_on:
             self._poke_with((), known=known)
         elif not known and not heard:
             self._poke_with(UNSURE_WORDS, known=False)
-        elif not state.poked_with:  # else the others have heard of it from us, or through us
+        elif not state.pokes.sent:  # else the others have heard of it from us, or through us
             self._poke_with((SURE_WORD,), known=True)
 
     def pass_on(self, word: str) -> None:
         """In a large group: pass a poke on to our peers, unless we have sent the same one in this generation."""
-        if self.state.passed_on and word in (*UNSURE_WORDS, SURE_WORD, ""):
+        if self.state.pokes.passed_on and word in (*UNSURE_WORDS, SURE_WORD, ""):
             self._poke_with((word or SURE_WORD,), known=True)
 
     def _poke_with(self, words: tuple[str, ...], *, known: bool) -> None:
         state = self.state
-        others = tuple(peer for peer in state.peers if peer != state.config.endpoint)
-        if not others or state.config.endpoint is None or not state.poke_token:
+        others = tuple(peer for peer in state.pokes.peers if peer != state.config.endpoint)
+        if not others or state.config.endpoint is None or not state.pokes.token:
             return
-        new = tuple(word for word in words if word not in state.poked_with)
+        new = tuple(word for word in words if word not in state.pokes.sent)
         if new or not words:
-            self.set(poked_with=state.poked_with | set(new))
-            self.do(Poke(others, state.poke_token, known, new))
+            self.set_pokes(sent=state.pokes.sent | set(new))
+            self.do(Poke(others, state.pokes.token, known, new))
 
     def notify(self, calls: Iterable[Call], *, then_owned: frozenset[TopicPartition]) -> None:
         """Have these calls made. What is owned becomes `then_owned` only when they have returned."""
         serial = self.next_serial()
-        self.set(pending=serial, next_phase_owned=then_owned)
+        self.set_held(then_owned=then_owned)
+        self.set_requests(pending=serial)
         self.do(Notify(serial, tuple(calls)))
 
     def to_hand_over(self, positions: Positions) -> Positions:
@@ -160,11 +235,11 @@ class Turn:
         If listener's calls are under way, they count as made: the loss is reported after they have returned.
         """
         state = self.state
-        listening = state.pending is not None and state.phase in (Phase.PREPARING, Phase.APPLYING, Phase.LEAVING)
-        owned = state.next_phase_owned if listening else state.owned
-        self.set(
-            phase=Phase.FAILED, error=error, owned=frozenset(), pending=None, heartbeat=None, retry_at=None, lost=True
-        )
+        pending = state.requests.pending is not None
+        listening = pending and state.phase in (Phase.PREPARING, Phase.APPLYING, Phase.LEAVING)
+        owned = state.held.then_owned if listening else state.owned
+        self.set(phase=Phase.FAILED, error=error, owned=frozenset(), lost=True)
+        self.set_requests(pending=None, heartbeat=None, retry_at=None)
         self.trace("failed", cause=str(error))
         if owned:
             self.do(Notify(self.next_serial(), (Lost(owned),)))
