@@ -16,6 +16,7 @@ import holdfast
 from holdfast.assign import by_name
 from holdfast.client import core as client
 from holdfast.group.member import HeartbeatAnswered, MemberConfig, Phase
+from holdfast.group.member.parts import Requests
 from holdfast.group.messages import HeartbeatAnswer, JoinRequest
 from holdfast.model import ClusterView, ErrorCode, Membership, RebalanceProtocol
 from holdfast.net.driver import Hooks, MemberDriver
@@ -141,9 +142,8 @@ def test_the_driver_tells_of_polls_before_every_event(polled_at: float, joins: b
             phase=Phase.STABLE,
             membership=Membership("m", 1),
             topics=frozenset({"orders"}),
-            heartbeat=7,
+            requests=Requests(heartbeat=7, heard_at=49_000.0),
             last_polled_at=47_000.0,
-            last_heard_at=49_000.0,
         )
         driver.feed(HeartbeatAnswered(7, HeartbeatAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS)))
         await asyncio.sleep(0)
