@@ -13,7 +13,8 @@ from holdfast.group import member as mb
 from holdfast.group.messages import Answer, Request
 from holdfast.group.user_data import Endpoint
 from holdfast.model import ClusterView, HoldfastError
-from holdfast.net.driver import Hooks, MemberDriver, open_ear
+from holdfast.net.driver import Hooks, MemberDriver
+from holdfast.net.ear import open_ear
 
 LOOPBACK = "127.0.0.1"
 
@@ -76,7 +77,7 @@ def test_an_address_that_is_none_costs_a_poke_and_not_the_member(host: str) -> N
             other.settimeout(10)
             sound = Endpoint(LOOPBACK, other.getsockname()[1])
             for port in (9, 0, 99_999_999, -1):
-                driver._poke((Endpoint(host, port), sound), b"t k")
+                driver._ear.poke((Endpoint(host, port), sound), b"t k")
                 assert other.recv(64) == b"t k", "the next one is poked all the same"
 
     run(test)

@@ -210,7 +210,8 @@ class LightGroup:
         from holdfast.assign import by_name
         from holdfast.group import member as mb
         from holdfast.net.channel import GroupChannel
-        from holdfast.net.driver import Hooks, MemberDriver, open_ear
+        from holdfast.net.driver import Hooks, MemberDriver
+        from holdfast.net.ear import open_ear
 
         channel = GroupChannel(self._cluster, self._group)
         ear, endpoint = open_ear("127.0.0.1")

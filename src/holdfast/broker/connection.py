@@ -15,15 +15,15 @@ import asyncio
 import mmap
 import ssl
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast.broker.exchange import Body, Exchange, Parts
 from holdfast.broker.limits import KIB, MIB, Limits
 from holdfast.broker.quiet import Quiet
 from holdfast.broker.room import Room
+from holdfast.broker.sending import send_in_order
 from holdfast.model import HoldfastError
 from holdfast.wire.codec import encode_response
-from holdfast.wire.cursor import FileSlice
 from holdfast.wire.frames import frame_size
 
 FIRST_BUFFER_BYTES = 16 * KIB
@@ -32,22 +32,8 @@ KEPT_BUFFER_BYTES = 2 * MIB
 """A busy producer keeps a buffer of up to this size between frames, until it goes idle or another waits for room."""
 READ_BYTES = 256 * KIB
 """Read from a socket at a time. Many clients that send megabytes must not fill a turn of the loop with copying."""
-STREAM_BYTES = 1 * MIB
-"""Sent from a file at a time; after each piece the connection counts as alive."""
 WRITE_HIGH_WATER = 1 * MIB
 """Unsent bytes at which the next request has to wait."""
-
-
-class _Descriptor:
-    """A file as `loop.sendfile` wants one: it asks for its number and nothing else."""
-
-    __slots__ = ("_fd",)
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def fileno(self) -> int:
-        return self._fd
 
 
 class Server(Protocol):
@@ -346,21 +332,10 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _send_files(self, answer: Parts) -> None:
         """Send parts in order, file slices by the system's sendfile. The request stays in work until all is gone."""
-        loop = asyncio.get_running_loop()
         transport = self._transport
         assert transport is not None
         try:
-            for part in answer.parts:
-                if not isinstance(part, FileSlice):
-                    transport.write(part)
-                    continue
-                for offset in range(part.offset, part.offset + part.length, STREAM_BYTES):
-                    count = min(STREAM_BYTES, part.offset + part.length - offset)
-                    file: Any = _Descriptor(part.fd)
-                    sent = await loop.sendfile(transport, file, offset, count, fallback=False)
-                    self.last_activity = self._server.now()
-                    if sent != count:
-                        raise OSError("a file is shorter than it was")
+            await send_in_order(transport, answer, self._alive)
         except (OSError, RuntimeError) as error:
             # RuntimeError is how asyncio says that the transport is closing.
             self.close(f"sending failed: {error}")
@@ -369,11 +344,14 @@ class Connection(asyncio.BufferedProtocol):
             self._stream = None
         self.next()
 
+    def _alive(self) -> None:
+        self.last_activity = self._server.now()
+
     def next(self) -> None:
         """Go on with the next frame. If the answer came from somewhere else, then in a later turn of the loop: the next
         request must not run in the middle of the work that brought the answer."""
         self.busy = False
-        self.last_activity = self._server.now()
+        self._alive()
         if not self._pumping:
             asyncio.get_running_loop().call_soon(self._pump)
 

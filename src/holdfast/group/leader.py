@@ -7,7 +7,7 @@ the mark that partitions are withheld, the endpoints for pokes, and the position
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.assign import RoundPlan, plan_round, topics_of
 from holdfast.group.messages import OffsetEntry
@@ -106,12 +106,10 @@ def plan(
     if not marks:
         return result({})
     cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols
-    common = LeaderNote(
-        withheld=planned.transferring and cooperative,
+    sound = all_read and not doubts and not planned.contested
+    common = replace(
+        _flags(planned, cooperative=cooperative, all_read=all_read, sound=sound),
         token=token,
-        all_read=all_read and cooperative,
-        knows_drain=all_read and cooperative,
-        read_on=planned.transferring and cooperative and all_read and not doubts and not planned.contested,
         room=room_for_each(len(members), notes_bytes),
     )
     offers = [*_offers(planned, notes, generation), *_untaken(planned, notes, before, generation)]
@@ -124,6 +122,14 @@ def plan(
     own = {leader: counts}
     written = write_notes(common, endpoints, positions, own, budget=notes_bytes, always_short=short_notes)
     return result(written, positions)
+
+
+def _flags(planned: RoundPlan, *, cooperative: bool, all_read: bool, sound: bool) -> LeaderNote:
+    """What every member's note says of this round. In an eager one nothing is kept back or handed over."""
+    if not cooperative:
+        return LeaderNote(knows_drain=False)
+    moving = planned.transferring
+    return LeaderNote(withheld=moving, all_read=all_read, knows_drain=all_read, read_on=moving and sound)
 
 
 def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:

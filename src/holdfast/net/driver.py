@@ -35,8 +35,8 @@ from holdfast.group.messages import (
     SyncAnswer,
     SyncRequest,
 )
-from holdfast.group.user_data import Endpoint
 from holdfast.model import Assignor, ClusterView, ErrorCode, HoldfastError, TopicPartition, TraceRecord
+from holdfast.net.ear import Ear
 from holdfast.net.errors import BrokerError, NetError
 
 JOIN_GRACE_MS = 5_000
@@ -62,12 +62,6 @@ POKE_DELAYS_S = (0.004, 0.025)
 AHEAD_OF_JOIN_MS = 1_000.0
 """How long a join may have to wait behind our own commit, which takes milliseconds. If it takes longer than this, the
 coordinator is in trouble: the connection is given up, and the join goes on another one."""
-
-MAX_DATAGRAM = 256
-"""Longest poke that is read: a token has at most 64 characters."""
-
-MAX_GULP = 64
-"""How many pokes are read at a time. The machine asks the coordinator at most every 10 ms anyway."""
 
 
 class Channel(Protocol):
@@ -138,9 +132,7 @@ class MemberDriver:
         self._last_plan: leader.LeaderPlan | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ear = ear
-        if ear is not None:
-            self._loop.add_reader(ear.fileno(), self._hear)
+        self._ear = Ear(ear, lambda text: self.feed(mb.Poked(text)), self._loop)
 
     # -- events in
 
@@ -203,9 +195,9 @@ class MemberDriver:
                 delays_s = (0.0,) if effect.known else POKE_DELAYS_S
                 for delay_s, datagram in zip(delays_s, effect.datagrams(), strict=False):
                     if delay_s:
-                        self._loop.call_later(delay_s, self._poke, effect.peers, datagram)
+                        self._loop.call_later(delay_s, self._ear.poke, effect.peers, datagram)
                     else:
-                        self._poke(effect.peers, datagram)
+                        self._ear.poke(effect.peers, datagram)
             case mb.CountMembers():
                 self._spawn(self._count())
             case mb.Tell(error):
@@ -315,31 +307,6 @@ class MemberDriver:
         with contextlib.suppress(HoldfastError):  # not allowed, or no answer: the interval for an unknown size stays
             self.feed(mb.GroupSized(await self._channel.members()))
 
-    # -- pokes
-
-    def _hear(self) -> None:
-        """Feed the pokes that arrived, each text once. At most MAX_GULP are read at a time."""
-        if self._ear is None:
-            return
-        said: dict[bytes, None] = {}
-        for _ in range(MAX_GULP):
-            try:
-                said[self._ear.recv(MAX_DATAGRAM)] = None
-            except (BlockingIOError, OSError):
-                break
-        for data in said:
-            if data:  # an empty datagram is no poke
-                self.feed(mb.Poked(data.decode("ascii", "replace")))
-
-    def _poke(self, peers: tuple[Endpoint, ...], datagram: bytes) -> None:
-        if self._ear is None:
-            return
-        for peer in peers:
-            # A poke is not essential: a peer that can't be reached, or gave a bad address, learns of the round from
-            # the coordinator.
-            with contextlib.suppress(OSError, ValueError, TypeError, OverflowError):
-                self._ear.sendto(datagram, (peer.host, peer.port))
-
     # -- offsets
 
     async def send_commit(self, request: CommitRequest) -> CommitAnswer:
@@ -359,21 +326,10 @@ class MemberDriver:
         """Stop the timer, close the ear, and cancel what is under way."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._ear is not None:
-            self._loop.remove_reader(self._ear.fileno())
-            self._ear.close()
-            self._ear = None
+        self._ear.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def open_ear(host: str) -> tuple[socket.socket, Endpoint]:
-    """A socket that receives pokes on this address, and its endpoint for the subscription."""
-    ear = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
-    ear.bind((host, 0))
-    ear.setblocking(False)
-    return ear, Endpoint(host, int(ear.getsockname()[1]))
 
 
 def _failed(serial: int, error: Exception) -> mb.RequestFailed:

@@ -14,14 +14,10 @@ It must not know topics, pyarrow or compression. Only `native` imports it, and o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from holdfast.records.layout import (
     B_APPEND_TIMESTAMP,
@@ -84,89 +80,26 @@ from holdfast.records.layout import (
     O_VALUES,
     ROWS_FULL,
 )
+from holdfast.records.memory import (
+    clear_bit,
+    compiled,
+    copy_bytes,
+    get,
+    load_byte,
+    put,
+    store_byte,
+    store_int32,
+    store_int64,
+)
 
 _INT64_MAX = 2**63 - 1
 _MICROS_MAX = _INT64_MAX // 1000
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def _compiled(function: _F) -> _F:
-    compiler: Any = numba.njit(nogil=True, boundscheck=False, error_model="numpy")
-    compiled: _F = compiler(function)
-    return compiled
-
-
-# --- memory ---
-
-
-def _load(width: int) -> Any:
-    """A number of `width` bits at an address: a byte unsigned, else signed."""
-
-    def load(typing_context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            number = builder.load(builder.inttoptr(arguments[0], ir.IntType(width).as_pointer()), align=1)
-            return number if width == 64 else builder.zext(number, ir.IntType(64))
-
-        return types.int64(types.int64), generate
-
-    return intrinsic(load)
-
-
-def _store(width: int) -> Any:
-    """The low `width` bits of a number to an address."""
-
-    def store(typing_context: Any, address: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            number = arguments[1] if width == 64 else builder.trunc(arguments[1], ir.IntType(width))
-            builder.store(number, builder.inttoptr(arguments[0], ir.IntType(width).as_pointer()), align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
-
-    return intrinsic(store)
-
-
-def _copy() -> Any:
-    """memcpy: target, source, size."""
-
-    def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointers = [builder.inttoptr(address, ir.IntType(8).as_pointer()) for address in arguments[:2]]
-            memcpy: Any = cgutils.raw_memcpy
-            memcpy(builder, *pointers, arguments[2], 1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, types.int64), generate
-
-    return intrinsic(copy)
-
-
-load_byte, load_int64 = _load(8), _load(64)
-store_byte, store_int32, store_int64 = _store(8), _store(32), _store(64)
-copy_bytes = _copy()
-
-
-@_compiled
-def get(array: int, field: int) -> int:
-    return load_int64(array + 8 * field)  # type: ignore[no-any-return]  # an intrinsic has no type
-
-
-@_compiled
-def put(array: int, field: int, value: int) -> None:
-    store_int64(array + 8 * field, value)
-
-
-@_compiled
-def clear_bit(bitmap: int, row: int) -> None:
-    """Mark a row as null."""
-    at = bitmap + (row >> 3)
-    store_byte(at, load_byte(at) & ~(1 << (row & 7)))
 
 
 # --- numbers ---
 
 
-@_compiled
+@compiled
 def read_varint(at: int, end: int) -> tuple[int, int]:
     """A zigzag number of 32 bits and the address behind it; address 0 when it is malformed or cut."""
     if at >= end:
@@ -187,7 +120,7 @@ def read_varint(at: int, end: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), at
 
 
-@_compiled
+@compiled
 def read_varlong(at: int, end: int) -> tuple[int, int]:
     """The same with 64 bits: at most ten bytes, the last of which holds one bit."""
     value = 0
@@ -206,7 +139,7 @@ def read_varlong(at: int, end: int) -> tuple[int, int]:
     return ((value >> 1) & _INT64_MAX) ^ -(value & 1), at
 
 
-@_compiled
+@compiled
 def micros(milliseconds: int) -> int:
     """Arrow and Spark count microseconds. What does not fit (a producer that counts nanoseconds) becomes the limit."""
     if milliseconds > _MICROS_MAX:
@@ -219,7 +152,7 @@ def micros(milliseconds: int) -> int:
 # --- records ---
 
 
-@_compiled
+@compiled
 def read_record(at: int, end: int) -> tuple[int, int, int, int, int, int, int, int, int]:
     """Where the parts of a record lie: its end (0: malformed), timestamp and offset delta, key, value and headers.
 
@@ -247,7 +180,7 @@ def read_record(at: int, end: int) -> tuple[int, int, int, int, int, int, int, i
     return stop, timestamp_delta, offset_delta, key_at, key_size, value_at, value_size, headers_at, headers
 
 
-@_compiled
+@compiled
 def measure_headers(at: int, end: int, count: int) -> tuple[int, int, int]:
     """Check `count` headers; the address behind them (0: malformed) and the bytes of their keys and values."""
     key_bytes = 0
@@ -266,7 +199,7 @@ def measure_headers(at: int, end: int, count: int) -> tuple[int, int, int]:
     return at, key_bytes, value_bytes
 
 
-@_compiled
+@compiled
 def store_headers(at: int, end: int, count: int, cursor: int, out: int) -> None:
     """Copy headers that `measure_headers` has checked and for which there is room."""
     row = get(cursor, C_HEADERS)
@@ -298,7 +231,7 @@ def store_headers(at: int, end: int, count: int, cursor: int, out: int) -> None:
     put(cursor, C_HEADER_VALUE_BYTES, value_bytes)
 
 
-@_compiled
+@compiled
 def decode_batch(  # noqa: C901  # compiled: one walk over a batch
     batch: int, cursor: int, with_headers: int, max_rows: int, max_bytes: int, out: int
 ) -> int:

@@ -4,7 +4,9 @@ Spark asks from its own thread; each question is a coroutine on the control plan
 answered too. So nothing here needs a lock, and joining, heartbeats and releases never wait for Spark, but for one
 thing: a partition in the running batch is released when that batch is done and its offsets are committed.
 
-What counts as done is `work`'s business, what there is to read is `supply`'s; this module does the talking.
+What counts as done is `work`'s business, what there is to read is `supply`'s; this module does the talking. It is more
+than 400 lines and one idea: what Spark asks and what the group calls for change the same few fields in turns of one
+loop, and that they can't come between each other is seen only where they stand together.
 """
 
 from __future__ import annotations

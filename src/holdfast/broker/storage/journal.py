@@ -14,6 +14,9 @@ Rules
 - Compaction writes a new file, syncs it, renames it into place, and removes the old one only when the new name is on
   disk. So a crash at any step leaves exactly one complete journal.
 - Values are opaque here. One thread at a time uses a journal; others wait.
+
+More than 400 lines and one idea: replay, append and compaction keep the same promise about the same few fields (the
+file, the places of the last entries, what is known to be on disk). In two files neither could be checked alone.
 """
 
 from __future__ import annotations
@@ -239,15 +242,21 @@ class Journal:
             position = end
 
     def _report_damage(self, position: int, following: int | None) -> None:
+        if following is None:
+            self._found(position, cut_bytes=self._size - position, reason="an entry is incomplete")
+        else:
+            self._found(position, damaged_bytes=following - position, reason="the checksum does not match")
+
+    def _found(self, position: int, *, cut_bytes: int = 0, damaged_bytes: int = 0, reason: str) -> None:
         self._report(
             Recovery(
                 topic=self.name,
                 partition=-1,
                 file=self._path,
                 position=position,
-                cut_bytes=self._size - position if following is None else 0,
-                damaged_bytes=0 if following is None else following - position,
-                reason="an entry is incomplete" if following is None else "the checksum does not match",
+                cut_bytes=cut_bytes,
+                damaged_bytes=damaged_bytes,
+                reason=reason,
             )
         )
 
@@ -443,17 +452,8 @@ class Journal:
 
     def _report_lost(self, places: Sequence[Place]) -> None:
         for position, count, _ in places:
-            self._report(
-                Recovery(
-                    topic=self.name,
-                    partition=-1,
-                    file=self._path,
-                    position=position,
-                    cut_bytes=0,
-                    damaged_bytes=count,
-                    reason="an entry changed on disk since it was written, and is left out",
-                )
-            )
+            reason = "an entry changed on disk since it was written, and is left out"
+            self._found(position, damaged_bytes=count, reason=reason)
 
     def close(self) -> None:
         with self._alone:

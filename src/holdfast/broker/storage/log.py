@@ -4,6 +4,9 @@ Rules: offsets are assigned here and nowhere else. A refused append changes noth
 byte for byte, or the reader is told that it is damaged; it is never skipped silently. The high watermark is the log
 end, because there is one replica. This module must not know requests or threads, nor topics except for their names in
 messages.
+
+More than 400 lines and one idea: every method is a step on one list of segments and its two ends, and all of them must
+leave the three as the others expect. What can stand alone does: `segment`, `scan`, `producers`, `times`, `mend`.
 """
 
 from __future__ import annotations
@@ -164,7 +167,8 @@ class Log:
             rest = segment.size - result.position
             segment.cut(result.position)
             self._syncer.wrote(segment.path)
-            self._repaired(segment, result.position, cut=rest, first=result.offset, reason=result.reason)
+            end = (result.offset, result.offset)
+            self._found(segment, result.position, cut=rest, offsets=end, reason=result.reason)
 
     def _check_end(self, segment: Segment, result: Scan) -> None:
         """A segment in the middle must reach the next one; what is missing is a hole, even one of no bytes."""
@@ -182,21 +186,13 @@ class Log:
         segment.add_hole(hole)
 
     def _found_hole(self, segment: Segment, hole: Hole) -> None:
-        self._report(
-            Recovery(
-                topic=self.topic,
-                partition=self.partition,
-                file=segment.path,
-                position=hole.start,
-                cut_bytes=0,
-                damaged_bytes=hole.end - hole.start,
-                first_offset=hole.first_offset,
-                next_offset=hole.next_offset,
-                reason=hole.reason,
-            )
-        )
+        lost = (hole.first_offset, hole.next_offset)
+        self._found(segment, hole.start, damaged=hole.end - hole.start, offsets=lost, reason=hole.reason)
 
-    def _repaired(self, segment: Segment, position: int, *, cut: int, first: int, reason: str) -> None:
+    def _found(
+        self, segment: Segment, position: int, *, cut: int = 0, damaged: int = 0, offsets: tuple[int, int], reason: str
+    ) -> None:
+        """Report what was cut off, or can't be read. `offsets`: the first that is lost and the next that is not."""
         self._report(
             Recovery(
                 topic=self.topic,
@@ -204,8 +200,9 @@ class Log:
                 file=segment.path,
                 position=position,
                 cut_bytes=cut,
-                first_offset=first,
-                next_offset=first,
+                damaged_bytes=damaged,
+                first_offset=offsets[0],
+                next_offset=offsets[1],
                 reason=reason,
             )
         )

@@ -11,6 +11,9 @@ disk, so a topic that is deleted and created again never sees old files, and no 
 Partitions open on first use and share a bounded number of file handles, so thousands cost nothing until they are used.
 After a crash those with data are opened at once, so that every repair is reported on start. The time of day, which may
 be set back, is for what records carry; how long something has been so is measured by a clock that never goes back.
+
+More than 400 lines because it is the only door: most methods hand on to what does the work (`topics`, `log`,
+`journal`, `sync`, `mend`), and callers need not know which.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.group import member as mb
 from holdfast.group.user_data import Endpoint, can_be_poked
-from holdfast.net.driver import open_ear
+from holdfast.net.ear import open_ear
 
 SPREAD = (0.8, 1.2)
 """Range of the random factor on a member's back-offs, so that members refused together don't come back together."""

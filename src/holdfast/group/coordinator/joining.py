@@ -13,8 +13,8 @@ from holdfast.group.coordinator.rounds import (
     generation_answer,
     maybe_complete_join,
     park,
-    remove_member,
     start_round,
+    take_out,
 )
 from holdfast.group.coordinator.states import State
 from holdfast.group.coordinator.subscriptions import topics_of
@@ -225,14 +225,7 @@ def give_up_place(roster: Roster, event: Joined | Returned | Rejoined, step: Ste
     roster.drop_pending(event.request.membership.member_id)
     member = known_member(roster, event)
     if member is not None:
-        step.trace(
-            "member-expelled",
-            member=member.member_id,
-            generation=roster.generation,
-            cause=f"{member.name} came when the group was full",
-            culprit=member.member_id,
-        )
-        remove_member(roster, step, member)
+        take_out(roster, step, member, what="member-expelled", cause=f"{member.name} came when the group was full")
     maybe_complete_join(roster, step)
 
 

@@ -6,7 +6,7 @@ from holdfast.group.coordinator.checks import membership_error
 from holdfast.group.coordinator.effects import Step
 from holdfast.group.coordinator.events import JoinDue, Left, PendingExpired, SessionExpired, WaiterGone
 from holdfast.group.coordinator.roster import JOIN_KEY, Member, Roster
-from holdfast.group.coordinator.rounds import complete_join, maybe_complete_join, member_gone, remove_member
+from holdfast.group.coordinator.rounds import complete_join, maybe_complete_join, member_gone, take_out
 from holdfast.group.messages import LeaveAnswer, Leaver, cut_reason
 from holdfast.model import ErrorCode
 
@@ -26,15 +26,7 @@ def leave(roster: Roster, event: Left, step: Step) -> None:
             continue
         member = roster.members[leaver.member_id or roster.static[leaver.instance_id or ""]]
         words = f"{member.name} left: {cut_reason(leaver.reason or 'no reason given')}"
-        step.trace(
-            "member-left",
-            member=member.member_id,
-            generation=roster.generation,
-            cause=words,
-            culprit=member.member_id,
-            client_id=member.client_id,
-        )
-        remove_member(roster, step, member)
+        take_out(roster, step, member, what="member-left", cause=words)
         if first is None:
             first, cause = member, words
     if first is not None:
@@ -67,15 +59,7 @@ def expire_session(roster: Roster, event: SessionExpired, step: Step) -> None:
         cause = f"{member.name}'s join was parked for longer than a new member may wait"
     else:
         cause = f"{member.name}'s session expired: nothing heard for {member.session_timeout_ms} ms"
-    step.trace(
-        "member-expired",
-        member=member.member_id,
-        generation=roster.generation,
-        cause=cause,
-        culprit=member.member_id,
-        client_id=member.client_id,
-    )
-    remove_member(roster, step, member)
+    take_out(roster, step, member, what="member-expired", cause=cause)
     member_gone(roster, step, cause=cause, culprit=member.member_id)
 
 
@@ -123,6 +107,5 @@ def waiter_gone(roster: Roster, event: WaiterGone, step: Step) -> None:
         roster.watch(member, step.now)
         return
     cause = f"{member.name} went away before it was told its id"
-    step.trace("member-left", member=member_id, generation=roster.generation, cause=cause, culprit=member_id)
-    remove_member(roster, step, member)
+    take_out(roster, step, member, what="member-left", cause=cause)
     member_gone(roster, step, cause=cause, culprit=member_id)

@@ -99,15 +99,8 @@ def expel_late(roster: Roster, step: Step) -> None:
     for member_id in sorted(roster.awaited):
         member = roster.members[member_id]
         if not member.is_static:
-            step.trace(
-                "member-expelled",
-                member=member_id,
-                generation=roster.generation,
-                cause=f"{member.name} did not join again within the rebalance timeout",
-                culprit=member_id,
-                client_id=member.client_id,
-            )
-            remove_member(roster, step, member)
+            cause = f"{member.name} did not join again within the rebalance timeout"
+            take_out(roster, step, member, what="member-expelled", cause=cause)
 
 
 def become_empty(roster: Roster, step: Step) -> None:
@@ -155,9 +148,17 @@ def everybody(roster: Roster) -> tuple[JoinedMember, ...]:
     )
 
 
-def remove_member(roster: Roster, step: Step, member: Member, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-    """Take a member out; whoever waits in its name is told why."""
-    answer_parked(roster, step, member, error)
+def take_out(roster: Roster, step: Step, member: Member, *, what: str, cause: str) -> None:
+    """Take a member out, and trace why. Whoever waits in its name is answered UNKNOWN_MEMBER_ID."""
+    step.trace(
+        what,
+        member=member.member_id,
+        generation=roster.generation,
+        cause=cause,
+        culprit=member.member_id,
+        client_id=member.client_id,
+    )
+    answer_parked(roster, step, member, ErrorCode.UNKNOWN_MEMBER_ID)
     roster.remove(member)
 
 

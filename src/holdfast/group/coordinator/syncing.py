@@ -6,7 +6,7 @@ from holdfast.group.coordinator.checks import generation_error, refusal, sync_er
 from holdfast.group.coordinator.effects import Step
 from holdfast.group.coordinator.events import Heartbeat, SyncDue, Synced
 from holdfast.group.coordinator.roster import SYNC_KEY, Member, Roster
-from holdfast.group.coordinator.rounds import answer_parked, in_order, member_gone, remove_member
+from holdfast.group.coordinator.rounds import answer_parked, in_order, member_gone, take_out
 from holdfast.group.coordinator.states import State
 from holdfast.group.coordinator.tracing import trace_refusal
 from holdfast.group.messages import HeartbeatAnswer, SyncAnswer
@@ -81,15 +81,8 @@ def expel_unsynced(roster: Roster, event: SyncDue, step: Step) -> None:
     late = sorted(roster.unsynced)
     for member_id in late:
         member = roster.members[member_id]
-        step.trace(
-            "member-expelled",
-            member=member_id,
-            generation=roster.generation,
-            cause=f"{member.name} joined and did not sync within the rebalance timeout",
-            culprit=member_id,
-            client_id=member.client_id,
-        )
-        remove_member(roster, step, member)
+        cause = f"{member.name} joined and did not sync within the rebalance timeout"
+        take_out(roster, step, member, what="member-expelled", cause=cause)
     if late:
         member_gone(roster, step, cause=f"{late[0]} joined and did not sync", culprit=late[0])
 
