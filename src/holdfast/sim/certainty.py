@@ -55,7 +55,7 @@ class Certainty:
     def _look_later(self) -> None:
         """Look when the session may be over, counted from what was acknowledged so far."""
         member = self._member
-        over_at = member.state.vouched_at + member.plan.session_timeout_ms + JUST_AFTER_MS
+        over_at = member.state.requests.vouched_at + member.plan.session_timeout_ms + JUST_AFTER_MS
         if over_at <= member.world.clock.now:
             self.look()
             over_at = member.world.clock.now + member.plan.session_timeout_ms
