@@ -10,12 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from places import Place, local_place
 from typer.testing import CliRunner
 
 from holdfast.cli import pipeline
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.ledger import Addition, FileRef, Ledger
 from holdfast.spark.files.store import LocalStore
+from holdfast.spark.files.store_options import parse_store_options
 from holdfast.spark.state import storing
 from holdfast.spark.state.aggregates import parse_aggregates
 from holdfast.spark.state.batch import KEPT_ENTRIES, Batch
@@ -40,14 +42,15 @@ def nothing_is_kept_open() -> None:
 class World:
     """A log of keys, a state, a sink, and batches that read the log."""
 
-    def __init__(self, folder: Path) -> None:
-        self.state, self.sink = LocalStore(folder / "state"), LocalStore(folder / "sink")
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.state, self.sink = (place / "state").store, (place / "sink").store
         self.log = [f"k{number % 7}" for number in range(600)]
 
     def job(self, work: Mapping[TopicPartition, Work]) -> Mapping[TopicPartition, Entry]:
         plan = TaskPlan(
-            state=str(self.state.root),
-            sink=str(self.sink.root),
+            state=f"{self.place.path}/state",
+            sink=f"{self.place.path}/sink",
             schema_id="s",
             operator=TOTALS,
             given=SCHEMA,
@@ -55,6 +58,7 @@ class World:
             work=work,
             told="batch 7",
             writer="w",
+            options=parse_store_options(self.place.options),
         )
         one = work[P]
         # A batch is read from where it was planned: rows that are in the state already come too.
@@ -89,7 +93,13 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+    return World(local_place(tmp_path))
+
+
+@pytest.fixture
+def any_world(place: Place) -> World:
+    """Also in an object store."""
+    return World(place)
 
 
 def test_state_stands_where_the_offset_stands(world: World) -> None:
@@ -99,43 +109,43 @@ def test_state_stands_where_the_offset_stands(world: World) -> None:
     assert world.delivered() == [(start + 9, 7) for start in range(0, 200, 10)]
 
 
-def test_a_batch_that_died_behind_its_entry_is_not_counted_again_and_is_delivered(world: World) -> None:
+def test_a_batch_that_died_behind_its_entry_is_not_counted_again_and_is_delivered(any_world: World) -> None:
     """kill -9 between the state's entry and the sink. The next owner begins where the group stands: before the
     entry."""
-    world.batch(0, 50)
-    world.batch(50, 80, deliver=False)
-    assert [(entry.start, entry.end) for entry in world.batch(50, 100)] == [(50, 80), (80, 100)]
-    assert world.counts() == world.wanted(100)
-    assert world.delivered() == [(49, 7), (79, 7), (99, 7)]
-    world.batch(50, 100)  # and once more, as after a crash before the group's commit
-    assert world.delivered() == [(49, 7), (79, 7), (99, 7)]
+    any_world.batch(0, 50)
+    any_world.batch(50, 80, deliver=False)
+    assert [(entry.start, entry.end) for entry in any_world.batch(50, 100)] == [(50, 80), (80, 100)]
+    assert any_world.counts() == any_world.wanted(100)
+    assert any_world.delivered() == [(49, 7), (79, 7), (99, 7)]
+    any_world.batch(50, 100)  # and once more, as after a crash before the group's commit
+    assert any_world.delivered() == [(49, 7), (79, 7), (99, 7)]
 
 
-def test_a_batch_that_died_before_its_entry_leaves_nothing_that_counts(world: World) -> None:
-    world.batch(0, 50)
-    tip = Chain(world.state, P).tip()
+def test_a_batch_that_died_before_its_entry_leaves_nothing_that_counts(any_world: World) -> None:
+    any_world.batch(0, 50)
+    tip = Chain(any_world.state, P).tip()
     assert tip is not None
-    world.job({P: Work(tip, 90)})  # its files are there, and nobody names them
-    world.batch(50, 70)
-    assert world.counts() == world.wanted(70)
-    assert world.delivered() == [(49, 7), (69, 7)]
+    any_world.job({P: Work(tip, 90)})  # its files are there, and nobody names them
+    any_world.batch(50, 70)
+    assert any_world.counts() == any_world.wanted(70)
+    assert any_world.delivered() == [(49, 7), (69, 7)]
 
 
-def test_of_two_owners_each_record_is_counted_by_one(world: World) -> None:
+def test_of_two_owners_each_record_is_counted_by_one(any_world: World) -> None:
     """A zombie and the new owner do the same range, with other cuts; whoever is second starts from what the first
     did."""
-    world.batch(0, 50)
+    any_world.batch(0, 50)
 
     def overtaken(work: Mapping[TopicPartition, Work]) -> Mapping[TopicPartition, Entry]:
-        made = world.job(work)
+        made = any_world.job(work)
         if not raced:
-            raced.append(world.batch(50, 70))
+            raced.append(any_world.batch(50, 70))
         return made
 
     raced: list[Any] = []
-    assert [(entry.start, entry.end) for entry in world.batch(50, 90, overtaken)] == [(50, 70), (70, 90)]
-    assert world.counts() == world.wanted(90)
-    assert world.delivered() == [(49, 7), (69, 7), (89, 7)]
+    assert [(entry.start, entry.end) for entry in any_world.batch(50, 90, overtaken)] == [(50, 70), (70, 90)]
+    assert any_world.counts() == any_world.wanted(90)
+    assert any_world.delivered() == [(49, 7), (69, 7), (89, 7)]
 
 
 def test_a_zombie_under_a_number_that_was_removed_is_told(world: World) -> None:

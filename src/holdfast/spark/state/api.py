@@ -12,7 +12,7 @@ as they are when the customer is the record's key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,19 +35,28 @@ if TYPE_CHECKING:
 ORIGIN = ("topic", "partition", "offset")
 
 
-def stateful(rows: DataFrame, *, state: str, writer: str = "") -> Stateful:
+def stateful(rows: DataFrame, *, state: str, writer: str = "", options: Mapping[str, str] | None = None) -> Stateful:
     """Operators on these rows whose state lies at the path `state`, which all applications of the group share.
 
     `rows` come from `format("holdfast")` and still have topic, partition and offset. `writer` is what this application
-    is called in the state's entries, for people.
+    is called in the state's entries, for people. `options`: `holdfast.store.…`, for state and sink in an object store.
     """
     from holdfast.spark.files.columns import Columns, check_columns
     from holdfast.spark.files.schema import type_names
-    from holdfast.spark.files.store import open_store
+    from holdfast.spark.files.store_options import parse_store_options
 
     check_columns(Columns(), type_names(rows.schema))
-    open_store(state)
-    return Stateful(rows, _absolute(state), writer)
+    told = parse_store_options(options)
+    _prove(_absolute(state), told)
+    return Stateful(rows, _absolute(state), writer, told)
+
+
+def _prove(path: str, options: Mapping[str, str]) -> None:
+    """A place that can't hold a ledger is told before anything runs."""
+    from holdfast.spark.files.buckets import AT_START_S
+    from holdfast.spark.files.store import open_store
+
+    open_store(path, options, patience_s=AT_START_S).prove()
 
 
 def _absolute(path: str) -> str:
@@ -62,6 +71,8 @@ class Stateful:
     rows: DataFrame
     state: str
     writer: str
+    options: Mapping[str, str]
+    """Of the store. They may hold secrets, and don't show them."""
 
     def _given(self) -> pa.Schema:
         from holdfast.spark.internals import arrow_schema
@@ -197,6 +208,8 @@ class StatefulRows:
 
     def each_batch(self, sink: str | Write) -> Callable[[DataFrame, int], None]:
         """A function for `foreachBatch`, for a query that is started by hand."""
+        if isinstance(sink, str):
+            _prove(_absolute(sink), self.source.options)
         return partial(_process, self, sink)
 
     @property
@@ -223,7 +236,7 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
 
     rows = batch.select(*what._columns)
     given, operator, source = arrow_schema(rows.schema), what.operator, what.source
-    store, told = open_store(source.state), f"{source.writer} batch {batch_id}".strip()
+    store, told = open_store(source.state, source.options), f"{source.writer} batch {batch_id}".strip()
     open_state(
         store,
         operator=operator.signature,
@@ -234,7 +247,7 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
     made = spark_schema(output_schema(operator, given))
     path = _absolute(sink) if isinstance(sink, str) else None
     if path is not None:
-        check_types(open_store(path), made)
+        check_types(open_store(path, source.options), made)
 
     ranges = batch_ranges(batch)
 
@@ -252,6 +265,7 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
                 work=work,
                 told=told,
                 writer=source.writer,
+                options=source.options,
             ),
         )
 
@@ -261,10 +275,10 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
     one = Batch(store, ranges, told)
     entries = one.work(job)  # type: ignore[arg-type]  # a mapping is a dict here
     if path is not None:
-        into_files(open_store(path), entries, made.json(), told)
+        into_files(open_store(path, source.options), entries, made.json(), told)
     else:
         assert callable(sink)
-        into_function(batch.sparkSession, source.state, entries, made.json(), sink, batch_id)
+        into_function(batch.sparkSession, source.state, source.options, entries, made.json(), sink, batch_id)
     one.tidy()
 
 

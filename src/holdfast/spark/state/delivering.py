@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.columns import Columns
 from holdfast.spark.files.ledger import Addition, FileRef, Ledger
 from holdfast.spark.files.sink import keep_schema, open_sink
-from holdfast.spark.files.store import Store
+from holdfast.spark.files.store import LocalStore, Store, open_store
 from holdfast.spark.state.batch import AT_ONCE
 from holdfast.spark.state.chain import Entry
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 Write = Callable[["DataFrame", int], None]
 
@@ -63,17 +67,34 @@ def _lacking(store: Store, partition: TopicPartition, files: Sequence[FileRef], 
 def into_function(
     spark: SparkSession,
     root: str,
+    options: Mapping[str, str],
     entries: Mapping[TopicPartition, Sequence[Entry]],
     schema_json: str,
     write: Write,
     batch_id: int,
 ) -> None:
     """Into a function of the user's, as for foreachBatch: the rows of all entries in one frame."""
-    import json
 
     from pyspark.sql.types import StructType
 
     names = [file.name for _, found in sorted(entries.items()) for entry in found for file in entry.output]
     schema = StructType.fromJson(json.loads(schema_json))
-    if names:
-        write(spark.read.schema(schema).parquet(*(f"{root.rstrip('/')}/{name}" for name in names)), batch_id)
+    if not names:
+        return
+    if isinstance(open_store(root, options), LocalStore):
+        rows = spark.read.schema(schema).parquet(*(f"{root.rstrip('/')}/{name}" for name in names))
+    else:  # Spark may have no file system for it, and not our credentials
+        rows = spark.createDataFrame([(name,) for name in names], "name string").mapInArrow(
+            partial(read_named, root, options, schema), schema
+        )
+    write(rows, batch_id)
+
+
+def read_named(
+    root: str, options: Mapping[str, str], schema: StructType, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On an executor: the rows of the files that are named."""
+    from holdfast.spark.files.reading import read_files
+
+    names = [str(name) for batch in batches for name in batch.column("name").to_pylist()]
+    return read_files(open_store(root, options), names, schema)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import io
+import shutil
+import tempfile
 from collections import OrderedDict
 from typing import Any
 
 import pyarrow as pa
 
+from holdfast.model import HoldfastError
 from holdfast.spark.files.store import LocalStore, Store
 from holdfast.spark.state.chain import Chain, Entry, RunRef
 from holdfast.spark.state.runs import Layout, View, first_to_merge, newest
 
 KEPT_OPEN = 256
-"""Runs that a worker keeps open between batches. They are maps of files: what is not used costs no memory."""
+"""Runs that a worker keeps open between batches. They are maps of files: what is not used costs no memory. Those from
+an object store are copied to the local disk first, and their room is free again when the worker ends."""
+
+COPY_BYTES = 1024 * 1024
 
 _open: OrderedDict[tuple[str, str], pa.Table] = OrderedDict()
 
@@ -26,6 +32,8 @@ def open_run(store: Store, run: RunRef, layout: Layout, chain: Chain) -> pa.Tabl
         return _open[where]
     try:
         found = _checked(_bytes_of(store, run.name), run, layout)
+    except HoldfastError:  # the store did not answer; the state may be all right
+        raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise chain.unreadable(run.name, f"{type(error).__name__}: {error}".rstrip(".")) from error
     _open[where] = found
@@ -37,8 +45,11 @@ def open_run(store: Store, run: RunRef, layout: Layout, chain: Chain) -> pa.Tabl
 def _bytes_of(store: Store, name: str) -> Any:
     if isinstance(store, LocalStore):
         return pa.memory_map(str(store.root / name)).read_buffer()
-    with store.open(name) as file:
-        return pa.py_buffer(file.read())
+    with store.open(name) as file, tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(file, copy, COPY_BYTES)
+        copy.flush()
+        # The file has no name any more and lives as long as the map of it.
+        return pa.memory_map(f"/proc/self/fd/{copy.fileno()}").read_buffer()
 
 
 def _checked(data: Any, run: RunRef, layout: Layout) -> pa.Table:

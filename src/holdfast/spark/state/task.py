@@ -20,6 +20,7 @@ from holdfast.spark.files.layout import new_data_name
 from holdfast.spark.files.ledger import FileRef
 from holdfast.spark.files.parquet import parquet_writer
 from holdfast.spark.files.store import Store, open_store
+from holdfast.spark.files.store_options import StoreOptions
 from holdfast.spark.files.writing import split
 from holdfast.spark.state.chain import Chain, Entry, encode
 from holdfast.spark.state.keys import flat, picked
@@ -68,6 +69,8 @@ class TaskPlan:
     """What of it is not done yet."""
     told: str
     writer: str
+    options: Mapping[str, str] = field(default_factory=StoreOptions)
+    """Of the store, for state and sink."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: dict[TopicPartition, _Part] = {}
@@ -108,13 +111,13 @@ class _Part:
     def __init__(self, plan: TaskPlan, partition: TopicPartition) -> None:
         self._plan, self._partition = plan, partition
         self._work = plan.work[partition]
-        self._store = open_store(plan.state)
+        self._store = open_store(plan.state, plan.options)
         self._chain = Chain(self._store, partition, plan.told)
         self._view = view_of(self._store, self._work.tip, plan.operator.layout(plan.given), self._chain)
         self._watermark, self._late = self._work.tip.watermark, self._work.tip.late
         self._waiting: list[pa.RecordBatch] = []
         self._rows, self._last = 0, -1
-        sink = self._store if plan.sink is None else open_store(plan.sink)
+        sink = self._store if plan.sink is None else open_store(plan.sink, plan.options)
         name = self._chain.new_output_name() if plan.sink is None else new_data_name(partition)
         self._output = _Output(sink, name, output_schema(plan.operator, plan.given), plan.schema_id)
         self._held: list[pa.Table] = []
