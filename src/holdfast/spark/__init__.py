@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.spark.delta import exactly_once_delta
 from holdfast.spark.driving import drain, report
 from holdfast.spark.exactly_once import exactly_once
 from holdfast.spark.explaining import explain
@@ -24,7 +25,18 @@ from holdfast.spark.state.api import stateful
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "Setting", "configure", "drain", "exactly_once", "explain", "register", "report", "stateful"]
+__all__ = [
+    "SETTINGS",
+    "Setting",
+    "configure",
+    "drain",
+    "exactly_once",
+    "exactly_once_delta",
+    "explain",
+    "register",
+    "report",
+    "stateful",
+]
 
 _install_guard()
 

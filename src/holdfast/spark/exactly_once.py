@@ -87,7 +87,9 @@ def exactly_once(
         try:
             ranges = ranges_of_rows(rows, names)
             if ranges:
-                _apply(connect, sink, table, ranges, lambda c, new: write(_only(rows, names, ranges, new), c, batch_id))
+                _apply(
+                    connect, sink, table, ranges, lambda c, new: write(only_new(rows, names, ranges, new), c, batch_id)
+                )
         finally:
             rows.unpersist()
 
@@ -289,7 +291,9 @@ def ranges_of_rows(rows: DataFrame, names: tuple[str, str, str]) -> dict[TopicPa
     return {TopicPartition(name, number): (first, last + 1) for name, number, first, last in sorted(found)}
 
 
-def _only(rows: DataFrame, names: tuple[str, str, str], ranges: Ranges, new: Mapping[TopicPartition, New]) -> DataFrame:
+def only_new(
+    rows: DataFrame, names: tuple[str, str, str], ranges: Ranges, new: Mapping[TopicPartition, New]
+) -> DataFrame:
     """The rows behind the ledger. All of them, as nearly always, need no filter."""
     from functools import reduce
 
