@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fast busy nightly lint types contracts kafka-jars spark-jars delta-jars postgres chromium page frameworks lock clean
+.PHONY: help setup run test fast busy nightly lint types contracts kafka-jars spark-jars delta-jars hdfs-jars postgres chromium page frameworks lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,7 +41,7 @@ AT_ONCE ?= 1
 busy: setup kafka-jars postgres chromium ## everything but Spark ten times while something else keeps the cores busy: no test may fail
 	@$(BIN)/python tools/busy.py --times $(TIMES) --at-once $(AT_ONCE)
 
-nightly: setup kafka-jars spark-jars delta-jars postgres chromium frameworks ## the long forms of the tests, and `make busy`
+nightly: setup kafka-jars spark-jars delta-jars hdfs-jars postgres chromium frameworks ## the long forms of the tests, and `make busy`
 	@$(BIN)/python -m pytest -m nightly
 	@$(MAKE) busy
 
@@ -69,7 +69,9 @@ tests/spark/jars/.ready: tests/spark/pom.xml tools/spark-jars.sh | tests/kafka/j
 
 delta-jars: tests/spark/delta/jars/.ready ## Delta Lake from Maven, for a nightly test
 
-tests/spark/delta/jars/.ready: tests/spark/delta/pom.xml | tests/kafka/jars/.ready
+hdfs-jars: tests/spark/hdfs/jars/.ready ## a small HDFS from Maven, for nightly tests
+
+tests/spark/%/jars/.ready: tests/spark/%/pom.xml | tests/kafka/jars/.ready
 	@mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory="$(CURDIR)/$(@D)"
 	@touch $@
 
@@ -90,4 +92,4 @@ lock: setup ## pin the dependencies anew
 	  --generate-hashes --no-emit-index-url --no-header -o requirements.lock
 
 clean: ## forget the environment and everything built
-	rm -rf $(VENV) tests/kafka/jars tests/spark/jars tests/spark/delta/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) tests/kafka/jars tests/spark/jars tests/spark/*/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,7 +11,8 @@ import pytest
 from s3_server import S3, s3_server
 
 sys.path.insert(0, str(Path(__file__).parent))
-from places import Place, local_place, s3_place
+from hdfs_server import hdfs_server
+from places import Place, hdfs_place, local_place, s3_place
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +29,17 @@ def s3(s3_of_the_session: S3) -> Iterator[S3]:
     s3_of_the_session.well_again()
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a small HDFS."""
+    with hdfs_server(tmp_path_factory.mktemp("hdfs")) as address:
+        yield address
+
+
+@pytest.fixture(params=["local", "s3", pytest.param("hdfs", marks=[pytest.mark.nightly, pytest.mark.java])])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return local_place(tmp_path) if request.param == "local" else s3_place(request.getfixturevalue("s3"))
+    if request.param == "local":
+        return local_place(tmp_path)
+    if request.param == "s3":
+        return s3_place(request.getfixturevalue("s3"))
+    return hdfs_place(request.getfixturevalue("hdfs"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -75,9 +77,29 @@ class S3Place(Place):
         return s3_backends[account]["aws"].buckets[bucket].keys[f"{prefix}/{name}"]
 
 
+class HdfsPlace(Place):
+    """By requests of our own."""
+
+    def age(self, name: str, seconds: float) -> None:
+        store: Any = self.store
+        at = str(int((store.modified(name) - seconds) * 1000))
+        store._ask("PUT", name, "SETTIMES", modificationtime=at, accesstime="-1")
+
+    def damage(self, name: str, data: bytes) -> None:
+        store: Any = self.store
+        store._put(name, io.BytesIO(data))
+
+    def leave_unfinished(self, folder: str) -> None:
+        self.damage(f"{folder}/.new-1234", b"half")
+
+
 def local_place(folder: Path) -> Place:
     return Place(str(folder))
 
 
 def s3_place(s3: S3) -> Place:
     return S3Place(f"s3://{s3.new_bucket()}/sinks/orders", s3.options)
+
+
+def hdfs_place(address: str) -> Place:
+    return HdfsPlace(f"{address}/{uuid.uuid4().hex}/orders")

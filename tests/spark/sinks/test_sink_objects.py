@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 import sys
 import traceback
@@ -13,14 +14,17 @@ import pyarrow as pa
 import pytest
 from places import s3_place
 from sink_world import Crashed, Disk, Turn
+from typer.testing import CliRunner
 
+from holdfast.cli import pipeline
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.files import objects
+from holdfast.spark.files import proving
 from holdfast.spark.files.buckets import parse_address
 from holdfast.spark.files.columns import Columns
 from holdfast.spark.files.committing import commit_files
 from holdfast.spark.files.ledger import Ledger
 from holdfast.spark.files.objects import ObjectStore
+from holdfast.spark.files.sink import open_sink
 from holdfast.spark.files.store import open_store
 from holdfast.spark.files.store_options import StoreOptions, parse_store_options
 from holdfast.spark.files.writing import Written, write_rows
@@ -54,7 +58,7 @@ def test_a_store_without_conditional_puts_is_refused_before_anything_is_written(
     place = s3_place(s3)
     setattr(s3, fault, True)
     store = open_store(place.path, place.options, patience_s=1.0)
-    with pytest.raises(HoldfastError, match=r"STORE_NOT_EXCLUSIVE.*Use a store that has them"):
+    with pytest.raises(HoldfastError, match=r"STORE_NOT_EXCLUSIVE.*Use a store that does"):
         store.create("_holdfast/sink.json", b"{}")
     s3.well_again()
     assert store.read("_holdfast/sink.json") is None
@@ -275,8 +279,14 @@ def test_the_environment_serves_where_no_option_is_given(s3: S3, monkeypatch: py
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    assert open_store(place.path).create("x", b"1")
-    assert place.store.read("x") == b"1"
+    store = open_store(place.path)
+    open_sink(store, Columns())
+    commit_files(store, orders(store, 0, 10), columns=Columns())
+    done = CliRunner().invoke(pipeline.app, ["show", place.path, "-o", "json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["next_offset"] == 10
+    done = CliRunner().invoke(pipeline.app, ["files", place.path])
+    assert done.output.split() == [f"{place.path}/{name}" for name in place.files()]
 
 
 def test_a_profile_of_the_aws_tools_serves_too(
@@ -332,4 +342,4 @@ def test_a_server_that_does_not_answer_is_told_within_seconds_at_the_start(monke
 
 @pytest.fixture(autouse=True)
 def nothing_is_proven() -> None:
-    objects._proven.clear()
+    proving._proven.clear()

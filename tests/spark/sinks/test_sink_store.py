@@ -81,7 +81,7 @@ def test_a_file_is_read_at_any_position(place: Place) -> None:
 def test_a_file_that_was_touched_while_it_was_being_removed_stays(place: Place) -> None:
     """Renewing and removing exclude each other: else a file goes between its writer's touch and its ledger entry."""
     store = place.store
-    for name in ("f/old", "f/young", "f/touched"):
+    for name in ("f/old", "f/young", "f/touched", "top"):
         with store.writing(name) as file:
             file.write(b"1")
     place.age("f/old", 100)
@@ -92,6 +92,11 @@ def test_a_file_that_was_touched_while_it_was_being_removed_stays(place: Place) 
     assert not store.remove_untouched("f/old", before)
     assert not store.remove_untouched("f/young", before)
     assert place.store.touch("f/touched")
+    assert place.store.touch("top")
+    assert not store.remove_untouched("top", before)
+    assert store.remove_untouched("top", time.time() + 100)
+    assert not store.exists("top")
+    assert store.create("top", b"1")
     assert not store.remove_untouched("f/touched", before)
     assert store.names("f") == ["touched", "young"]
     assert store.leftovers("f") == []

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +126,11 @@ def _profile_wanted(options: StoreOptions) -> bool:
         return True
     if any(name in options for name in _OTHER_OPTIONS) or any(os.environ.get(name) for name in _OTHER_AWS):
         return False
-    files = (os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials", "~/.aws/config")
-    return bool(os.environ.get("AWS_PROFILE")) or any(Path(name).expanduser().exists() for name in files)
+    if os.environ.get("AWS_PROFILE"):
+        return True
+    keys = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
+    # A file of settings alone may hold no more than a region, beside a role of the machine.
+    return keys.exists() or (Path("~/.aws/config").expanduser().exists() and find_spec("boto3") is not None)
 
 
 def _by_profile(options: StoreOptions) -> Any:

@@ -22,34 +22,25 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, Any
 
 from holdfast.model import HoldfastError
+from holdfast.spark.files.aside import beside
 from holdfast.spark.files.buckets import PATIENCE_S, open_bucket, parse_address
+from holdfast.spark.files.proving import PROBE, StoreError, prove
+from holdfast.spark.files.ranged import WHOLE_BYTES, opened
 from holdfast.spark.files.store_options import StoreOptions
 
-KEPT, GOING, PROBE = ".kept", ".going", ".probe"
+KEPT, GOING = ".kept", ".going"
 
-WHOLE_BYTES = 8 * 1024 * 1024
-"""Files up to this are read in one request."""
-RANGE_BYTES = 1024 * 1024
-"""At least this much is asked for at a time, of larger ones."""
 ONE_PUT_BYTES = 64 * 1024 * 1024
 """Files up to this are kept in memory while they are written, and go in one request; larger ones by way of the disk,
 in parts."""
-AT_ONCE = 4
 ATTEMPTS = 20
 REMOVAL_S = 60.0
 """A remover that stood still for longer than this between its mark and the removal starts over another time."""
-
-_proven: set[tuple[str, str]] = set()
-"""Roots and endpoints that this process has tried."""
-
-
-class StoreError(HoldfastError, OSError):
-    """The store did not do what it was asked."""
 
 
 class ObjectStore:
@@ -68,24 +59,9 @@ class ObjectStore:
         """Our own newest mark of each file that we touched."""
 
     def prove(self) -> None:
-        """Several at once create one name, and one more behind them: of all one may succeed."""
-        place = (self.root, self._options.get("endpoint_url", ""))
-        if self._is_proven or place in _proven:
-            return
-        name = f"_holdfast/{PROBE}/{uuid.uuid4().hex}"
-        try:
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                made = sum(pool.map(lambda number: self._create(name, b"%d" % number), range(AT_ONCE)))
-            made += self._create(name, b"again")
-        except StoreError as error:
-            if error.code != "STORE_REFUSED":
-                raise
-            raise self._not_exclusive(f"it refuses the condition ({error.what})") from None
-        with contextlib.suppress(OSError):
-            self.remove(name)
-        if made != 1:
-            raise self._not_exclusive(f"{made} of {AT_ONCE + 1} writers were told that they had made one and the same")
-        _proven.add(place)
+        """Some servers take the condition and ignore it."""
+        if not self._is_proven:
+            prove((self.root, self._options.get("endpoint_url", "")), self._create, self.remove)
 
     def create(self, name: str, data: bytes) -> bool:
         self.prove()
@@ -156,11 +132,9 @@ class ObjectStore:
         with self._asking(f"read {name}", missing=True):
             got = self._client.get(name, options={"range": (0, WHOLE_BYTES)})
             start, size = bytes(got.bytes()), int(got.meta["size"])
-        if size <= len(start):
-            return io.BytesIO(start)
-        return io.BufferedReader(_Ranges(self, name, size, start), RANGE_BYTES)
+        return opened(start, size, partial(self._range_of, name))
 
-    def range_of(self, name: str, start: int, end: int) -> bytes:
+    def _range_of(self, name: str, start: int, end: int) -> bytes:
         with self._asking(f"read {name}", missing=True):
             return bytes(self._client.get_range(name, start=start, end=end))
 
@@ -249,53 +223,10 @@ class ObjectStore:
             "batch that failed is done again.",
         )
 
-    def _not_exclusive(self, why: str) -> HoldfastError:
-        return HoldfastError(
-            "STORE_NOT_EXCLUSIVE",
-            f"{self.root} does not keep to conditional puts (If-None-Match: *): {why}. Two writers would write over "
-            "each other.",
-            "Use a store that has them: Amazon S3, Google Cloud Storage, Azure Blob Storage, Cloudflare R2, a newer "
-            "MinIO or Ceph. Or a path on a local disk or NFS, or a database by exactly_once().",
-        )
-
-
-class _Ranges(io.RawIOBase):
-    """A large object, read by ranges. The beginning is there already."""
-
-    def __init__(self, store: ObjectStore, name: str, size: int, start: bytes) -> None:
-        self._store, self._name, self._size, self._start = store, name, size, start
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._size, self._at + len(buffer))
-        if end <= self._at:
-            return 0
-        if end <= len(self._start):
-            data = self._start[self._at : end]
-        else:
-            data = self._store.range_of(self._name, self._at, end)
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
 
 def _marks(name: str, kind: str) -> str:
     """The folder of a file's marks."""
-    folder, _, file = name.rpartition("/")
-    return f"{folder}/{kind}/{file}"
+    return beside(name, f"{kind}/{name.rpartition('/')[2]}")
 
 
 def _mark(name: str, kind: str) -> str:

@@ -21,11 +21,10 @@ from typing import IO, Protocol
 from urllib.parse import unquote, urlsplit
 
 from holdfast.model import HoldfastError
+from holdfast.spark.files.aside import put_back, remove_untouched
 
 TEMPORARY = ".new-"
 """Files on their way. One that is older than any writer lives is left over from a crash."""
-ASIDE = ".old-"
-"""Files that are being removed. One that stays is left over from a crash in that moment."""
 
 
 class Store(Protocol):
@@ -153,26 +152,17 @@ class LocalStore:
         (self.root / name).unlink(missing_ok=True)
 
     def remove_untouched(self, name: str, before: float) -> bool:
-        """Set aside first, then look: whoever touches it later finds nothing, whoever did so before is seen."""
-        path = self.root / name
-        aside = path.with_name(ASIDE + path.name)
-        try:
-            path.rename(aside)
-            untouched = aside.stat().st_mtime < before
-        except FileNotFoundError:
-            return False
-        if not untouched:
-            with contextlib.suppress(FileNotFoundError):  # `put_back` of another was faster
-                aside.rename(path)
-            return False
-        aside.unlink(missing_ok=True)
-        return True
+        return remove_untouched(self, name, before)
 
     def put_back(self, folder: str) -> None:
-        for name in self._listed(folder):
-            if name.startswith(ASIDE):
-                with contextlib.suppress(FileNotFoundError):  # it was removed while we looked
-                    (self.root / folder / name).rename(self.root / folder / name.removeprefix(ASIDE))
+        put_back(self, folder, self._listed(folder))
+
+    def move(self, name: str, to: str) -> bool:
+        try:
+            (self.root / name).rename(self.root / to)
+        except FileNotFoundError:
+            return False
+        return True
 
     @contextmanager
     def _temporary(self, name: str) -> Iterator[tuple[Path, IO[bytes]]]:
@@ -217,19 +207,22 @@ def open_store(
     parts = urlsplit(path)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return LocalStore(unquote(parts.path))
-    from holdfast.spark.files.buckets import PATIENCE_S, SCHEMES
+    from holdfast.spark.files import buckets, hdfs
     from holdfast.spark.files.store_options import parse_store_options
 
-    if scheme in SCHEMES and rest:
+    told, patience = parse_store_options(options), buckets.PATIENCE_S if patience_s is None else patience_s
+    if scheme in buckets.SCHEMES and rest:
         from holdfast.spark.files.objects import ObjectStore
 
-        patience = PATIENCE_S if patience_s is None else patience_s
-        return ObjectStore(path, parse_store_options(options), patience_s=patience, proven=proven)
+        return ObjectStore(path, told, patience_s=patience, proven=proven)
+    if scheme in hdfs.SCHEMES and rest.strip("/"):
+        return hdfs.HdfsStore(path, told, patience_s=patience, proven=proven)
     raise HoldfastError(
         "STORE_UNSUPPORTED",
         f"A sink can't live at {path}: it is not known to create files exclusively.",
-        "Give a path that the driver and all executors have mounted (local disk, NFS), or a bucket "
-        f"({', '.join(f'{name}://' for name in SCHEMES)}), or write through a database with exactly_once().",
+        "Give a path that the driver and all executors have mounted (local disk, NFS), a bucket "
+        f"({', '.join(f'{name}://' for name in buckets.SCHEMES)}), or an HDFS by its web address "
+        "(webhdfs://namenode:9870/path). Or write through a database with exactly_once().",
     )
 
 
