@@ -34,7 +34,7 @@ def produce(broker: Broker, start: int, end: int) -> None:
 def stream(spark: SparkSession, broker: Broker, group: str) -> DataFrame:
     options = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.group.id": group, "subscribe": "orders"}
     rows = spark.readStream.format("holdfast").options(**options, startingOffsets="earliest").load()
-    return rows.selectExpr("topic", "partition", "offset", "string(key) k", "long(string(value)) n")
+    return rows.selectExpr("topic", "partition", "offset", "string(key) k", "bigint(string(value)) n")
 
 
 def forget_last_batch(checkpoint: Path) -> None:
