@@ -256,6 +256,7 @@ class Worked(standing_by.Follower):
 
     error: Exception | None = None
     works = 0
+    settle_s = 0.0
 
     def _work(self, pieces: list[Piece]) -> None:
         self.works += 1
@@ -281,6 +282,25 @@ def test_the_thread_asks_looks_reads_and_tells(tmp_path: Path, monkeypatch: pyte
     thread._try_to_look()
     assert reader.standby.says().followed == {P0: Followed(80, ALL)}
     assert is_open(store, ref)
+
+
+def test_what_has_just_moved_is_worked_on_before_anything_is_read_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: a newcomer's first batch waited for its follower's first job, which began in the same moment. Rule: a
+    change of what is followed means that partitions move, and their batches come first. It looks and tells meanwhile.
+    """
+    reader, thread = Reader(monkeypatch), follower(tmp_path)
+    thread.settle_s = 1e9
+    store = LocalStore(tmp_path)
+    assert Chain(store, P0).append(replace(beginning(0).next(80), runs=(written(store, 10),)))
+    thread._try_to_look()
+    thread._try_to_look()
+    assert thread.works == 0
+    assert reader.standby.says().followed == {P0: Followed(80, 0)}
+    thread.settle_s = 0.0
+    thread._try_to_look()
+    assert thread.works == 1
 
 
 def test_what_goes_wrong_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,14 +252,14 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
         first=batch_id == 0,
         told=told,
     )
-    if source.standby:
-        follow(batch, source.state, source.options, operator.layout(given), source.standby)
     made = spark_schema(output_schema(operator, given))
     path = _absolute(sink) if isinstance(sink, str) else None
     if path is not None:
         check_types(open_store(path, source.options), made)
 
     ranges = batch_ranges(batch)
+    if source.standby:
+        follow(batch, source.state, source.options, operator.layout(given), source.standby, rehearses=not ranges)
 
     def job(work: dict[TopicPartition, Work]) -> dict[TopicPartition, Entry]:
         return run_tasks(

@@ -17,7 +17,7 @@ from holdfast.spark.state.chain import Entry, RunRef
 
 PIECE_BYTES = 64 << 20
 """Read in one go, by each worker. A look comes every two seconds, so it is 32 MB a second: a state of a gigabyte is
-there in half a minute, and a core is busy with it for less than a twentieth of that time."""
+there in half a minute, and to read and check a piece that the disk has at hand takes about a tenth of a second."""
 
 SMALL_BYTES = 1 << 20
 """A look at which no more than this is new waits: every batch writes a small run, which is quick to open at any

@@ -1,10 +1,10 @@
 """The follower of a query with `standby`: a thread of the driver that keeps executors warm for partitions of others.
 
 Every two seconds it asks the query's reader what the member is to follow, and says with the question how far it is. It
-looks at the last entry of those partitions' chains, and where enough is new, a small job reads it. A job comes every
-20 seconds at least, so that Spark does not end the workers. It costs a batch that comes at the same time some 0.1 s at
-worst; it ends with its query; and what goes wrong in it is told (`holdfast.spark.report`) and tried again: a standby
-that does not follow makes a handover longer and nothing wrong.
+looks at the last entry of those partitions' chains, and where enough is new, a small job reads it: a bounded piece
+(`following.PIECE_BYTES`), since batches that come at the same time wait for it. A job comes every 20 seconds at least,
+so that Spark does not end the workers. It ends with its query; and what goes wrong in it is told
+(`holdfast.spark.report`) and tried again: a standby that does not follow makes a handover longer and nothing wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError, TopicPartition
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 2.0
 """How old what it knows may be: a state that moves on by a few batches needs a few small runs more."""
+SETTLE_S = 5.0
+"""What is to be followed changes when partitions move. Their new owners' first batches come before reading for others:
+on two cores they would wait for it."""
 KEEP_ALIVE_S = 20.0
 """Spark ends a Python worker that had nothing to do for a minute, and starting one takes seconds on busy cores."""
 ASK_S = 5.0
@@ -40,26 +43,37 @@ _followers: dict[tuple[str, str], Follower] = {}
 _lock = threading.Lock()
 
 
-def follow(batch: DataFrame, state: str, options: Mapping[str, str], layout: Layout, standby: int) -> None:
-    """From a query's first batch on, until it ends. Called with every batch; raises what the query has to be told."""
+def follow(
+    batch: DataFrame, state: str, options: Mapping[str, str], layout: Layout, standby: int, *, rehearses: bool = False
+) -> None:
+    """From a query's first batch on, until it ends. Called with every batch; raises what the query has to be told.
+
+    `rehearses`: nothing waits for this batch, so the follower's first job, which Spark has to compile, comes now.
+    """
     from holdfast.spark.batch_ranges import running_query
 
     query = running_query(batch)
     name = (str(query.runId().toString()), state)
     with _lock:
         for each, one in list(_followers.items()):
-            if not one.is_alive() and (each != name or one.failure is None):
+            ended = one.ident is not None and not one.is_alive()
+            if ended and (each != name or one.failure is None):
                 del _followers[each]
-        if name not in _followers:
-            _followers[name] = Follower(query, batch.sparkSession, state, options, layout, standby)
-            _followers[name].start()
-        failure = _followers[name].failure
-    if failure is not None:
-        raise failure
+        follower = _followers.get(name)
+        if follower is None:
+            follower = _followers[name] = Follower(query, batch.sparkSession, state, options, layout, standby)
+    if follower.ident is None:
+        if rehearses:
+            follower.rehearse()
+        follower.start()
+    if follower.failure is not None:
+        raise follower.failure
 
 
 class Follower(threading.Thread):
     """Of one state of one running query."""
+
+    settle_s = SETTLE_S
 
     def __init__(
         self,
@@ -79,7 +93,7 @@ class Follower(threading.Thread):
         self.book = Book()
         self._follows: frozenset[TopicPartition] = frozenset()
         self._trouble: str | None = None
-        self._worked_at = 0.0
+        self._worked_at = self._changed_at = 0.0
         self.failure: HoldfastError | None = None
         """What the user has to change."""
 
@@ -93,9 +107,15 @@ class Follower(threading.Thread):
         except (Py4JError, OSError):
             pass  # the driver's JVM has ended, and the query with it
 
+    def rehearse(self) -> None:
+        self._try(lambda: self._work([]))
+
     def _try_to_look(self) -> None:
+        self._try(self._look)
+
+    def _try(self, what: Callable[[], None]) -> None:
         try:
-            self._look()
+            what()
             self._trouble = None
         except Exception as error:  # noqa: BLE001 - whatever it is: told by the next question, tried by the next look
             if not self._query.isActive():
@@ -103,11 +123,15 @@ class Follower(threading.Thread):
             self._trouble = f"{type(error).__name__}: {error}"[:500]
 
     def _look(self) -> None:
-        self._follows = frozenset(p for reader in self._readers() for p in self._asked(reader))
+        follows = frozenset(p for reader in self._readers() for p in self._asked(reader))
+        if follows != self._follows:
+            self._follows, self._changed_at = follows, time.monotonic()
         for partition in sorted(self._follows):
             tip = Chain(self._store, partition, "a standby").tip()
             if tip is not None:
                 self.book.saw(partition, tip)
+        if time.monotonic() - self._changed_at < self.settle_s:
+            return
         pieces = self.book.next(self._follows)
         due = time.monotonic() - self._worked_at >= KEEP_ALIVE_S
         if self.book.worth_it(pieces) or (due and self.book.open(self._follows)):
