@@ -1,1 +1,1 @@
-"""Where records come from: librdkafka or our own fetcher, and the positions of both."""
+"""Where records come from: one `Reader` in two forms, librdkafka's and our own, over one book of positions."""

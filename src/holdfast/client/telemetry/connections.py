@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import confluent_kafka as ck
+from confluent_kafka import cimpl
 
 from holdfast.net.cluster import Address
 from holdfast.net.errors import NetError
@@ -147,7 +148,7 @@ class BrokersSeen:
         elif error.code() == ck.KafkaError._ALL_BROKERS_DOWN:
             self.down = True
 
-    def look(self, handle: Any) -> None:
+    def look(self, handle: cimpl.Consumer) -> None:
         """While all brokers are down: check whether they still are."""
         now = self._clock()
         if now < self._look_at:
@@ -165,7 +166,7 @@ BROKER_ERRORS = frozenset(
 )
 
 
-def _reaches_a_broker(handle: Any) -> bool:
+def _reaches_a_broker(handle: cimpl.Consumer) -> bool:
     """Asks for metadata without waiting. With a connection that times out; without one it fails with another error."""
     try:
         handle.list_topics(timeout=0)
