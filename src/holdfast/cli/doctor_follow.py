@@ -71,6 +71,9 @@ def follow(wanted: Wanted) -> None:
 
         spark = session(wanted.master, scratch)
         last.callback(spark.stop)
+        from holdfast.spark.internals import needs
+
+        needs((4, 2), "holdfast doctor --follow", "run it without --follow, again and again")
         again = last.enter_context(Interrupt())  # Spark takes Ctrl-C for itself when it starts
         screen = Screen(wanted)
         doctor = Follower(spark, folder, notebook, keep_ms=keep_ms, only=wanted.group, tell=screen.tell)

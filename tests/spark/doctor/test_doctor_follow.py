@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 
 from holdfast.doctor.changes import Change
+from holdfast.doctor.scanning import scan
 from holdfast.doctor.tables import COLUMNS
 from holdfast.spark.doctor.follow import Follower
 from holdfast.spark.doctor.growing import growing
@@ -49,6 +55,7 @@ class Following:
         self.problems: list[str] = []
         self.batches = threading.Semaphore(0)
         self.checkpoint = checkpoint
+        self.query: Any = None
         self.doctor = Follower(spark, folder, self.notebook, keep_ms=9e8, only=None, tell=self.tell)
 
     def tell(self, changes: list[Change], problems: list[str]) -> None:
@@ -71,8 +78,12 @@ class Following:
         while self.notebook.state().read["lines"] < lines:
             self.step()
 
-    def end(self) -> None:
-        self.query.stop()
+    def __enter__(self) -> Following:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.query is not None:
+            self.query.stop()
         self.notebook.close()
 
 
@@ -83,11 +94,17 @@ def rows_of(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
 def written(folder: Path) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for name in (*COLUMNS, "events"):
+        if not (folder / name).exists():
+            continue
         rows = pq.read_table(folder / name).to_pylist(maps_as_pydicts="strict")
         for row in rows:
             row.pop("arrived_ms", None)
         found[name] = rows
     return found
+
+
+def events_in(lines: list[tuple[str, bytes]]) -> int:
+    return sum(len(scan(line).events) for _, line in lines)
 
 
 def test_three_steps_and_a_restart_are_a_single_run(spark: SparkSession, tmp_path: Path) -> None:
@@ -108,21 +125,19 @@ def test_three_steps_and_a_restart_are_a_single_run(spark: SparkSession, tmp_pat
                 file.write(text[start:end])
 
     grow(0)
-    first = Following(spark, out, out / "_follow" / "checkpoint")
-    first.start(growing(spark, [str(logs)]))
-    first.until_read(logs)
-    grow(1)
-    first.until_read(logs)
-    first.end()
+    with Following(spark, out, out / "_follow" / "checkpoint") as first:
+        first.start(growing(spark, [str(logs)]))
+        first.until_read(logs)
+        grow(1)
+        first.until_read(logs)
     grow(2)
-    second = Following(spark, out, out / "_follow" / "checkpoint")
-    second.start(growing(spark, [str(logs)]))
-    second.until_read(logs)
-    (logs / "hang" / "broker.log.1.gz").write_bytes(b"\x1f\x8b whatever")
-    while not second.problems:
-        second.step()
-    summary, drawn = second.doctor.summary(), second.doctor.drawn(["hang"])
-    second.end()
+    with Following(spark, out, out / "_follow" / "checkpoint") as second:
+        second.start(growing(spark, [str(logs)]))
+        second.until_read(logs)
+        (logs / "hang" / "broker.log.1.gz").write_bytes(b"\x1f\x8b whatever")
+        while not second.problems:
+            second.step()
+        summary, drawn = second.doctor.summary(), second.doctor.drawn(["hang"])
     (logs / "hang" / "broker.log.1.gz").unlink()
 
     job = Job(spark, pieces_of(found_under([str(logs)])))
@@ -138,9 +153,7 @@ def test_three_steps_and_a_restart_are_a_single_run(spark: SparkSession, tmp_pat
     assert told >= {(row["group"], row["kind"], row["culprit"]) for row in once.findings}
 
 
-def test_a_topic_is_followed_as_a_group_and_another_doctor_takes_over(
-    spark: SparkSession, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_topic_is_followed_as_a_group_and_another_doctor_takes_over(spark: SparkSession, tmp_path: Path) -> None:
     """Lines of a broker and its clients, keyed by who wrote them. The second doctor has a checkpoint of its own and the
     first one's tables: what the group gives it again is in them already, and is not added twice."""
     out = tmp_path / "out"
@@ -163,16 +176,48 @@ def test_a_topic_is_followed_as_a_group_and_another_doctor_takes_over(
         half = len(lines) // 2
         ship(lines[:half])
         for number, part in enumerate((None, lines[half:])):
-            doctor = Following(spark, out, tmp_path / f"checkpoint-{number}")
-            doctor.start(shipped(spark, kafka, "logs", "holdfast-doctor-logs"))
-            if part is not None:
-                ship(part)
-            expected = half if part is None else len(lines)
-            while doctor.notebook.all_states().read["lines"] < expected:
-                doctor.step()
-            doctor.end()
+            with Following(spark, out, tmp_path / f"checkpoint-{number}") as doctor:
+                doctor.start(shipped(spark, kafka, "logs", "holdfast-doctor-logs"))
+                if part is not None:
+                    ship(part)
+                expected = events_in(lines[:half] if part is None else lines)
+                while not (out / "events").exists() or len(written(out)["events"]) < expected:
+                    doctor.step()
     tables = written(out)
     assert {(row["kind"], row["culprit"].partition("@")[0]) for row in tables["findings"]} >= {("storm", "java-hang")}
     places = [(row["file"], row["line"]) for row in tables["events"]]
-    assert len(places) == len(set(places)) > 50
+    assert len(places) == len(set(places)) == events_in(lines)
     assert all(row["file"].startswith("logs-") for row in tables["events"])
+
+
+def test_the_command_tells_what_changes_and_ends_by_ctrl_c(tmp_path: Path) -> None:
+    """As a person runs it: a line at once, a line for each change, a clean end. The signal goes to Spark's processes
+    too, as a terminal sends it."""
+    logs, report = tmp_path / "logs", tmp_path / "report.html"
+    shutil.copytree(SAMPLES / "hang", logs)
+    whole = (logs / "broker.log").read_bytes()
+    (logs / "broker.log").write_bytes(whole[: len(whole) // 2])
+    args = ["doctor", str(logs), "--follow", "--master", "local[2]", "--html", str(report)]
+    program = [sys.executable, "-c", "from holdfast.cli.main import main; main()", *args]
+    errors = (tmp_path / "err").open("w+")
+    command = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
+    try:
+        assert command.stdout is not None
+        assert " hang: new: " in command.stdout.readline()
+        with (logs / "broker.log").open("ab") as file:
+            file.write(whole[len(whole) // 2 :])
+        assert "hang: worse: rebalance storm: java-hang, twice" in command.stdout.readline()
+        assert "Rebalance storm" in report.read_text()
+        os.killpg(command.pid, signal.SIGINT)
+        rest, _ = command.communicate(timeout=PATIENCE_S)
+    finally:
+        command.kill()
+        command.wait()
+    errors.seek(0)
+    said = errors.read()
+    errors.close()
+    assert command.returncode == 1, said
+    assert rest.splitlines()[-2:] == ["Stopped: 2 findings in 1 group.", f"The report: {report}"]
+    assert "looking for files" in said.splitlines()[0] and "Ctrl-C ends it" in said
+    assert "Traceback" not in said and "KeyboardInterrupt" not in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["err", "logs", "report.html"]

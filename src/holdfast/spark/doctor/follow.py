@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 TRIGGER = "1 second"
+BATCHES_KEPT = "10"
+"""Of the checkpoint: one is needed, and an offset of thousands of files is half a megabyte."""
+
 SWEEP_LEAST_S, SWEEP_MOST_S = 60.0, 3_600.0
 """How often all groups are examined, for what has grown too old: a hundredth of the time it is kept, within these."""
 
@@ -52,6 +55,7 @@ class Follower:
         """Batches come on Spark's thread, sweeps on the caller's."""
 
     def start(self, rows: DataFrame, checkpoint: Path) -> StreamingQuery:
+        self._spark.conf.set("spark.sql.streaming.minBatchesToRetain", BATCHES_KEPT)
         writer = rows.writeStream.foreachBatch(self.batch).option("checkpointLocation", str(checkpoint / "spark"))
         return writer.trigger(processingTime=TRIGGER).queryName("holdfast doctor").start()
 

@@ -115,8 +115,9 @@ class Notebook:
         """Nobody else writes meanwhile. What a crash left half written is cleared away."""
         with (self._folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            for hidden in self._folder.parent.glob("*/_*.parquet.*"):
-                hidden.unlink(missing_ok=True)
+            for place in (self._folder.parent.glob("*"), [self._folder / "names"]):
+                for hidden in (path for folder in place for path in folder.glob("_*.parquet.*")):
+                    hidden.unlink(missing_ok=True)
             yield
 
     def state(self) -> State:
