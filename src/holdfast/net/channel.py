@@ -63,7 +63,7 @@ class GroupChannel:
             async with asyncio.timeout(timeout_s):
                 address = await self._cluster.coordinator(self.group)
                 connection = await self._cluster.connection(address, self._slot(slot))
-                self.takes_reason = connection.knows(Api.LEAVE_GROUP, LEAVE_WITH_REASON)
+                self.takes_reason = connection.offers(Api.LEAVE_GROUP, LEAVE_WITH_REASON)
                 answer = await connection.ask_coordinator(request, timeout_s=timeout_s)
                 self._hear(request, answer)
                 return answer

@@ -137,8 +137,7 @@ class Connection:
 
     def version(self, api: Api) -> int:
         """The highest version of this API that both ends know."""
-        lowest, highest = self._versions.get(api.key, (0, -1))
-        version = common_version(api, lowest, highest)
+        version = common_version(api, *self._versions.get(api.key, (0, -1)))
         if version is None:
             raise NetError(
                 "UNSUPPORTED_BY_BROKER",
@@ -148,12 +147,9 @@ class Connection:
             )
         return version
 
-    def knows(self, api: Api, version: int) -> bool:
-        """Whether the broker takes this version of the API, or a newer one that we know."""
-        return (common_version(api, *self._versions.get(api.key, (0, -1))) or -1) >= version
-
-    def offers(self, api: Api) -> bool:
-        return common_version(api, *self._versions.get(api.key, (0, -1))) is not None
+    def offers(self, api: Api, version: int = 0) -> bool:
+        newest = common_version(api, *self._versions.get(api.key, (0, -1)))
+        return newest is not None and newest >= version
 
     async def request(self, api: Api, body: Any, *, timeout_s: float, version: int | None = None) -> Any:
         """The body of the answer. A callable body is given the version first."""

@@ -314,10 +314,9 @@ class ControlPlane:
                 self._in_background(self._fetch_metadata_early(state.topics | set(state.planning.counts or ())))
             if state.phase not in MID_ROUND and state.phase is not mb.Phase.APPLYING:  # for APPLYING `_notify` wakes
                 self.wake()
-        if self._watchdog is not None and self._cluster is not None:
-            coordinator = self._cluster.known_coordinator(self.config.group)
-            takes_reason = self._channel is not None and self._channel.takes_reason
-            self._watchdog.inform(state, coordinator, commits=self.config.auto_commit, takes_reason=takes_reason)
+        if self._watchdog is not None and self._cluster is not None and self._channel is not None:
+            where, why = self._cluster.known_coordinator(self.config.group), self._channel.takes_reason
+            self._watchdog.inform(state, where, commits=self.config.auto_commit, takes_reason=why)
 
     async def _fetch_metadata_early(self, topics: frozenset[str]) -> None:
         """A leader that joins will plan soon: fetch metadata while the others join, not when all wait for the plan."""
