@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.sim.grounds import RARE_GROUND
+from holdfast.sim.happenings import parse_happenings
 from holdfast.sim.world import World
 
 
@@ -33,4 +34,17 @@ def test_a_leader_with_little_room_for_notes_promises_no_more_of_it(notes_bytes:
     Rule: what a leader promises fits into its budget.
     """
     world = replace(RARE_GROUND, seed=3, notes_bytes=notes_bytes)
+    assert World(world, keep_records=False).run().violations == []
+
+
+@pytest.mark.parametrize("seed", [37, 50])
+def test_who_drains_together_with_the_leader_leaves_nothing_behind_either(seed: int) -> None:
+    """Symptom: two members drained at once, and the next owners of one's partitions began at its last commit.
+
+    Cause: the other one led. It was to hand over the positions of both and left, and its leave cut the round.
+
+    Rule: a leader that drains does not promise that positions reach anybody, so that all wait for their commits.
+    """
+    both = "join@3s,drain:c0@6s,drain:c1@6s,join@9s,join@9.2s,drain:c2@12s,drain:c3@12.01s,join@15s"
+    world = replace(RARE_GROUND, seed=seed, happenings=parse_happenings(both))
     assert World(world, keep_records=False).run().violations == []

@@ -108,7 +108,7 @@ def plan(
     cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols
     sound = all_read and not doubts and not planned.contested
     common = replace(
-        _flags(planned, cooperative=cooperative, all_read=all_read, sound=sound),
+        _flags(planned, cooperative=cooperative, all_read=all_read, sound=sound, stays=leader not in draining),
         token=token,
         room=room_for_each(len(members), notes_bytes),
     )
@@ -124,12 +124,16 @@ def plan(
     return result(written, positions)
 
 
-def _flags(planned: RoundPlan, *, cooperative: bool, all_read: bool, sound: bool) -> LeaderNote:
-    """What every member's note says of this round. In an eager one nothing is kept back or handed over."""
+def _flags(planned: RoundPlan, *, cooperative: bool, all_read: bool, sound: bool, stays: bool) -> LeaderNote:
+    """What every member's note says of this round. In an eager one nothing is kept back or handed over.
+
+    A leader that drains promises nobody that positions reach their next owners: should its leave cut the next round,
+    nobody is left who could hand them over again. So whoever gives something up waits for its commit.
+    """
     if not cooperative:
         return LeaderNote(knows_drain=False)
     moving = planned.transferring
-    return LeaderNote(withheld=moving, all_read=all_read, knows_drain=all_read, read_on=moving and sound)
+    return LeaderNote(withheld=moving, all_read=all_read and stays, knows_drain=all_read, read_on=moving and sound)
 
 
 def subscribed_topics(members: Sequence[JoinedMember]) -> frozenset[str]:
