@@ -121,6 +121,12 @@ def test_a_drain_under_a_leader_that_knows_the_flag_hands_over_while_it_works() 
     assert ended.member == "c2"
 
 
+def test_a_drain_of_the_leader_takes_a_commit_longer() -> None:
+    """It waits for its commit: after the round it is gone, and nobody could hand its positions over again."""
+    _, line = play(one_change("drain:c0"))
+    assert sorted({gap.ms for gap in line.gaps()}) == [21.0]
+
+
 def test_a_drain_under_a_leader_that_does_not_know_it_leaves_last() -> None:
     """The others come to the round on their heartbeats, while it works on: nobody waits for them but the round."""
     result, line = play(one_change("drain:c2", marks=False))
