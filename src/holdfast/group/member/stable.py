@@ -98,8 +98,8 @@ def tick(turn: Turn, _event: object) -> None:
         evict(turn)
     elif state.leaving.at is not None and turn.now >= state.leaving.at and _may_leave(state):
         leave_now(turn)
-    elif state.phase is Phase.STABLE and _looks_now(state.owed, turn.now):
-        _join_when_polled(turn, state.rejoin or "")
+    elif state.owed is not None and state.phase is Phase.STABLE and _looks_now(state.owed, turn.now):
+        _join_when_polled(turn, state.owed.reason)
     elif (aside_at := aside.due_at(state)) is not None and turn.now >= aside_at:
         aside.ask(turn)
     elif state.phase in RETRYING and (retry_at := state.requests.retry_at) is not None and turn.now >= retry_at:
@@ -114,9 +114,9 @@ def tick(turn: Turn, _event: object) -> None:
         _heartbeat_if_due(turn)
 
 
-def _looks_now(owed: Owed | None, now: float) -> bool:
+def _looks_now(owed: Owed, now: float) -> bool:
     """Whether it is time to check if the application polls, so that we can join the round that is owed."""
-    return owed is not None and owed.look_at is not None and now >= owed.look_at
+    return owed.look_at is not None and now >= owed.look_at
 
 
 def _must_poll(state: MemberState) -> bool:
