@@ -3,50 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
+from doctor_groups import Groups, events_of_logs, until_told
 
 from holdfast.doctor import finding as f
 from holdfast.doctor.events import Event
 from holdfast.doctor.findings import findings_of
 from holdfast.doctor.history import history_of
 from holdfast.doctor.naming import by_group
-from holdfast.doctor.scanning import scan
 from holdfast.testing.kafka import RealKafka
-from holdfast.testing.members import MemberOptions, MemberProcess
-from patience import PATIENCE_S
 
 pytestmark = [pytest.mark.java, pytest.mark.kafka, pytest.mark.slow]
 
-COOPERATIVE = ("cooperative-sticky",)
 HANG_S = 8.0
-
-
-class Groups:
-    """Members of several groups on one broker, each with its output kept as a log."""
-
-    def __init__(self, kafka: RealKafka, folder: Path) -> None:
-        self._kafka = kafka
-        self._folder = folder
-        self._members: list[MemberProcess] = []
-
-    def add(self, kind: str, group: str, name: str, **options: Any) -> MemberProcess:
-        settings = {"session_ms": 6_000, "heartbeat_ms": 500, "max_poll_ms": 6_000, "assignors": COOPERATIVE}
-        settings |= {"client_id": name, **options}
-        config = {"holdfast.trace.file": str(self._folder / f"{name}.jsonl")} if kind == "holdfast" else {}
-        made = MemberOptions(bootstrap=self._kafka.bootstrap, group=group, topic=group, config=config, **settings)
-        # Its own log of records has a name of its own, too: a second life must not be taken for the first.
-        member = MemberProcess(kind, made, name=f"{name}-{len(self._members)}", folder=self._folder)
-        self._members.append(member)
-        return member
-
-    def stop(self) -> None:
-        for member in self._members:
-            member.kill()
 
 
 @pytest.fixture(scope="module")
@@ -63,20 +34,10 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, li
         finally:
             groups.stop()
         shutil.copy(kafka.nodes[0].spec.folder / "kafka.log", folder / "broker.log")
-    logs = [folder / "broker.log", *sorted(folder.glob("*.out")), *sorted(folder.glob("*.jsonl"))]
-    events: list[Event] = []
-    for path in logs:  # these have the time of day alone: the file's own time tells the day
-        events += scan(path.read_bytes(), file=path.name, last_ms=path.stat().st_mtime * 1000).events
-    yield by_group(events)
+    yield by_group(events_of_logs(folder))
 
 
 def _play(groups: Groups, log: Callable[[], str]) -> None:
-    def until(told: str, times: int = 1) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while log().count(told) < times:
-            assert time.monotonic() < deadline, f"the broker did not say {told!r} {times} times"
-            time.sleep(0.05)
-
     for name in ("fine-0", "fine-1"):
         groups.add("holdfast" if name == "fine-0" else "confluent", "fine", name)
     hung, other = groups.add("java", "hangs", "hung"), groups.add("holdfast", "hangs", "other")
@@ -91,14 +52,14 @@ def _play(groups: Groups, log: Callable[[], str]) -> None:
     for number in (1, 2):
         victim.kill()
         victim = groups.add("confluent", "crashes", "victim")
-        until("in group crashes has failed", number)
+        until_told(log, "in group crashes has failed", number)
         victim.wait_assigned(2)
     hung.wait_for(lambda: len(hung.log().named("awake")) == 1, "to wake")
     hung.wait_assigned(2)
     hung.hang(HANG_S)
     ranges[0].terminate()
     ranges[1].wait_assigned(4)
-    until("[Group hangs] Member hung-", 2)
+    until_told(log, "[Group hangs] Member hung-", 2)
     hung.wait_for(lambda: len(hung.log().named("awake")) == 2, "to wake again")
     hung.wait_assigned(2)
 

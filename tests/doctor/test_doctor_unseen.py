@@ -141,6 +141,18 @@ def test_one_librdkafka_member_that_leaves_and_returns_alone_is_the_storm() -> N
     assert log.found() == {(f.STORM, "c1")}
 
 
+def test_a_member_that_gives_up_partitions_late_is_the_slow_one() -> None:
+    """Under librdkafka the first round is quick, whatever the application does; what it is asked to give up it gives up
+    when it polls. All of the wait was between two rounds, and nobody was named for it."""
+    log = Coordinator(takes=0.3)
+    (slow,) = log.begin("c0")
+    log.join(60.0, "c1")
+    log._round(65.0, f"Leader {slow} re-joining group during Stable; client reason: not provided")
+    log.join(120.0, "c2")
+    log._round(125.0, f"Updating metadata for member {slow} during Stable; client reason: not provided")
+    assert log.found() == {(f.SLOW_LISTENER, "c0")}
+
+
 def test_an_autoscaler_is_told_from_a_deploy_by_who_goes() -> None:
     log = Coordinator()
     log.begin("c0", "c1")

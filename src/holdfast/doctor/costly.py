@@ -5,6 +5,7 @@ failing commits, an uneven plan, or simply too many rebalances.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
@@ -26,6 +27,9 @@ from holdfast.doctor.finding import (
 )
 from holdfast.doctor.history import History
 from holdfast.doctor.rounds import Rebalance, Round
+
+REJOINS = (causes.SUBSCRIPTION, causes.PARTITIONS)
+"""How a coordinator calls a member that joins again; a leader's rejoin is taken for new partitions."""
 
 LISTENER_MS = 1_000.0
 """A listener that commits takes milliseconds."""
@@ -106,6 +110,8 @@ def _long_waits(history: History) -> dict[str, list[Rebalance]]:
                     waits[each.slowest].append(one)
                 elif each.suspects:
                     open_.append((one, each.suspects))
+        for late in _late_revokers(one):
+            waits[history.people.name_of(late)].append(one)
     known = frozenset(waits)
     rest = [(one, suspects) for one, suspects in open_ if not suspects & known]
     for one, suspects in open_:
@@ -115,6 +121,17 @@ def _long_waits(history: History) -> dict[str, list[Rebalance]]:
         common = frozenset.intersection(*(suspects for _, suspects in rest))
         waits[next(iter(common)) if len(common) == 1 else ""] += [one for one, _ in rest]
     return waits
+
+
+def _late_revokers(one: Rebalance) -> list[str]:
+    """Member ids that kept a second round from beginning. librdkafka comes to a round while its application is busy,
+    and gives up what it was asked to when that polls: all of the wait is then between two rounds, and whoever begins
+    the second one, by joining again, is who was waited for."""
+    return [
+        after.culprit
+        for before, after in pairwise(one.rounds)
+        if after.trigger in REJOINS and after.culprit and after.began_ms - before.ended_ms >= SLOW_MS
+    ]
 
 
 def commit_failures(history: History) -> list[Finding]:
