@@ -122,9 +122,9 @@ def test_a_drain_under_a_leader_that_knows_the_flag_hands_over_while_it_works() 
 
 
 def test_a_drain_of_the_leader_takes_a_commit_longer() -> None:
-    """It waits for its commit: after the round it is gone, and nobody could hand its positions over again."""
+    """It waits for its commit and leaves: nobody could hand its positions over again. The next owner asks for them."""
     _, line = play(one_change("drain:c0"))
-    assert sorted({gap.ms for gap in line.gaps()}) == [21.0]
+    assert sorted({gap.ms for gap in line.gaps()}) == [22.0]
 
 
 def test_a_drain_under_a_leader_that_does_not_know_it_leaves_last() -> None:

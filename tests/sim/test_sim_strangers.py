@@ -51,7 +51,9 @@ def test_without_the_budget_the_same_leader_spins_its_group_for_ever() -> None:
     def forgetful(played: World) -> None:
         def on_start(member: object) -> None:
             sound = member.step  # type: ignore[attr-defined]
-            member.step = lambda state, event, now: sound(replace(state, hurried=0), event, now)  # type: ignore[attr-defined]
+            member.step = lambda state, event, now: sound(
+                replace(state, round=replace(state.round, in_a_row=0)), event, now
+            )  # type: ignore[attr-defined]
             if member.name == "c0":  # type: ignore[attr-defined]
                 STRANGERS["marks-always"](member)  # type: ignore[arg-type]
 

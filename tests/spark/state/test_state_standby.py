@@ -287,9 +287,9 @@ def test_the_thread_asks_looks_reads_and_tells(tmp_path: Path, monkeypatch: pyte
 def test_what_has_just_moved_is_worked_on_before_anything_is_read_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Symptom: a newcomer's first batch waited for its follower's first job, which began in the same moment. Rule: a
-    change of what is followed means that partitions move, and their batches come first. It looks and tells meanwhile.
-    """
+    """A newcomer's first batch was late once; its follower's first job is suspected, which began in the same moment.
+    Rule: a change of what is followed means that partitions move, and their batches come first. It looks and tells
+    meanwhile."""
     reader, thread = Reader(monkeypatch), follower(tmp_path)
     thread.settle_s = 1e9
     store = LocalStore(tmp_path)
