@@ -190,8 +190,11 @@ class Chaos:
         member.pause()
 
         def thaw() -> None:
+            # The time before it runs again. Where this process was slow to go on, the time after it was later than what
+            # the member did with the records in its hands, and nothing excused those.
+            end_ms = time.time() * 1000
             member.resume()
-            self.played.faults.append(Fault(member.name, "frozen", start_ms, time.time() * 1000))
+            self.played.faults.append(Fault(member.name, "frozen", start_ms, end_ms))
             self._well.add(member.name)
 
         self._due.append((time.monotonic() + seconds, thaw))
