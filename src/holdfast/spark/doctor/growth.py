@@ -191,7 +191,8 @@ def _step_in_line(after: dict[str, Followed], before: Growth, there: Mapping[str
 
 
 def _at_start(one: Found, now_ms: float) -> Followed:
-    return Followed(path=one.path, key=f"{one.identity}-{int(now_ms):x}", written_ms=one.written_ms)
+    # In microseconds: a file that is truncated and read again within a millisecond has a new content all the same.
+    return Followed(path=one.path, key=f"{one.identity}-{int(now_ms * 1_000):x}", written_ms=one.written_ms)
 
 
 def _grown(known: Followed, one: Found) -> Followed:
