@@ -41,9 +41,14 @@ GROUPS = ("hang", "crash", "collide", "healthy")
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark that other tests have started and will use again is left alone."""
+    from pyspark.sql import SparkSession
+
+    shared = SparkSession.getActiveSession() is not None
     made = session("local[2]", tmp_path_factory.mktemp("spark"))
     yield made
-    made.stop()
+    if not shared:
+        made.stop()
 
 
 class Following:

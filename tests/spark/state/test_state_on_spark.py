@@ -140,7 +140,7 @@ def test_what_can_not_be_right_is_refused_before_it_starts(spark: SparkSession, 
     with pytest.raises(HoldfastError, match="SINK_NEEDS_ORIGIN"):
         holdfast.spark.stateful(rows.drop("offset"), state=str(tmp_path))
     with pytest.raises(HoldfastError, match="STORE_UNSUPPORTED"):
-        holdfast.spark.stateful(rows, state="s3://bucket/state")
+        holdfast.spark.stateful(rows, state="ftp://host/state")
     refused: list[tuple[str, Any]] = [
         ("STATE_NO_COLUMN", lambda: on.aggregate(by=["nobody"], agg={"n": "count"})),
         ("STATE_NO_COLUMN", lambda: on.aggregate(by=["k"], agg={"n": ("sum", "nobody")})),
