@@ -26,7 +26,9 @@ from holdfast.spark.pipeline.verdict import read_commits, read_offsets
 from holdfast.testing import Broker
 from patience import PATIENCE_S
 
-PIPELINE = Pipeline(name="orders", checkpoint="/cp/orders", source={"kafka.group.id": "billing"})
+NAME = f"orders-{os.getpid()}"
+"""Of this run: pipelines are found on the whole machine, and other runs of these tests have theirs."""
+PIPELINE = Pipeline(name=NAME, checkpoint="/cp/orders", source={"kafka.group.id": "billing"})
 
 OLD = """
 import sys, time
@@ -44,7 +46,7 @@ with Announced(Pipeline(name=sys.argv[1], checkpoint=sys.argv[2], source={"kafka
 class Old:
     """An older version, without its Spark."""
 
-    def __init__(self, checkpoint: str = "/cp/orders", name: str = "orders") -> None:
+    def __init__(self, checkpoint: str = "/cp/orders", name: str = NAME) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", OLD, name, checkpoint], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
