@@ -295,7 +295,7 @@ def _others(raw: bytes, member: NDArray[np.int32], name: Ints, partition: Ints) 
     it."""
     number_of_its = np.arange(len(member)) - np.searchsorted(member, member)
     few = number_of_its < MAX_OTHERS
-    names = {at: _name(raw, at) for at in np.unique(name[few]).tolist()}
+    names = {at: _name(raw, at) for at in set(name[few].tolist())}
     claims = zip(member[few].tolist(), name[few].tolist(), partition[few].tolist(), strict=True)
     return sorted({(m, names[at], number) for m, at, number in claims})
 
