@@ -145,11 +145,16 @@ class LibrdkafkaReader:
     # -- records
 
     def take(self, count: int, wait_s: float) -> list[ck.Message]:
-        with self._turns.polling():
+        self._turns.begin_poll()
+        try:
             rows = self.ahead.take(count)
             if len(rows) < count:
-                self._beside = True
-                rows += self.handle.consume(count - len(rows), 0 if rows else wait_s)
+                beside, self._beside = self._beside, True  # also if Ctrl-C comes while librdkafka returns records
+                more = self.handle.consume(count - len(rows), 0 if rows else wait_s)
+                self._beside = beside or bool(more)
+                rows += more
+        finally:
+            self._turns.end_poll()
         return rows
 
     def gather(self, wait_s: float, *, slices: int = 1, calm: Callable[[], bool] = lambda: True) -> None:
@@ -186,7 +191,8 @@ class LibrdkafkaReader:
             self.handle.poll(0)
 
     def _fill(self, wait_s: float, slices: int, calm: Callable[[], bool]) -> None:
-        with self._turns.polling():
+        self._turns.begin_poll()
+        try:
             handle, ahead = self.handle, self.ahead
             if self._beside:
                 ahead.stands(self.positions(self.book.assigned))
@@ -194,10 +200,12 @@ class LibrdkafkaReader:
             if ahead.ready:  # librdkafka is polled only for its callbacks
                 self._take_in(lambda: polled(handle, 0))
             elif self._flows:
-                self._take_in(lambda: handle.consume(ahead.wanted, 0))
+                self._take_in(lambda: handle.consume(ahead.wanted, 0) or self._waited_for(wait_s, slices, calm))
             else:
                 self._take_in(lambda: self._waited_for(wait_s, slices, calm))
             self._flows = bool(ahead.ready)
+        finally:
+            self._turns.end_poll()
 
     def _take_in(self, ask: Callable[[], list[ck.Message]]) -> bool:
         """Put what `ask` gets from librdkafka into `ahead`. True if anything came."""

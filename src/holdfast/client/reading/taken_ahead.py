@@ -134,6 +134,11 @@ class Ahead:
             del self._batch[: len(handed)]
 
     def _note(self, handed: list[ck.Message]) -> None:
+        if len(handed) == 1:  # as with every record of a slow topic
+            (row,) = handed
+            if row.error() is None:
+                self._book.reached[partition_of(row)] = after_record(row)
+            return
         last = {(row.topic(), row.partition()): row for row in handed if row.error() is None}
         self._book.reached.update({partition_of(row): after_record(row) for row in last.values()})
 

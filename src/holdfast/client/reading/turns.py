@@ -53,19 +53,10 @@ class Turns:
                 self._turn.release()
 
     def begin_poll(self) -> None:
-        """For the polling thread; `end_poll` must follow. No context manager: this is called for every idle poll."""
+        """For the polling thread; `end_poll` must follow. No context manager: every poll calls it."""
         while self._waiting:
             time.sleep(GIVE_WAY_S)
         self._turn.acquire()
 
     def end_poll(self) -> None:
         self._turn.release()
-
-    @contextlib.contextmanager
-    def polling(self) -> Iterator[None]:
-        """The same for a block."""
-        self.begin_poll()
-        try:
-            yield
-        finally:
-            self.end_poll()
