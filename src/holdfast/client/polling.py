@@ -1,8 +1,8 @@
 """The core of a `Consumer`: one thread polls, librdkafka reads, and consume_arrow() has a fetcher of its own.
 
-poll is quick because most calls do nothing but hand out a record. Two short cuts lead there: while records are ready
-and the control plane has no news (`_calm_until`), and while nothing comes at all (`_idle_until`). Every other call of
-the application ends both, because it may change what poll hands out.
+poll is quick because most calls do nothing but hand out a record, or wait for one. Two short cuts lead there: after a
+record was handed out, while the control plane has no news (`_calm_until`), and while nothing comes at all
+(`_idle_until`). Every other call of the application ends both, because it may change what poll hands out.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ IDLE_AFTER_MS = 1_000.0
 """How long nothing must have arrived or changed before idle slices are used."""
 
 CALM_MS = 10.0
-"""How long poll skips serving the group after it last did. Only if a record is ready or the caller does not wait, and
-only while nothing changes in the control plane."""
+"""How long poll skips serving the group after it last did; only while nothing changes in the control plane."""
 
 FROZEN_MS = 100.0
 """After a wait longer than this, poll checks the membership before it hands out a record: either the wait was an idle
@@ -85,6 +84,8 @@ class PollingCore(ConsumerCore):
         """Until then poll hands out what is ready without serving the group, unless the control plane has news."""
         self._idle_until = 0.0
         """Until then a poll with timeout 0 asks only librdkafka. Set by a poll that had nothing to do or to return."""
+        self._slice_s = BUSY_SLICE_S
+        """How long the last wait for a record was to last at most."""
 
     def _open_data(self, logger: Any) -> DataPlane:
         reset = self._config.auto_offset_reset
@@ -124,21 +125,41 @@ class PollingCore(ConsumerCore):
     def poll(self, timeout: float | None = None) -> ck.Message | None:
         """One record, event or error; None when none came in time. Listener calls are made from here.
 
-        Both short cuts are written for speed.
+        The short cuts are written for speed.
         """
-        if self._ready and self._gives_up is None:
-            if (now := time.monotonic() * 1_000.0) < self._calm_until:
-                plane = self._link.plane
-                if plane is None or not plane.stirred:
-                    self._polled_at = now
-                    self._noting.catch_up_one()
-                    if (message := self._handed_out()) is not None:
-                        return message
-        elif timeout == 0 and time.monotonic() * 1_000.0 < self._idle_until:
+        now = time.monotonic() * 1_000.0
+        if timeout == 0 and not self._ready:
             plane = self._link.plane
-            if (plane is None or not plane.stirred) and self._librdkafka.brings_nothing():
+            if now < self._idle_until and (plane is None or not plane.stirred) and self._librdkafka.brings_nothing():
                 return None
+        elif self._calm_at(now):
+            self._polled_at = now
+            self._noting.catch_up_one()
+            if (self._ready or self._came(timeout)) and (message := self._handed_out()) is not None:
+                return message
+            if timeout is not None and timeout > 0:
+                timeout = max(0.0, timeout - (time.monotonic() - now / 1_000.0))
         return self._polled(timeout)
+
+    def _calm_at(self, now: float) -> bool:
+        """Whether the group was served just now and nothing has changed since."""
+        if now >= self._calm_until or self._gives_up is not None:
+            return False
+        plane = self._link.plane
+        return plane is None or not plane.stirred
+
+    def _came(self, timeout: float | None) -> bool:
+        """Wait for one slice. True if a record came that may be handed out; with an error, or after the process was
+        frozen, poll takes the long way."""
+        wait_s = self._slice_s if timeout is None or timeout < 0 else min(self._slice_s, timeout)
+        self._librdkafka.gather(wait_s)
+        self._librdkafka.raised.raise_first()
+        if self._gives_up is not None or time.monotonic() * 1_000.0 - self._polled_at > FROZEN_MS:
+            return False
+        try:
+            return self._ready[0].error() is None
+        except IndexError:  # nothing came, or another thread was faster
+            return False
 
     def _polled(self, timeout: float | None) -> ck.Message | None:
         """The long way: serve the group, then wait for a record; again and again until one comes or the time is up."""
@@ -166,7 +187,7 @@ class PollingCore(ConsumerCore):
 
     def _gathered(self, deadline: float | None) -> bool:
         """Wait for a record. True when there is one that may be handed out."""
-        wait_s = self._slice(deadline)
+        wait_s = self._slice_s = self._slice(deadline)
         self._data.let_read(self._librdkafka)
         if wait_s < IDLE_SLICE_S:
             self._librdkafka.gather(wait_s)
@@ -215,6 +236,12 @@ class PollingCore(ConsumerCore):
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
         """Up to `num_messages` records; fewer when the time is up."""
+        if timeout == 0 and not self._ready and self._calm_at(now := now_ms()):
+            count_of(num_messages)
+            if self._librdkafka.brings_nothing():
+                self._polled_at = now
+                self._noting.catch_up(now)
+                return []
         self.check_open()
         enough = count_of(num_messages)
         messages: list[ck.Message] = []

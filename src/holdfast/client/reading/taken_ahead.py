@@ -37,6 +37,10 @@ MOST_BYTES = 1 << 20
 """Most bytes of values taken in one call, estimated from the last ones: what a consumer may need beyond librdkafka's
 own queue."""
 
+FEW_ROWS = 16
+"""How many handed-out records may be kept until their positions are worked out. A slow topic brings its records one by
+one, and to work out each by itself would cost as much as to hand it out."""
+
 CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")
 """The callbacks that librdkafka makes while it returns records. oauth_cb is not among them: if it raises, only
 librdkafka is told."""
@@ -88,7 +92,8 @@ class Ahead:
         if rows:
             self._rows = max(1, min(MOST_ROWS, MOST_BYTES // max(1, size)))
         with self._lock:
-            self._work_out()
+            if len(self._batch) >= min(FEW_ROWS, self._rows):
+                self._work_out()
             if self._changed:
                 doubted = self._changed & set(map(partition_of, rows))
                 rows = [row for row in rows if partition_of(row) not in doubted]
@@ -134,11 +139,6 @@ class Ahead:
             del self._batch[: len(handed)]
 
     def _note(self, handed: list[ck.Message]) -> None:
-        if len(handed) == 1:  # as with every record of a slow topic
-            (row,) = handed
-            if row.error() is None:
-                self._book.reached[partition_of(row)] = after_record(row)
-            return
         last = {(row.topic(), row.partition()): row for row in handed if row.error() is None}
         self._book.reached.update({partition_of(row): after_record(row) for row in last.values()})
 
