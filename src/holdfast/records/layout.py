@@ -5,10 +5,10 @@ Numbers only, so that reading Arrow batches does not need numba once the kernel'
 
 from __future__ import annotations
 
-# What a call of the kernel ends with.
+# What a call of the kernel returns.
 DONE, ROWS_FULL, GROW, MALFORMED = range(4)
 
-# A batch of Kafka's, one row each: where its unpacked records lie, and what its header says.
+# A Kafka batch, one row each: where its unpacked records lie, and what its header says.
 (
     B_START,
     B_END,
