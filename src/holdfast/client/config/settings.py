@@ -23,7 +23,7 @@ from holdfast.client.watchdog.tokens import Tokens, tokens_of
 from holdfast.group.member import select_protocol
 from holdfast.group.verdicts import Ask
 from holdfast.model import Assignor, HoldfastError, RebalanceProtocol
-from holdfast.net.config import MAX_BATCH_KEY, NOWHERE, client_config, unpack_limits
+from holdfast.net.config import MAX_BATCH_KEY, NO_SERVERS, client_config, unpack_limits
 from holdfast.net.security import LOGIN_KEY, Login
 
 DEFAULT_STRATEGY = "cooperative-sticky"
@@ -210,7 +210,7 @@ def _parse(raw: dict[str, Any], env: Mapping[str, str]) -> ConsumerConfig:
         raise unknown(unknown_keys[0], HOLDFAST_KEYS)
     unpack_limits(raw)  # refused here, not with the first batch
     bootstrap = _bootstrap(raw, env)
-    raw["bootstrap.servers"] = bootstrap or NOWHERE
+    raw["bootstrap.servers"] = bootstrap or NO_SERVERS
     tokens, login = _logins(raw)
     instance = text(raw, "group.instance.id", "") or env.get("KAFKA_GROUP_INSTANCE_ID") or None
     told = raw.get("partition.assignment.strategy") or None

@@ -185,7 +185,7 @@ class ControlPlane:
             changed=self._changed,
             planned=self._planned,
         )
-        self._driver = driver = MemberDriver(member, self._channel, hooks, clock=now_ms, ear=ear)
+        self._driver = driver = MemberDriver(member, self._channel, hooks, clock=now_ms, poke_socket=ear)
         self._offsets = GroupOffsets(config, driver, self._channel, backoff_max_s=most_s)
         self._topics = Topics(self._cluster, driver, self._queue_error, self._running, internal=config.internal_topics)
         supervisor = supervise.socket_path()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.group import member as mb
 from holdfast.group.user_data import Endpoint, can_be_poked
-from holdfast.net.ear import open_ear
+from holdfast.net.poke_socket import open_poke_socket
 
 SPREAD = (0.8, 1.2)
 """Range of the random factor on a member's back-offs, so that members refused together don't come back together."""
@@ -50,7 +50,7 @@ def ear_towards(brokers: Sequence[tuple[str, int]]) -> tuple[socket.socket, Endp
         with contextlib.suppress(OSError):  # no UDP here
             host = _our_address(brokers[0])
             if can_be_poked(host):  # false for an address that is valid only on this machine, like fe80::1%eth0
-                return open_ear(host)
+                return open_poke_socket(host)
     return None, None
 
 

@@ -247,7 +247,7 @@ class BatchReader:
     def _decoded(self, max_rows: int, *, include_headers: bool) -> pa.RecordBatch | None:
         self._came.clear()
         while True:
-            while (trouble := self._flows.error()) is not None:
+            while (trouble := self._flows.next_error()) is not None:
                 self._troubled(trouble)
             more = self._answers.feed(max_rows)
             try:
