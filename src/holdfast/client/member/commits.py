@@ -22,7 +22,7 @@ from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.errors import as_kafka_exception, no_offset, not_answered, refused, refused_here
 from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.entries import Entries, accepted_of, further, results_of, sendable
-from holdfast.client.partitions import NOWHERE, confluent_entry, name_of
+from holdfast.client.partitions import NO_OFFSET, confluent_entry, name_of
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.group.messages import CommitAnswer
 from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
@@ -99,7 +99,7 @@ class Offsets:
 
     def with_all_assigned(self, entries: Entries) -> Entries:
         """The same, plus the other assigned partitions without an offset, as librdkafka lists them in the result."""
-        return {**dict.fromkeys(sorted(self._data.assigned), NOWHERE), **entries}
+        return {**dict.fromkeys(sorted(self._data.assigned), NO_OFFSET), **entries}
 
     def store(self, entries: Entries) -> Entries:
         """Store these for the next commit. Only of assigned partitions: another member's would rewind the group.
@@ -380,4 +380,4 @@ class Offsets:
             raise not_answered("the coordinator") from None
         if answer.error is not ErrorCode.NONE:
             raise refused(answer.error)
-        return [confluent_entry(p, answer.offsets.get(p, NOWHERE)) for p in asked]
+        return [confluent_entry(p, answer.offsets.get(p, NO_OFFSET)) for p in asked]

@@ -1,4 +1,4 @@
-"""What the member's machine needs to know of the consumer's configuration; and the ear, at which peers reach it."""
+"""The machine's part of the consumer's configuration, and the socket on which peers poke it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def member_config(
     )
 
 
-def ear_towards(brokers: Sequence[tuple[str, int]]) -> tuple[socket.socket, Endpoint] | tuple[None, None]:
-    """A socket for pokes, on the address by which we reach the first of these brokers. None where there can't be one:
-    then pokes don't reach us, and that is all."""
+def poke_socket_towards(brokers: Sequence[tuple[str, int]]) -> tuple[socket.socket, Endpoint] | tuple[None, None]:
+    """A socket for pokes, on the address from which we reach the first of these brokers. None if that is not possible:
+    then pokes don't reach us, and rounds begin for us a little later."""
     if brokers:
         with contextlib.suppress(OSError):  # no UDP here
             host = _our_address(brokers[0])
@@ -55,7 +55,7 @@ def ear_towards(brokers: Sequence[tuple[str, int]]) -> tuple[socket.socket, Endp
 
 
 def _our_address(broker: tuple[str, int]) -> str:
-    """Our address on the way to this broker, at which peers reach us. Connecting a UDP socket sends nothing."""
+    """Our address on the way to this broker, where peers can reach us. Connecting a UDP socket sends nothing."""
     family, kind, number, _, address = socket.getaddrinfo(*broker, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, number) as probe:
         probe.connect(address)
