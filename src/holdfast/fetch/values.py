@@ -146,7 +146,7 @@ Answer = Came | Cut | Damaged | Nothing | Refused | LeftOut | Unanswered
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand the records on, and go on behind them."""
+    """Hand on the records, and continue after them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class ClientConfig:
     request_timeout_s: float = 30.0
     connect_timeout_s: float = 10.0
     lookup_timeout_s: float = 60.0
-    """How long a look-up of metadata or of a coordinator may take in all (default.api.timeout.ms)."""
+    """How long a look-up of metadata or a coordinator may take, with all retries (default.api.timeout.ms)."""
     backoff_s: float = 0.1
     backoff_max_s: float = 1.0
     metadata_max_age_s: float = 300.0

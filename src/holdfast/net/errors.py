@@ -85,7 +85,7 @@ def disconnected(where: str, why: str) -> NetError:
     return NetError(
         "DISCONNECTED",
         f"The connection to {where} ended: {why}.",
-        "It is opened anew with the next request.",
+        "The next request opens a new one.",
         retriable=True,
     )
 

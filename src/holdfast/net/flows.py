@@ -141,7 +141,7 @@ class Flow:
     """Of the last batch that came."""
     rows: int = 0
     received_bytes: int = 0
-    """What came in all, for the statistics."""
+    """Received since the start, for the statistics."""
     listed: bool = False
     answers: deque[Fetched] = field(default_factory=deque)
 

@@ -312,7 +312,7 @@ def _token_source(config: Mapping[str, Any]) -> Callable[[], tuple[Any, ...]]:
             "SASL_LOGIN_MISSING",
             "OAUTHBEARER needs a source of tokens.",
             "Set oauth_cb to a function that returns (token, expiry in seconds since the epoch), or "
-            "sasl.oauthbearer.method=oidc with what belongs to it.",
+            "sasl.oauthbearer.method=oidc and its settings.",
         )
     return _Callback(callback, str(config.get("sasl.oauthbearer.config", "")))
 

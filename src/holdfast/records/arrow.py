@@ -63,7 +63,7 @@ class _Waiting:
     lo: int
     hi: int
     next_offset: int
-    """The partition's position once this batch is taken: behind it, and behind batches after it without rows for
+    """The partition's position once this batch is taken: after it, and after any following batches without rows for
     users."""
     error: HoldfastError | None = None
     """Found by `feed`: raised when its turn comes."""
@@ -117,7 +117,7 @@ class ArrowDecoder:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """Per partition the offset behind the last row handed out, and behind what was filtered after it."""
+        """Per partition the offset after the last row handed out, and after rows that were filtered out next."""
         return dict(sorted(self._positions.items()))
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -269,7 +269,7 @@ class ArrowDecoder:
         return bool(self._staged)
 
     def _unpack(self, waiting: _Waiting, header: BatchHeader) -> None:
-        """Make a row for the kernel. What is not compressed is read where it lies."""
+        """Make a row for the kernel. Uncompressed records are read in place."""
         begin = header.start + HEADER_BYTES
         codec = header.codec
         if codec == 0:
@@ -310,7 +310,7 @@ class ArrowDecoder:
         )
 
     def _note_progress(self, runs: list[tuple[str, int]]) -> None:
-        """Positions and topics of the rows that the kernel has just written; batches that are done are let go."""
+        """Positions and topics of the rows that the kernel has just written; batches that are done are released."""
         done, staged = int(self._cursor[k.C_BATCH]), self._staged
         for waiting, rows in zip(staged[: done + 1], self._batches[: done + 1, k.B_ROWS].tolist(), strict=False):
             if rows:

@@ -84,7 +84,7 @@ def iter_headers(records: ByteView) -> Iterator[BatchHeader]:
 
 
 def verify_crc(records: ByteView, header: BatchHeader) -> None:
-    """Raise unless the batch's CRC-32C is right. Nothing behind the header may be trusted before that."""
+    """Raise unless the batch's CRC-32C is right. Nothing after the header may be trusted before that."""
     if not matches_crc(records, header):
         raise corrupt_batch(header.base_offset, "its checksum does not match its content")
 

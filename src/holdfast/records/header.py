@@ -106,5 +106,5 @@ def parse_header(data: bytes | bytearray | memoryview, at: int = 0) -> BatchHead
 
 
 def matches_crc(data: bytes | bytearray | memoryview, header: BatchHeader) -> bool:
-    """Whether the batch's CRC-32C is right. Nothing behind the header may be trusted before."""
+    """Whether the batch's CRC-32C is right. Nothing after the header may be trusted before that."""
     return crc32c(memoryview(data)[header.start + CRC_FROM : header.end]) == header.crc

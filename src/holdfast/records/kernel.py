@@ -162,7 +162,7 @@ def read_record(at: int, end: int) -> tuple[int, int, int, int, int, int, int, i
     if at == 0 or size < 1 or size > end - at:
         return 0, 0, 0, 0, 0, 0, 0, 0, 0
     stop = at + size
-    timestamp_delta, at = read_varlong(at + 1, stop)  # behind the attributes, unused so far
+    timestamp_delta, at = read_varlong(at + 1, stop)  # after the attributes, which Kafka does not use yet
     if at == 0:
         return 0, 0, 0, 0, 0, 0, 0, 0, 0
     offset_delta, at = read_varint(at, stop)
@@ -182,7 +182,7 @@ def read_record(at: int, end: int) -> tuple[int, int, int, int, int, int, int, i
 
 @compiled
 def measure_headers(at: int, end: int, count: int) -> tuple[int, int, int]:
-    """Check `count` headers; the address behind them (0: malformed) and the bytes of their keys and values."""
+    """Check `count` headers; the address after them (0: malformed) and the bytes of their keys and values."""
     key_bytes = 0
     value_bytes = 0
     for _ in range(count):

@@ -51,7 +51,7 @@ DONE, ROWS_FULL, GROW, MALFORMED = range(4)
 ) = range(21)
 
 # The output: addresses of Arrow's buffers, and how much those that hold bytes or headers have room for. `ENDS` are
-# int32, where each row's bytes end, behind a 0; `VALID` are bitmaps, all bits set at first.
+# int32, a 0 and then where each row's bytes end; `VALID` are bitmaps, all bits set at first.
 (
     O_OFFSETS,
     O_TIMESTAMPS,

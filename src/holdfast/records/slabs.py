@@ -21,7 +21,7 @@ ALIGNMENT_BYTES = 64
 _SMALL_BYTES = 256 * 1024
 """Below this Arrow's pool is as good, and a kept batch of a few rows must not hold a large block."""
 _KEPT = 4
-"""One being filled, one being read, and two for a reader that looks back. More would only be held for nothing."""
+"""One being filled, one being read, and two for a reader that keeps earlier batches. More would rarely be used."""
 
 
 class Slabs:

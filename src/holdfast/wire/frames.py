@@ -106,7 +106,7 @@ def skip_tags(source: Source, at: int) -> int:
             size, at = read_uvarint(source, at)
             at += size
             if at > source.end:
-                raise MalformedFrame(f"A tag of {size} bytes ends {at - source.end} bytes behind the frame.")
+                raise MalformedFrame(f"A tag of {size} bytes ends {at - source.end} bytes after the frame.")
     except IndexError:
         raise MalformedFrame("The bytes end within the tags.") from None
     return at

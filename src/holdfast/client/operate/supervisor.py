@@ -142,7 +142,7 @@ class Supervisor:
                 self._deadline = None
             self._wait()
         self._answer_waiting()
-        self._signal_child(signal.SIGKILL)  # what it left behind of its own group
+        self._signal_child(signal.SIGKILL)  # what is left of its process group
         self._say("ended", code=code)
         return code
 
@@ -371,7 +371,7 @@ def _bind(listener: socket.socket, path: str) -> None:
             raise HoldfastError(
                 "CONTROL_SOCKET", f"another holdfast run listens on {path}.", "Give each its own --control."
             ) from None
-        Path(path).unlink()  # left behind by one that was killed
+        Path(path).unlink()  # left by a supervisor that was killed
         listener.bind(path)
 
 

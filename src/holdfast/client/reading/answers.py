@@ -1,4 +1,4 @@
-"""The fetcher's answers on their way to rows: fed to the decoder in order, and let go of when all their rows are taken.
+"""The fetcher's answers on their way to rows: fed to the decoder in order, and released when all their rows are taken.
 
 A partition's position is one past the last row that was taken, and past rows that were filtered out after it. Where the
 decoder has none yet, it is what the book says.

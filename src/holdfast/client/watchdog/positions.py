@@ -98,7 +98,7 @@ class WatchdogNotes:
         for partition, entry in entries.items():
             one = self._one
             if one is not None and (one.topic(), one.partition()) == partition and (one.offset() or 0) < entry.offset:
-                self._one = None  # the next poll would note it again, behind this commit
+                self._one = None  # the next poll would note it again, before this commit's offset
             if entry.offset >= 0:
                 self.watchdog.committed(partition, entry)
 
