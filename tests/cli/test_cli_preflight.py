@@ -85,7 +85,7 @@ def test_in_a_mixed_group_the_coordinator_knows_that_all_are_through_the_first_b
     assert back.code == 1, "theirs does not list range: the way back begins with its first bounce"
     assert back.json()["stage"] == "in-first"
     assert [one["why"] for one in back.json()["blocking"]] == [
-        "does not say what it lists; somebody does not list range"
+        "does not say what it lists; at least one member does not list range"
     ]
 
 

@@ -83,7 +83,7 @@ def test_sigterm_reaches_a_process_without_consumers_at_once(commands: Commands)
     ended = end(running)
     assert ended.code == 128 + signal.SIGTERM
     assert names(ended) == ["started", "signalled", "stopping", "ended"]
-    assert events(ended)[2]["why"] == "it has no consumers of holdfast's: there is nothing to drain"
+    assert events(ended)[2]["why"] == "it has no holdfast consumers: there is nothing to drain"
 
 
 def test_a_process_that_does_not_end_is_killed_when_its_grace_is_over(commands: Commands) -> None:

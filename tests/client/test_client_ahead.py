@@ -312,7 +312,7 @@ def test_ctrl_c_in_a_consume_costs_nothing_of_what_it_had_gathered(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
-        cut.setattr(core, "_wanted", interrupt)  # called when something was gathered
+        cut.setattr(core, "_must_serve_first", interrupt)  # called when something was gathered
         consumer.consume(100, PATIENCE_S)
     committable = {p.partition: e.offset for p, e in core._offsets.committable(core._data.assigned).items()}
     assert set(committable.values()) <= {0}, "a commit now would be in front of all of it"

@@ -361,7 +361,7 @@ def test_an_isolation_level_means_the_same_in_any_case_and_everywhere(level: str
         ("auto.ofset.reset", "earliest", "Did you mean auto.offset.reset?"),
         ("enable.autocommit", False, "Did you mean enable.auto.commit?"),
         ("interceptor.classes", "x.Y", "leave it out"),
-        ("quite.another.thing", 1, "spelled"),
+        ("quite.another.thing", 1, "spelling"),
         ("queued.min.messages", "many", "documentation"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.client.config.warning import PitfallWarning
-from holdfast.client.telemetry.stack import Stuck
+from holdfast.client.telemetry.stack import PollingStack
 from holdfast.model import TraceRecord
 from holdfast.testing import Broker
 from patience import PATIENCE_S
@@ -67,7 +67,7 @@ def hang_in_a_database(trace: Path) -> None:
 def test_frames_name_places_and_never_values() -> None:
     """A source line may hold a password; file, line and function don't."""
     written: list[TraceRecord] = []
-    stuck = Stuck(written.append)
+    stuck = PollingStack(written.append)
     stuck.thread = threading.get_ident()
     record = TraceRecord(at=1.0, source="member", step="poll-expired", data={"owned": {}})
     stuck.write(record), "a password in the source: hunter2"
@@ -78,7 +78,7 @@ def test_frames_name_places_and_never_values() -> None:
 
 def test_other_records_pass_as_they_are_and_a_thread_that_is_gone_has_no_stack() -> None:
     written: list[TraceRecord] = []
-    stuck = Stuck(written.append)
+    stuck = PollingStack(written.append)
     other = TraceRecord(at=1.0, source="member", step="stable")
     stuck.write(other)
     stuck.thread = 1

@@ -65,7 +65,7 @@ def test_a_dropped_consumer_leaves_its_group_and_nothing_behind(broker: Broker, 
     take(application.consumer, 15)
     application.consumer.poll(0)  # now the last record counts as processed
     called = application.called
-    watchdog = application.consumer._holdfast._noting.watchdog
+    watchdog = application.consumer._holdfast._notes.watchdog
     assert watchdog is not None
     freed = weakref.ref(application.consumer)
     assert ours()

@@ -255,7 +255,7 @@ def test_the_watchdog_of_a_killed_member_commits_and_leaves_in_its_name(broker: 
 def test_the_watchdog_is_small_and_ends_with_a_clean_close(group: Callable[..., Member]) -> None:
     member = group()
     run([member], lambda: bool(member.owned))
-    watchdog = member.consumer._holdfast._noting.watchdog
+    watchdog = member.consumer._holdfast._notes.watchdog
     assert watchdog is not None
     status = Path(f"/proc/{watchdog.pid}/status").read_text()
     resident_kb = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
@@ -268,7 +268,7 @@ def test_the_watchdog_is_small_and_ends_with_a_clean_close(group: Callable[..., 
 def test_a_static_member_has_no_watchdog_unless_it_asks_for_one(group: Callable[..., Member]) -> None:
     member = group(**{"group.instance.id": "pod-7"})
     run([member], lambda: bool(member.owned))
-    assert member.consumer._holdfast._noting.watchdog is None
+    assert member.consumer._holdfast._notes.watchdog is None
 
 
 def test_a_control_plane_that_died_is_heard_of_in_poll(group: Callable[..., Member]) -> None:

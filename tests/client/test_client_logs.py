@@ -12,7 +12,7 @@ from polling import take, until
 
 import holdfast
 from holdfast.client.telemetry import connections as health
-from holdfast.client.telemetry.connections import Outage, Sparingly
+from holdfast.client.telemetry.connections import OncePerMinute, Outage
 from holdfast.client.telemetry.logs import FAULTS, TOLD, TraceLog
 from holdfast.model import TraceRecord
 from holdfast.net.errors import NetError
@@ -206,7 +206,7 @@ def test_a_consumer_that_only_assigns_says_so_too_and_when_it_is_over(
 def test_what_lasts_is_warned_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """An AsyncConsumer wrote that its broker is down once a second, for ever."""
     seconds = iter(range(200))
-    log = Sparingly(clock=lambda: next(seconds) / 2)
+    log = OncePerMinute(clock=lambda: next(seconds) / 2)
     for _ in range(61):
         log.warn("1/1 brokers are down")
         log.warn("here:1: Connection refused")

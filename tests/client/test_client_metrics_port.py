@@ -175,7 +175,7 @@ def test_an_address_of_ipv6_can_be_listened_on() -> None:
     consumer = Consumer()
     opened = MetricsPort(consumer, ("::1", port))
     try:
-        opened.tell()
+        opened.show()
         with urllib.request.urlopen(f"http://[::1]:{port}/metrics", timeout=60) as answer:
             assert answer.read() == b"# TYPE lag gauge\nlag 1\n"
     finally:

@@ -111,7 +111,7 @@ def test_members_that_say_nothing_are_judged_by_what_the_coordinator_says_of_all
     assert (unknown.stage, unknown.safe) == ("in-first", False), "what nobody can tell is not safe"
     foreign = judged("range", None, None, asked={"cooperative-sticky": False})
     assert (foreign.stage, foreign.safe, foreign.unsaid) == ("before-first", True, ("m0", "m1"))
-    assert "If it has begun already, it is not through" in foreign.do
+    assert "If it has begun already, it is not finished" in foreign.do
 
 
 def test_a_question_about_one_bounce_is_answered_for_that_one() -> None:

@@ -152,7 +152,7 @@ def planned(topics: dict[str, int], members: int, strategy: str = "range") -> le
 def test_range_with_many_small_topics_piles_up_on_the_first_members() -> None:
     text = lopsided(planned({f"t{number}": 2 for number in range(10)}, members=8))
     assert text is not None
-    assert "range gives c0 10 of 20 partitions over 10 topics, and somebody 0, where 3 each would be fair" in text
+    assert "range gives c0 10 of 20 partitions over 10 topics, and another member 0, where 3 each would be fair" in text
     assert "holdfast preflight" in text
 
 
@@ -167,7 +167,7 @@ def test_a_leader_tells_of_a_lopsided_plan_from_its_polling_thread(pitfalls: Pit
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pitfalls.planned(plan)  # on the control plane's thread, where a warning would be nobody's
-    with pytest.warns(PitfallWarning, match="deals every topic anew"):
+    with pytest.warns(PitfallWarning, match="starts every topic with the first member again"):
         pitfalls.tell(1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

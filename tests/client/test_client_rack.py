@@ -196,7 +196,7 @@ def test_where_nobody_answers_there_is_no_rack_and_one_warning(mute: str, monkey
 def test_a_page_of_somebody_elses_is_no_rack() -> None:
     """A captive portal answers everything with 200 and a page."""
     portal = StandIn(lambda *_: (200, "<html>please log in</html>"))
-    with portal as service, pytest.warns(PitfallWarning, match="no name of a zone"):
+    with portal as service, pytest.warns(PitfallWarning, match="not the name of a zone"):
         assert ask(replace(NOWHERE, google=service.url)) is None
 
 

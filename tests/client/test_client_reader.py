@@ -13,13 +13,13 @@ import confluent_kafka as ck
 import pytest
 
 from holdfast.client.config import settings
+from holdfast.client.raised import Raised
 from holdfast.client.reading.batch_reader import open_batch_reader
 from holdfast.client.reading.book import Book
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.reading.librdkafka import open_handle
 from holdfast.client.reading.librdkafka_reader import LibrdkafkaReader
 from holdfast.client.reading.reader import Reader
-from holdfast.client.reading.taken_ahead import Raised
 from holdfast.client.reading.turns import Turns
 from holdfast.model import TopicPartition
 from holdfast.testing import Broker

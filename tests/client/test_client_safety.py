@@ -69,7 +69,7 @@ class Watched:
 
     def noted(self) -> dict[int, int]:
         """Where the watchdog would commit, were this process killed now."""
-        watchdog = self.consumer._holdfast._noting.watchdog
+        watchdog = self.consumer._holdfast._notes.watchdog
         slots = [(slot, p.topic, p.partition) for p, slot in watchdog._slots.items()]
         return {partition: offset for (_, partition), (offset, _) in read_positions(watchdog._memory, slots).items()}
 

@@ -94,12 +94,12 @@ settings = json.load(sys.stdin)
 if settings.pop("token", None):
     settings["oauth_cb"] = lambda _: (settings["hidden"], 2_000_000_000.0)
 consumer = holdfast.Consumer(settings)
-print(repr(consumer), repr(consumer._holdfast._config), consumer._holdfast._noting.watchdog, flush=True)
+print(repr(consumer), repr(consumer._holdfast._config), consumer._holdfast._notes.watchdog, flush=True)
 consumer.subscribe(["orders"])
 while not consumer.assignment():
     consumer.poll(0.1)
-consumer._holdfast._noting.watchdog.wait_ready()
-print("watched by", consumer._holdfast._noting.watchdog.pid, flush=True)
+consumer._holdfast._notes.watchdog.wait_ready()
+print("watched by", consumer._holdfast._notes.watchdog.pid, flush=True)
 while True:
     consumer.poll(0.1)
 """

@@ -17,7 +17,7 @@ from confluent_kafka import cimpl
 import holdfast
 from holdfast.testing import Broker
 
-NAMES = ("_config", "_data", "_offsets", "_closed", "_control", "_round", "_noting", "_trace", "_engine", "_subscribed")
+NAMES = ("_config", "_data", "_offsets", "_closed", "_control", "_round", "_notes", "_trace", "_engine", "_subscribed")
 METHODS = ("_plane", "_serve", "_slice", "_open", "_close", "_make_calls", "_may_process", "_to_commit", "_started_at")
 
 

@@ -203,7 +203,7 @@ def test_a_poll_from_which_another_thread_takes_the_last_record_does_not_fail(
     everything = [ck.TopicPartition(topic, number) for number in range(3)]
     core._calm_until = float("inf")
     with monkeypatch.context() as between:
-        between.setattr(core._noting, "catch_up_one", lambda: core._data.pause(everything))
+        between.setattr(core._notes, "catch_up_one", lambda: core._data.pause(everything))
         assert consumer.poll(0.1) is None
     consumer.resume(everything)
     found += polled(consumer, PATIENCE_S, enough=3 * EACH - len(found))

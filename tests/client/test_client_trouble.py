@@ -20,7 +20,7 @@ from polling import COUNTER, take, until
 import holdfast
 from holdfast.assign import by_name
 from holdfast.broker.exchange import Exchange
-from holdfast.client.member.duplicate_errors import OneVoice
+from holdfast.client.member.duplicate_errors import DuplicateErrors
 from holdfast.client.member.events import error_message
 from holdfast.model import Assignment, Assignor, ClusterView, ErrorCode, Subscription, TopicPartition
 from holdfast.testing import Broker
@@ -129,12 +129,12 @@ def test_a_group_that_is_denied_is_told_once_although_two_look_for_it(make: Make
 @pytest.mark.parametrize(("who", "after_ms", "again"), [("b", 0.0, True), ("a", 0.0, False), ("b", 3_000.0, False)])
 def test_only_what_the_other_one_has_just_said_is_left_out(who: str, after_ms: float, again: bool) -> None:
     denied = error_message(ck.KafkaError(ck.KafkaError.GROUP_AUTHORIZATION_FAILED))
-    voice = OneVoice()
-    assert not voice.again("a", denied, 1_000.0)
-    assert voice.again(who, denied, 1_000.0 + after_ms) is again
+    voice = DuplicateErrors()
+    assert not voice.note("a", denied, 1_000.0)
+    assert voice.note(who, denied, 1_000.0 + after_ms) is again
     of_a_topic = error_message(ck.KafkaError(ck.KafkaError.GROUP_AUTHORIZATION_FAILED), TopicPartition("orders", 0))
-    assert not voice.again("b", of_a_topic, 1_000.0)
-    assert not voice.again("b", error_message(ck.KafkaError(ck.KafkaError.INVALID_GROUP_ID)), 1_000.0)
+    assert not voice.note("b", of_a_topic, 1_000.0)
+    assert not voice.note("b", error_message(ck.KafkaError(ck.KafkaError.INVALID_GROUP_ID)), 1_000.0)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, *TOLD[-2:]], ids=lambda code: code.name)

@@ -151,9 +151,9 @@ def test_whoever_only_asks_has_no_watchdog(broker: Broker, topic: str) -> None:
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     take(consumer, 5)
     consumer.commit(asynchronous=False)
-    assert consumer._holdfast._noting.watchdog is None
+    assert consumer._holdfast._notes.watchdog is None
     consumer.subscribe([topic])
-    assert consumer._holdfast._noting.watchdog is not None
+    assert consumer._holdfast._notes.watchdog is not None
     consumer.close()
 
 
@@ -169,7 +169,7 @@ if copy == 0:
     consumer.close()
     os._exit(0)
 assert os.waitpid(copy, 0)[1] == 0
-assert consumer._holdfast._noting.watchdog._process.poll() is None, "the watchdog is gone"
+assert consumer._holdfast._notes.watchdog._process.poll() is None, "the watchdog is gone"
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -215,7 +215,7 @@ def test_a_close_that_is_interrupted_is_finished_by_the_watchdog(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(core, "_serve_until", interrupt)
-    watchdog = core._noting.watchdog
+    watchdog = core._notes.watchdog
     assert watchdog is not None and os.getpid() == core._pid
     with pytest.raises(KeyboardInterrupt):
         consumer.close()

@@ -14,7 +14,7 @@ from holdfast.group.messages import Answer, Request
 from holdfast.group.user_data import Endpoint
 from holdfast.model import ClusterView, HoldfastError
 from holdfast.net.driver import Hooks, MemberDriver
-from holdfast.net.ear import open_ear
+from holdfast.net.poke_socket import open_poke_socket
 
 LOOPBACK = "127.0.0.1"
 
@@ -34,12 +34,12 @@ class Silent:
 
 
 def run(test: Callable[[MemberDriver], object]) -> None:
-    """A driver with an ear; what its loop complains of fails the test."""
+    """A driver with a poke socket; what its loop complains of fails the test."""
 
     async def play() -> None:
         complaints: list[dict[str, object]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
-        ear, endpoint = open_ear(LOOPBACK)
+        ear, endpoint = open_poke_socket(LOOPBACK)
         assignors = (by_name("cooperative-sticky"),)
         config = mb.MemberConfig(
             group="g", assignors=assignors, protocol=mb.select_protocol(assignors), endpoint=endpoint
@@ -54,7 +54,7 @@ def run(test: Callable[[MemberDriver], object]) -> None:
         hooks = Hooks(
             notify=lambda _notify: None, fail=fail, trace=lambda _r: None, cluster_view=view, last_poll=lambda: 0.0
         )
-        driver = MemberDriver(config, Silent(), hooks, clock=lambda: 0.0, ear=ear)
+        driver = MemberDriver(config, Silent(), hooks, clock=lambda: 0.0, poke_socket=ear)
         try:
             outcome = test(driver)
             if outcome is not None:
@@ -77,7 +77,7 @@ def test_an_address_that_is_none_costs_a_poke_and_not_the_member(host: str) -> N
             other.settimeout(10)
             sound = Endpoint(LOOPBACK, other.getsockname()[1])
             for port in (9, 0, 99_999_999, -1):
-                driver._ear.poke((Endpoint(host, port), sound), b"t k")
+                driver._poke_socket.poke((Endpoint(host, port), sound), b"t k")
                 assert other.recv(64) == b"t k", "the next one is poked all the same"
 
     run(test)

@@ -114,13 +114,13 @@ def test_what_is_reported_is_handed_out_once_in_its_order() -> None:
     first, second = (HoldfastError(code, "no.", "Ask.") for code in ("TOPIC_AUTHORIZATION_FAILED", "CORRUPT_BATCH"))
     shelf.flows.report(shelf.flow(A), first, number=29)
     shelf.flows.report(shelf.flow(B), second)
-    assert [shelf.flows.error() for _ in range(3)] == [Trouble(first, A, 0, 29), Trouble(second, B, 0), None]
+    assert [shelf.flows.next_error() for _ in range(3)] == [Trouble(first, A, 0, 29), Trouble(second, B, 0), None]
 
 
 def test_without_a_place_to_start_a_partition_stands_still_until_somebody_seeks() -> None:
     shelf = World(reset=NOWHERE)
     shelf.flows.add({A: NOWHERE})
-    trouble = shelf.flows.error()
+    trouble = shelf.flows.next_error()
     assert trouble is not None
     assert trouble.error.code == "AUTO_OFFSET_RESET"
     assert (trouble.partition, trouble.offset) == (A, None)
@@ -134,7 +134,7 @@ def test_a_reset_begins_a_new_era_since_offsets_may_go_back() -> None:
     shelf.flows.add({A: 100})
     shelf.flows.reset(shelf.flow(A), HoldfastError("OFFSET_OUT_OF_RANGE", "gone.", "Go on."))
     assert (shelf.flow(A).at, shelf.flow(A).era) == (BEGINNING, 1)
-    assert shelf.flows.error() is None
+    assert shelf.flows.next_error() is None
 
 
 def test_whatever_the_reader_changes_wakes_the_fetcher() -> None:

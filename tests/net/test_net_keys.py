@@ -287,10 +287,10 @@ def test_a_token_that_nears_its_end_is_not_used_again(provider: Provider) -> Non
 
 def test_what_a_provider_can_not_be_asked_for_is_refused(provider: Provider) -> None:
     for more, what in (
-        ({"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "holdfast knows client_cred"),
-        ({"sasl.oauthbearer.metadata.authentication.type": "azure_imds"}, "holdfast knows none"),
+        ({"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "Use client_credentials"),
+        ({"sasl.oauthbearer.metadata.authentication.type": "azure_imds"}, "Use none"),
         ({"sasl.oauthbearer.client.secret": ""}, r"OIDC needs sasl\.oauthbearer\.client\.secret"),
-        ({"sasl.oauthbearer.token.endpoint.url": "file:///etc/passwd"}, "no http or https address"),
+        ({"sasl.oauthbearer.token.endpoint.url": "file:///etc/passwd"}, "not an http or https address"),
         ({"sasl.oauthbearer.method": "magic"}, "Use default or oidc"),
     ):
         with pytest.raises(HoldfastError, match=what) as refused:

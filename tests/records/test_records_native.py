@@ -99,7 +99,7 @@ def test_who_waits_for_the_compiler_is_told_and_how_not_to(
     monkeypatch.setattr(native, "_link", lambda code: code)
 
     native._decode.__wrapped__()
-    assert "compiled" in caplog.text and "python -m holdfast.records.native" in caplog.text
+    assert "compiling" in caplog.text and "python -m holdfast.records.native" in caplog.text
     assert "NUMBA_CACHE_DIR" not in caplog.text
 
     caplog.clear()

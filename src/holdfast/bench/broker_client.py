@@ -211,10 +211,10 @@ class LightGroup:
         from holdfast.group import member as mb
         from holdfast.net.channel import GroupChannel
         from holdfast.net.driver import Hooks, MemberDriver
-        from holdfast.net.ear import open_ear
+        from holdfast.net.poke_socket import open_poke_socket
 
         channel = GroupChannel(self._cluster, self._group)
-        ear, endpoint = open_ear("127.0.0.1")
+        ear, endpoint = open_poke_socket("127.0.0.1")
         assignors = (by_name("cooperative-sticky"),)
         config = mb.MemberConfig(
             group=self._group,
@@ -231,7 +231,7 @@ class LightGroup:
             cluster_view=self._cluster.view,
             last_poll=_now_ms,
         )
-        self._drivers.append(MemberDriver(config, channel, hooks, clock=_now_ms, ear=ear))
+        self._drivers.append(MemberDriver(config, channel, hooks, clock=_now_ms, poke_socket=ear))
         self._channels.append(channel)
 
     def _notified(self, number: int, effect: mb.Notify) -> None:

@@ -57,14 +57,14 @@ def message_of(message: Any, offsets: Any) -> ck.Message | None:
 
 def count_of(num_messages: Any) -> int:
     """How many messages `consume` may return. confluent-kafka takes the number modulo 2**32, so that `2**40` means none
-    there; here it is refused as every other number that is too large."""
-    count = operator.index(num_messages)  # raises TypeError for what is no whole number
+    there; here it is refused like any other number that is too large."""
+    count = operator.index(num_messages)  # raises TypeError unless it is a whole number
     if not 0 <= count <= MOST_MESSAGES:
         raise ValueError(f"num_messages must be between 0 and {MOST_MESSAGES} (1M)")
     return count
 
 
-def unawaited(asynchronous: bool, more: dict[str, Any]) -> bool:
+def asynchronous_of(asynchronous: bool, more: dict[str, Any]) -> bool:
     """Whether the commit is asynchronous. `async` is confluent-kafka's old name for it, a keyword in today's Python."""
     old = more.pop("async", None)
     if more:

@@ -1,4 +1,5 @@
-"""Questions about the cluster that applications ask their consumer. Who answers depends on the consumer's kind."""
+"""Questions about the cluster that applications ask their consumer. What answers them depends on the kind of
+consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ HANDLE_CLOSED = "Handle has been closed"
 
 
 class Cluster(Protocol):
-    """Who answers: confluent-kafka's handle, or `aio.cluster_answers` where there is none. All of these block."""
+    """What answers: confluent-kafka's handle, or `aio.cluster_answers` where there is none. All of these block."""
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Brokers, topics and partitions."""

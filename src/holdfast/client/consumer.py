@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka as ck
 from confluent_kafka import cimpl
 
-from holdfast.client.arguments import message_of, partitions_of, topics_of, unawaited
+from holdfast.client.arguments import asynchronous_of, message_of, partitions_of, topics_of
 from holdfast.client.cluster_calls import HANDLE_CLOSED
 from holdfast.client.config.keys import CALLBACKS, as_given
 from holdfast.client.core import CLOSED
 from holdfast.client.member.listener import Listener
 from holdfast.client.polling import MAX_RECORDS, PollingCore
-from holdfast.client.weak_callbacks import Holder, loosely_told
+from holdfast.client.weak_callbacks import Holder, held_weakly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,7 @@ class Consumer(cimpl.Consumer):
     def __init__(self, config: Mapping[str, Any] | None = None, *, logger: Any = None, **more: Any) -> None:
         given = as_given(config, more)
         held = Holder()
-        settings = {key: held.loosely(key, value) if key in CALLBACKS else value for key, value in given.items()}
+        settings = {key: held.hold(key, value) if key in CALLBACKS else value for key, value in given.items()}
         core = PollingCore(settings, owner=weakref.ref(self), logger=logger)
         self._holdfast, self._holdfast_held = core, held
         weakref.finalize(self, core.abandon).atexit = False  # at exit the watchdog leaves for it
@@ -74,7 +74,7 @@ class Consumer(cimpl.Consumer):
     ) -> None:
         """Become a member that reads these topics; a name that starts with ^ is a pattern."""
         self._holdfast.check_open()  # before the arguments are
-        held, told = loosely_told(listener, on_assign, on_revoke, on_lost)
+        held, told = held_weakly(listener, on_assign, on_revoke, on_lost)
         self._holdfast.subscribe(topics_of(topics), told)
         self._holdfast_held.listening = held
 
@@ -117,7 +117,7 @@ class Consumer(cimpl.Consumer):
         """Commit the offset after a record, a list of offsets, or the application's positions."""
         record = message_of(message, offsets)
         given = None if offsets is None else partitions_of(offsets)
-        return self._holdfast.offsets.commit(record, given, unawaited(asynchronous, more))
+        return self._holdfast.offsets.commit(record, given, asynchronous_of(asynchronous, more))
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:
         """Store an offset for the next commit."""

@@ -38,10 +38,10 @@ from holdfast.client.parts import Parts
 from holdfast.client.reading.data_plane import DataPlane, close_readers
 from holdfast.client.self_report import SelfReport
 from holdfast.client.telemetry import metrics_port
-from holdfast.client.telemetry.stack import Stuck
+from holdfast.client.telemetry.stack import PollingStack
 from holdfast.client.telemetry.statistics import Statistics
 from holdfast.client.telemetry.tracing import open_trace
-from holdfast.client.watchdog.positions import Noting, watch
+from holdfast.client.watchdog.positions import WatchdogNotes, watch
 from holdfast.group import member as mb
 
 if TYPE_CHECKING:
@@ -99,12 +99,12 @@ class ConsumerCore:
         self._link = link = Link(self._config, self._new_plane)
         self._offsets = Offsets(self._config, self._data, now_ms(), handed=lambda: link.handed)
         self._trace = open_trace(self._config)
-        self._stuck = Stuck(self._trace.write)
+        self._polling_stack = PollingStack(self._trace.write)
         self._pitfalls = Pitfalls(self._config, self._trace.write, name=self._config.client_id)
         self._polled_at = now_ms()
         """When the application last polled, or did something else that shows it is alive."""
-        self._noting = Noting(self._data)
-        self._round = RoundCalls(owner, self._config, self._data, self._offsets, self._noting, self._trace)
+        self._notes = WatchdogNotes(self._data)
+        self._round = RoundCalls(owner, self._config, self._data, self._offsets, self._notes, self._trace)
         parts = Parts(
             config=self._config,
             data=self._data,
@@ -113,24 +113,24 @@ class ConsumerCore:
             link=link,
             check_open=self.check_open,
         )
-        self.offsets = OffsetCalls(parts, self._noting, self._pitfalls, polled_at=lambda: self._polled_at)
+        self.offsets = OffsetCalls(parts, self._notes, self._pitfalls, polled_at=lambda: self._polled_at)
         self.partitions = PartitionCalls(parts, ask=self.offsets.ask)
         self.cluster = ClusterCalls(parts, self._asking)
         self.about = SelfReport(parts, self._trace.metrics)
         self._awake_since = 0.0
         """When the application last came back after a session timeout or more without a poll."""
-        self._lively_at = now_ms()
+        self._active_at = now_ms()
         """When the last record came, or the membership last changed its phase."""
         self._phase = mb.Phase.UNSUBSCRIBED
         self._news = News()
         self._serving = False
         """Whether a thread is making the listener's calls."""
-        self._gives_up: int | None = None
-        """The thread that makes the listener's calls or closes: what it commits is where the application stands."""
+        self._revoking_thread: int | None = None
+        """The thread that makes the listener's calls or closes. It commits the application's positions."""
         self._life = Life.OPEN
         self._pid = os.getpid()
         if self._metrics_port is not None:
-            self._metrics_port.tell()
+            self._metrics_port.show()
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
         """Become a member that reads these topics, which `arguments.topics_of` has checked."""
@@ -140,7 +140,7 @@ class ConsumerCore:
         if self._link.plane is not None and self._link.plane.closed():
             raise refused_here(ck.KafkaError._STATE, LEFT)
         plane = self._link.started()
-        watch(self._config, self._noting, plane)
+        watch(self._config, self._notes, plane)
         self._round.listener = listener  # nothing can be refused any more; a refused subscribe keeps the old listener
         self._link.begin()
         self._polled_at = now_ms()
@@ -159,7 +159,7 @@ class ConsumerCore:
                 lambda plane: plane.state.phase in NOT_SUBSCRIBED or self._link.subscriptions != count, CLOSE_TIMEOUT_S
             )
             if self._link.subscriptions != count:
-                return  # on_revoke has subscribed again, or another thread: what was begun since is not ours to end
+                return  # on_revoke has subscribed again, or another thread: don't end what was begun since
         self._link.subscribed = False
         self._offsets.given_up.clear()
         self.partitions.replace([])
@@ -177,27 +177,26 @@ class ConsumerCore:
     def _returned(self, messages: list[ck.Message]) -> None:
         """These are handed out. They count as processed when the application calls again, and not before."""
         self._offsets.touched = True
-        self._noting.returned(messages)
+        self._notes.returned(messages)
 
     def _may_process(self) -> bool:
         """Whether records may be handed out: not while another member may own their partitions."""
         member, link = self._link.member, self._link
         if member is None:
-            link.unsubscribing &= link.plane is not None and link.plane.state.phase not in OUTSIDE
-            return not link.unsubscribing
+            return not (link.unsubscribing and link.plane is not None and link.plane.state.phase not in OUTSIDE)
         return mb.may_process(member.state, self._polled_at, awake_since=self._awake_since)
 
-    def _kept(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
-        """Whether the records just taken may still be handed out. A frozen process is usually frozen while it waits or
-        decodes, and its session may be over when it wakes. What may not be handed out is fetched again if it is still
-        ours."""
-        self._look_at_the_clock(now_ms())
+    def _keep_or_rewind(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
+        """Keep the records just taken if they may still be handed out. True if so. A frozen process is usually frozen
+        while it waits or decodes, and its session may be over when it wakes. Records that may not be handed out are
+        read again, if their partition is still ours."""
+        self._note_poll(now_ms())
         if self._may_process():
             return True
         self._data.rewind(taken)
         return False
 
-    def _look_at_the_clock(self, now: float) -> None:
+    def _note_poll(self, now: float) -> None:
         """Note that the application polls. If it was away for a session timeout, others may have taken over: note when
         it came back."""
         if now - self._polled_at > self._config.session_timeout_ms:
@@ -210,8 +209,8 @@ class ConsumerCore:
         """Make the listener's calls that are due, and commit when it is time. True when partitions changed hands."""
         now = now_ms()
         if now - self._polled_at > self._pitfalls.slow_ms:
-            self._pitfalls.paused(now - self._polled_at, now, self._stuck.where)
-        self._look_at_the_clock(now)
+            self._pitfalls.paused(now - self._polled_at, now, self._polling_stack.where)
+        self._note_poll(now)
         self._look_at_handle()
         plane = self._link.plane
         if plane is None:
@@ -221,8 +220,8 @@ class ConsumerCore:
         if plane.stirred:
             plane.stirred = False  # before looking, so that a change from here on is seen next time
             if plane.calls or plane.state.phase is not self._phase:
-                self._lively_at, self._phase = now, plane.state.phase
-        self._noting.catch_up(now)
+                self._active_at, self._phase = now, plane.state.phase
+        self._notes.catch_up(now)
         if plane.failure is not None and plane.failure.code == DEFECT:
             raise as_kafka_exception(plane.failure)
         changed = bool(plane.calls) and self._make_calls(plane)
@@ -233,7 +232,7 @@ class ConsumerCore:
         if self._link.subscribed and plane.state.phase is mb.Phase.EVICTED:
             plane.feed(mb.Polled())
         self._offsets.report()
-        self._round.raise_first()
+        self._round.raised.raise_first()
         return changed
 
     def _commits_by_itself(self, now: float) -> bool:
@@ -247,8 +246,8 @@ class ConsumerCore:
             return False
         changed = False
         self._serving = True
-        before, self._gives_up = self._gives_up, threading.get_ident()
-        self._stuck.thread = threading.get_ident()
+        before, self._revoking_thread = self._revoking_thread, threading.get_ident()
+        self._polling_stack.thread = threading.get_ident()
         try:
             while plane.calls and plane.calls[0].ready:
                 pending = plane.calls.popleft()
@@ -258,7 +257,7 @@ class ConsumerCore:
                     if pending.last:
                         self._round.end(plane, pending)
         finally:
-            self._serving, self._gives_up = False, before
+            self._serving, self._revoking_thread = False, before
         self._pitfalls.tell(now_ms())
         if self._life is Life.CLOSE_ASKED:
             self._close()
@@ -311,7 +310,7 @@ class ConsumerCore:
         """Commit, leave the group and end everything that runs for this consumer; then raise what a callback raised."""
         left = False
         self._life = Life.CLOSING
-        self._gives_up = threading.get_ident()
+        self._revoking_thread = threading.get_ident()
         try:
             self.offsets.commit_the_rest()
             plane = self._link.plane
@@ -327,12 +326,12 @@ class ConsumerCore:
                 self._metrics_port.close()
             if self._link.plane is not None:
                 self._link.plane.stop()
-            self._noting.end(left=left or self._link.plane is None)
+            self._notes.end(left=left or self._link.plane is None)
             close_readers(self._data)
             self._trace.close()
-            self._gives_up = None
+            self._revoking_thread = None
         self._offsets.report()
-        self._round.raise_first()
+        self._round.raised.raise_first()
 
     def _serve_until(self, done: Callable[[ControlPlane], bool], timeout_s: float) -> None:
         """Make the listener's calls, and nothing else, until this holds or the time is up."""
@@ -363,7 +362,7 @@ class ConsumerCore:
     def _new_plane(self) -> ControlPlane:
         return ControlPlane(
             self._config,
-            trace=self._stuck.write,
+            trace=self._polling_stack.write,
             last_poll=lambda: self._polled_at,
             planned=self._pitfalls.planned,
             responsive_ms=RESPONSIVE_MS,
@@ -383,5 +382,5 @@ class ConsumerCore:
 
 def _ended(plane: ControlPlane) -> bool:
     """Out of the group, or failed on the way, so that no leave will be answered; and no listener's call is left."""
-    failed = plane.state.phase is mb.Phase.FAILED and plane.failure is not None  # set after the loss was queued
+    failed = plane.state.phase is mb.Phase.FAILED and plane.failure is not None  # set after the loss is queued
     return (plane.closed() or failed) and not plane.calls

@@ -13,24 +13,26 @@ from holdfast.client.member.entries import Entries, after, entries_of, sendable
 from holdfast.client.member.events import fatal_error
 from holdfast.client.partitions import confluent_at
 from holdfast.client.parts import Parts
-from holdfast.client.watchdog.positions import Noting
+from holdfast.client.watchdog.positions import WatchdogNotes
 from holdfast.group.messages import CommitAnswer
 from holdfast.model import TopicPartition
 
-LOST = "the group went on without this member, so there is nothing of its to commit; poll to join again"
+LOST = "the group went on without this member, so it has nothing to commit; poll to join again"
 
 
 class OffsetCalls:
     """One consumer's calls. `polled_at` is when it last polled."""
 
-    def __init__(self, parts: Parts, noting: Noting, pitfalls: Pitfalls, *, polled_at: Callable[[], float]) -> None:
+    def __init__(
+        self, parts: Parts, notes: WatchdogNotes, pitfalls: Pitfalls, *, polled_at: Callable[[], float]
+    ) -> None:
         self._config = parts.config
         self._data = parts.data
         self._offsets = parts.offsets
         self._round = parts.round
         self._link = parts.link
         self._check_open = parts.check_open
-        self._noting = noting
+        self._notes = notes
         self._pitfalls = pitfalls
         self._polled_at = polled_at
 
@@ -55,7 +57,7 @@ class OffsetCalls:
     def begin_commit(
         self, message: ck.Message | None, offsets: list[ck.TopicPartition] | None
     ) -> tuple[Entries, Future[CommitAnswer]]:
-        """Begin the same commit without waiting for it; `settled` then tells its result. Raises if there is nothing to
+        """Begin the same commit without waiting for it; `settled` then gives its result. Raises if there is nothing to
         commit."""
         self._check_open()
         entries = self._to_commit(message, offsets)
@@ -88,7 +90,7 @@ class OffsetCalls:
             entries = _entries_given(message, offsets)
         else:
             entries = self._offsets.with_all_assigned(self._offsets.uncommitted(self._data.assigned))
-        self._noting.committed(entries)
+        self._notes.committed(entries)
         self._pitfalls.committed(sendable(entries), self._polled_at())
         return entries
 
@@ -97,7 +99,7 @@ class OffsetCalls:
         self._check_open()
         if message is None and offsets is None:
             raise ValueError("expected either message or offsets")
-        self._noting.stored(self._offsets.store(_entries_given(message, offsets)))
+        self._notes.stored(self._offsets.store(_entries_given(message, offsets)))
 
     def committed(self, partitions: list[ck.TopicPartition], timeout: float | None = None) -> list[ck.TopicPartition]:
         self._check_open()

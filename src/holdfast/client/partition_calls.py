@@ -20,8 +20,8 @@ Starts = Mapping[TopicPartition, int | None]
 
 
 class PartitionCalls:
-    """One consumer's calls. `ask` asks the group for its committed offsets, and blocks: whoever must not block asks
-    beforehand (`unasked`) and passes the answer on as `asked`."""
+    """One consumer's calls. `ask` asks the group for its committed offsets, and blocks. A caller that must not block
+    asks beforehand (`unasked`) and passes the answer as `asked`."""
 
     def __init__(self, parts: Parts, *, ask: Callable[[list[TopicPartition]], Starts]) -> None:
         self._config = parts.config

@@ -23,7 +23,7 @@ AS_COMMITTED = (ck.OFFSET_INVALID, ck.OFFSET_STORED)
 RESET = {"earliest": ck.OFFSET_BEGINNING, "latest": ck.OFFSET_END, "error": ck.OFFSET_INVALID}
 """Where each value of auto.offset.reset starts."""
 
-NOWHERE = OffsetEntry(ck.OFFSET_INVALID)
+NO_OFFSET = OffsetEntry(ck.OFFSET_INVALID)
 """No offset."""
 
 
@@ -85,7 +85,7 @@ def after_record(message: ck.Message) -> OffsetEntry:
 
 
 def first_offsets(messages: Iterable[ck.Message]) -> dict[TopicPartition, int]:
-    """The offset of each partition's first record among these. Errors and events are no records."""
+    """The offset of each partition's first record among these. Errors and events are not records."""
     first: dict[TopicPartition, int] = {}
     for message in messages:
         if message.error() is None:

@@ -21,11 +21,11 @@ from holdfast.client.cluster_calls import Cluster
 from holdfast.client.core import CLOSED, OUTSIDE, ConsumerCore, Life
 from holdfast.client.errors import as_kafka_exception
 from holdfast.client.partitions import RESET
+from holdfast.client.raised import Raised
 from holdfast.client.reading.book import Book
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.reading.librdkafka import open_handle, warm
 from holdfast.client.reading.librdkafka_reader import LibrdkafkaReader
-from holdfast.client.reading.taken_ahead import Raised
 from holdfast.client.reading.turns import Turns
 from holdfast.client.telemetry.connections import BrokersSeen, Outage
 from holdfast.group import member as mb
@@ -90,7 +90,7 @@ class PollingCore(ConsumerCore):
     def _open_data(self, logger: Any) -> DataPlane:
         reset = self._config.auto_offset_reset
         raised, brokers, turns = Raised(), BrokersSeen(Outage(self._config.shown)), Turns()
-        handle = open_handle(raised.guarded(brokers.heeding(self._config.librdkafka())), logger=logger)
+        handle = open_handle(raised.guarded(brokers.with_our_error_cb(self._config.librdkafka())), logger=logger)
         self._librdkafka = LibrdkafkaReader(
             handle, Book(), turns=turns, raised=raised, reset=RESET[reset], brokers=brokers
         )
@@ -130,11 +130,11 @@ class PollingCore(ConsumerCore):
         now = time.monotonic() * 1_000.0
         if timeout == 0 and not self._ready:
             plane = self._link.plane
-            if now < self._idle_until and (plane is None or not plane.stirred) and self._librdkafka.brings_nothing():
+            if now < self._idle_until and (plane is None or not plane.stirred) and self._librdkafka.idle_poll():
                 return None
         elif self._calm_at(now):
             self._polled_at = now
-            self._noting.catch_up_one()
+            self._notes.catch_up_one()
             if (self._ready or self._came(timeout)) and (message := self._handed_out()) is not None:
                 return message
             if timeout is not None and timeout > 0:
@@ -143,7 +143,7 @@ class PollingCore(ConsumerCore):
 
     def _calm_at(self, now: float) -> bool:
         """Whether the group was served just now and nothing has changed since."""
-        if now >= self._calm_until or self._gives_up is not None:
+        if now >= self._calm_until or self._revoking_thread is not None:
             return False
         plane = self._link.plane
         return plane is None or not plane.stirred
@@ -154,7 +154,7 @@ class PollingCore(ConsumerCore):
         wait_s = self._slice_s if timeout is None or timeout < 0 else min(self._slice_s, timeout)
         self._librdkafka.gather(wait_s)
         self._librdkafka.raised.raise_first()
-        if self._gives_up is not None or time.monotonic() * 1_000.0 - self._polled_at > FROZEN_MS:
+        if self._revoking_thread is not None or time.monotonic() * 1_000.0 - self._polled_at > FROZEN_MS:
             return False
         try:
             return self._ready[0].error() is None
@@ -170,11 +170,11 @@ class PollingCore(ConsumerCore):
                 return None  # a callback closed it
             if (news := self._next_error(deadline)) is not None:
                 return news
-            stands = not self._may_process() or self._given_up_elsewhere()
-            if stands:
-                self._stand(deadline)
+            held_back = not self._may_process() or self._revoking_elsewhere()
+            if held_back:
+                self._hold_back(deadline)
             elif self._gathered(deadline):
-                self._lively_at, self._calm_until = self._polled_at, self._calm_end()
+                self._active_at, self._calm_until = self._polled_at, self._calm_end()
                 if (message := self._handed_out()) is not None and (once := self._once([message])):
                     return once[0]
             if deadline is not None and time.monotonic() >= deadline:
@@ -182,7 +182,7 @@ class PollingCore(ConsumerCore):
                 if self._life is Life.CLOSED:
                     return None
                 news = self._next_error(deadline)
-                self._idle_until = 0.0 if stands or news is not None else self._calm_end()
+                self._idle_until = 0.0 if held_back or news is not None else self._calm_end()
                 return news
 
     def _gathered(self, deadline: float | None) -> bool:
@@ -195,11 +195,11 @@ class PollingCore(ConsumerCore):
             left = IDLE_SLICES if deadline is None else int((deadline - time.monotonic()) / wait_s)
             self._librdkafka.gather(wait_s, slices=min(left, IDLE_SLICES), calm=self._calm)
         self._librdkafka.raised.raise_first()
-        if not self._ready or self._given_up_elsewhere():
+        if not self._ready or self._revoking_elsewhere():
             return False
         if now_ms() - self._polled_at <= FROZEN_MS:
             return True
-        self._look_at_the_clock(now_ms())  # the process may have been frozen while it waited: see `_kept`
+        self._note_poll(now_ms())  # the process may have been frozen while it waited: see `_keep_or_rewind`
         return self._may_process()
 
     def _once(self, came: list[ck.Message]) -> list[ck.Message]:
@@ -229,7 +229,7 @@ class PollingCore(ConsumerCore):
         except IndexError:
             return None
         self._offsets.touched = True
-        self._noting.returned_one(message)
+        self._notes.returned_one(message)
         return message
 
     # -- many
@@ -238,9 +238,9 @@ class PollingCore(ConsumerCore):
         """Up to `num_messages` records; fewer when the time is up."""
         if timeout == 0 and not self._ready and self._calm_at(now := now_ms()):
             count_of(num_messages)
-            if self._librdkafka.brings_nothing():
+            if self._librdkafka.idle_poll():
                 self._polled_at = now
-                self._noting.catch_up(now)
+                self._notes.catch_up(now)
                 return []
         self.check_open()
         enough = count_of(num_messages)
@@ -252,9 +252,9 @@ class PollingCore(ConsumerCore):
             raise
         if news is not None:
             return [news]
-        if not messages or not self._kept(messages):
+        if not messages or not self._keep_or_rewind(messages):
             return []
-        self._lively_at = self._polled_at
+        self._active_at = self._polled_at
         self._returned(messages)
         return messages
 
@@ -266,21 +266,22 @@ class PollingCore(ConsumerCore):
                     return None
                 if enough and (news := self._next_error(deadline)) is not None:
                     return news
-            elif self._wanted():
-                return None  # the application processes these first, so that the commit at a revoke includes them
-            if self._may_process() and not self._given_up_elsewhere():
+            else:
+                self._note_poll(now_ms())
+                if self._must_serve_first():
+                    return None  # the application processes these first, so that the commit at a revoke includes them
+            if self._may_process() and not self._revoking_elsewhere():
                 self._data.let_read(self._librdkafka)
                 messages += self._once(self._librdkafka.take(enough - len(messages), self._slice(deadline)))
             elif messages:
                 return None
             else:
-                self._stand(deadline)
+                self._hold_back(deadline)
             if len(messages) >= enough or (deadline is not None and time.monotonic() >= deadline):
                 return None
 
-    def _wanted(self) -> bool:
-        """Whether something must be served before more records are added to a batch. Counts as a poll."""
-        self._look_at_the_clock(now_ms())
+    def _must_serve_first(self) -> bool:
+        """Whether something must be served before more records are added to a batch."""
         plane = self._link.plane
         raised = self._librdkafka.raised.first is not None
         return raised or (plane is not None and bool(plane.calls or plane.told or plane.failure))
@@ -301,14 +302,14 @@ class PollingCore(ConsumerCore):
             if self._serve() and self._life is Life.CLOSED:
                 return _no_records(include_headers)
             self._raise_error()
-            if not self._may_process() or self._given_up_elsewhere():
-                self._stand(deadline)
+            if not self._may_process() or self._revoking_elsewhere():
+                self._hold_back(deadline)
             elif (batch := self._arrow_batch(max_records, self._slice(deadline), include_headers)) is None:
                 pass
-            elif self._kept(batch):
-                self._lively_at = self._polled_at
+            elif self._keep_or_rewind(batch):
+                self._active_at = self._polled_at
                 self._offsets.touched = True
-                self._noting.returned_batch(batch.num_rows)
+                self._notes.returned_batch(batch.num_rows)
                 return batch
             if deadline is not None and time.monotonic() >= deadline:
                 self._serve()
@@ -336,18 +337,18 @@ class PollingCore(ConsumerCore):
 
     # -- waiting
 
-    def _given_up_elsewhere(self) -> bool:
-        """Whether another thread closes, unsubscribes or hears of a round: what we handed out now would be behind what
-        it commits, and the next owner would do it again. Inside a callback records are handed out."""
-        return self._gives_up is not None and self._gives_up != threading.get_ident()
+    def _revoking_elsewhere(self) -> bool:
+        """Whether another thread closes, unsubscribes or makes the listener's calls. It commits the positions, so a
+        record handed out now would be processed again by the next owner. Inside a callback records are handed out."""
+        return self._revoking_thread is not None and self._revoking_thread != threading.get_ident()
 
-    def _stand(self, deadline: float | None) -> None:
-        """Wait without handing anything out: another member may own it by now, and the control plane will find out."""
+    def _hold_back(self, deadline: float | None) -> None:
+        """Wait without handing out records: another member may own them by now, and the control plane will find out."""
         time.sleep(self._slice(deadline))
 
     def _slice(self, deadline: float | None) -> float:
         member = self._link.member
-        idle = self._polled_at - self._lively_at > IDLE_AFTER_MS
+        idle = self._polled_at - self._active_at > IDLE_AFTER_MS
         if member is None or member.state.phase in QUIET:
             slice_s = IDLE_SLICE_S if idle else SLICE_S
         else:

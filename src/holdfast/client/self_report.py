@@ -13,7 +13,7 @@ from holdfast.model import NOBODY
 
 
 class SelfReport:
-    """One consumer's."""
+    """The report of one consumer."""
 
     def __init__(self, parts: Parts, metrics: GroupMetrics) -> None:
         self._config = parts.config

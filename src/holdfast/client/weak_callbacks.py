@@ -1,9 +1,9 @@
 """Weak references to the application's callbacks, so that a dropped consumer can be garbage-collected.
 
 Our threads keep `core` alive. If `core` held the application's callbacks strongly, an object that owns the consumer and
-whose methods are its callbacks (most applications are written so) would never be freed, and its membership would never
-end. So only the public consumer object holds the callbacks; everything behind it holds weak references. When the public
-object is gone, the callbacks are not called any more.
+whose methods are its callbacks (as in most applications) would never be freed, and its membership would never end. So
+only the public consumer object holds the callbacks; everything behind it holds weak references. When the public object
+is gone, the callbacks are not called any more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from holdfast.client.member.listener import Listener, callbacks
 
 
 class _Held:
-    """A box for a function. Any function can be held weakly through it: a bound method itself would be gone at once."""
+    """A box for a function. Any function can be held weakly through it; a weak reference to a bound method would be
+    dead at once."""
 
     __slots__ = ("__weakref__", "function")
 
@@ -24,7 +25,7 @@ class _Held:
         self.function = function
 
 
-class Loosely:
+class WeakCallback:
     """Calls the function while its box is alive, and does nothing afterwards."""
 
     __slots__ = ("_held",)
@@ -50,16 +51,16 @@ class Holder:
         self._held: dict[str, _Held] = {}
         self.listening: Holder | None = None
 
-    def loosely(self, name: str, function: Any) -> Any:
+    def hold(self, name: str, function: Any) -> Any:
         """Hold the function here, and return a weak stand-in for it. What is not callable is returned as it is: the
         configuration check refuses it."""
         if not callable(function):
             return function
         self._held[name] = _Held(function)
-        return Loosely(self._held[name])
+        return WeakCallback(self._held[name])
 
 
-def loosely_told(
+def held_weakly(
     listener: Listener | None,
     on_assign: Callable[..., Any] | None,
     on_revoke: Callable[..., Any] | None,
@@ -70,8 +71,8 @@ def loosely_told(
         on_assign, on_revoke, on_lost = listener.on_assign, listener.on_revoke, listener.on_lost
     held = Holder()
     told = callbacks(
-        on_assign=held.loosely("on_assign", on_assign),
-        on_revoke=held.loosely("on_revoke", on_revoke),
-        on_lost=held.loosely("on_lost", on_lost),
+        on_assign=held.hold("on_assign", on_assign),
+        on_revoke=held.hold("on_revoke", on_revoke),
+        on_lost=held.hold("on_lost", on_lost),
     )
     return held, told

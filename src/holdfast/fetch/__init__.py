@@ -1,4 +1,4 @@
-"""What to do about each answer to a Fetch request: pure, and the same for every reader of ours.
+"""What to do about each answer to a Fetch request: pure, and the same for all our readers.
 
-`values` are the words, `planner` the rules. `net` asks the brokers and does what the planner says.
+`values` has the types, `planner` the rules. `net` asks the brokers and does what the planner says.
 """

@@ -3,16 +3,16 @@
     stepped = step(track, Asked(offset=40, at=before), answer, now=now, rules=rules)
 
 Rules
-- Only records and the leader's own word move a reader. An empty answer is no proof that there is nothing, and a
-  partition that an answer leaves out has not been deleted: both are asked for again.
+- Only records, or the leader's own statement, move a position. An empty answer does not prove that there is nothing,
+  and a partition that an answer leaves out has not been deleted: both are asked for again.
 - A follower is read as long as it serves. After its first error only the leader is asked for a while, because the
   leader would name the same follower again.
-- Time that a broker told us to wait (`throttle_s`) is waited, and counts against nobody's patience.
-- An error that passes by itself is tried again after a pause and reported when the patience is over. A topic that is
-  denied is reported once, until it is over. What may never pass is reported with every try.
+- A broker's throttle time (`throttle_s`) is waited out, and does not count as time without progress.
+- An error that passes by itself is tried again after a pause and reported when the patience is over. A denied topic is
+  reported once, until access works again. An error that may never pass is reported with every try.
 - Consumers and tasks differ by their `Rules` alone.
 
-No clock, socket, random or log here, and no record: an answer is told in `values`' words.
+No clock, socket, randomness, log or record here: answers come as the types in `values`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LARGEST_BATCH_BYTES = 128 * 1024 * 1024
 """The most that is asked for when a batch does not fit: more than any broker accepts."""
 
 LONGEST_THROTTLE_S = 60.0
-"""The most that a broker's word is taken for at once. Kafka's own is at most its quota window, 11 s by default."""
+"""The longest throttle time that we obey. Kafka's own is at most its quota window, 11 s by default."""
 
 MOVED = frozenset(
     {
@@ -67,7 +67,7 @@ MOVED = frozenset(
 """After these the leader is looked up again."""
 
 UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""Nobody knows the topic. It may be new, or gone."""
+"""The broker does not know the topic. It may be new, or gone."""
 
 
 def step(track: Track, asked: Asked, answer: Answer, *, now: float, rules: Rules, throttle_s: float = 0.0) -> Step:
@@ -78,9 +78,11 @@ def step(track: Track, asked: Asked, answer: Answer, *, now: float, rules: Rules
         case Cut():
             stepped = _cut(track, asked, now, rules)
         case Damaged():
-            stepped = _report_once(replace(_well(track, quiet=track.quiet), told=track.told), answer, now, rules)
+            stepped = _report_once(
+                replace(_without_error(track, quiet=track.quiet), told=track.told), answer, now, rules
+            )
         case Nothing():
-            stepped = _nothing(_well(track, quiet=track.quiet + 1), asked, answer, now, rules)
+            stepped = _nothing(_without_error(track, quiet=track.quiet + 1), asked, answer, now, rules)
         case LeftOut():
             stepped = _left_out(track, asked, now, rules, throttled=throttle_s > 0)
         case Refused():
@@ -96,14 +98,14 @@ def node_to_ask(track: Track, now: float) -> int | None:
 
 
 def may_name_follower(track: Track, now: float) -> bool:
-    """Whether the leader may be told our rack, and so name a follower: not while one that it named has failed."""
+    """Whether to tell the leader our rack, so that it may name a follower: not soon after a follower has failed."""
     return track.replica is None or track.replica.node is not None or now >= track.replica.until
 
 
 # -- answers without an error
 
 
-def _well(track: Track, *, quiet: int) -> Track:
+def _without_error(track: Track, *, quiet: int) -> Track:
     """After any answer without an error. Made without `replace`, which is slow: each answer makes one per partition."""
     return Track(
         replica=track.replica,
@@ -118,9 +120,9 @@ def _came(track: Track, answer: Came) -> Step:
 
 
 def _cut(track: Track, asked: Asked, now: float, rules: Rules) -> Step:
-    """Not the first batch of its answer, so that the broker may cut it (KIP-74): more is asked for it."""
+    """Ask for more bytes, and ask for it first: a broker sends only the first batch of an answer whole (KIP-74)."""
     larger = min(2 * (track.partition_bytes or rules.partition_bytes), LARGEST_BATCH_BYTES)
-    track = replace(_well(track, quiet=track.quiet + 1), partition_bytes=larger)
+    track = replace(_without_error(track, quiet=track.quiet + 1), partition_bytes=larger)
     return _stall(track, asked, now, rules, reach=None, effects=(AskFirst(),))
 
 
@@ -130,7 +132,7 @@ def _nothing(track: Track, asked: Asked, answer: Nothing, now: float, rules: Rul
     stable = answer.last_stable
     reach = stable if rules.read_committed and stable >= 0 else answer.high_watermark
     if reach > asked.offset:
-        again = track.stalled_since is not None  # the first time, the answer was just full before its turn came
+        again = track.stalled_since is not None  # the first time, other partitions may just have filled the answer
         waits = replace(track, ready_at=now + rules.backoff_s if again else 0.0)
         return _stall(waits, asked, now, rules, reach=reach, effects=(AskFirst(),))
     at_end = AtEnd(answer.high_watermark)
@@ -144,7 +146,7 @@ def _nothing(track: Track, asked: Asked, answer: Nothing, now: float, rules: Rul
 
 
 def _left_out(track: Track, asked: Asked, now: float, rules: Rules, *, throttled: bool) -> Step:
-    """Nothing is known of it: neither that it is well, nor that it is not."""
+    """The answer says nothing about the partition, good or bad."""
     track = replace(track, ready_at=now + rules.backoff_s)
     return Step(track) if throttled else _stall(track, asked, now, rules, reach=None)
 
@@ -152,7 +154,7 @@ def _left_out(track: Track, asked: Asked, now: float, rules: Rules, *, throttled
 def _stall(
     track: Track, asked: Asked, now: float, rules: Rules, *, reach: int | None, effects: tuple[Effect, ...] = ()
 ) -> Step:
-    """There should be something. A follower that gives nothing is left for the leader before anybody gives up."""
+    """There should be records, but none came. A follower gets replaced by the leader before a stall is reported."""
     since = asked.at if track.stalled_since is None else track.stalled_since
     track = replace(track, stalled_since=since)
     if rules.patience_s is None or now - since < rules.patience_s:
@@ -168,10 +170,12 @@ def _stall(
 def _refused(track: Track, asked: Asked, answer: Refused, now: float, rules: Rules) -> Step:
     code = answer.code
     moved: tuple[Effect, ...] = (LookUp(),) if code in MOVED else ()
-    if asked.follower is not None:  # it may be behind, or no replica any more: only the leader knows
+    if asked.follower is not None:  # it may lag, or not be a replica any more: only the leader knows
         return Step(_leader_only(track, now, rules), moved)
     if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-        return Step(replace(_well(track, quiet=track.quiet), told=track.told, stalled_since=None), (OutOfRange(),))
+        return Step(
+            replace(_without_error(track, quiet=track.quiet), told=track.told, stalled_since=None), (OutOfRange(),)
+        )
     if code in UNKNOWN:
         return _unknown(track, asked, answer, now, rules)
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -205,7 +209,7 @@ def _unanswered(track: Track, asked: Asked, answer: Unanswered, now: float, rule
 def _failing(
     track: Track, asked: Asked, answer: Refused | Unanswered, now: float, rules: Rules, effects: tuple[Effect, ...]
 ) -> Step:
-    """It passes by itself, usually."""
+    """The error usually passes by itself: report it once the patience is over."""
     since = asked.at if track.failing_since is None else track.failing_since
     track = replace(track, failing_since=since, ready_at=now + rules.backoff_s)
     if rules.patience_s is None or now - since < rules.patience_s:
@@ -227,11 +231,11 @@ def _leader_only(track: Track, now: float, rules: Rules) -> Track:
     return replace(track, replica=Replica(None, now + rules.replica_age_s), ready_at=0.0, stalled_since=None)
 
 
-# -- waiting as told
+# -- throttling
 
 
 def _throttled(stepped: Step, now: float, throttle_s: float) -> Step:
-    """Nothing is asked before the broker reads again, and what is being waited for has so much longer."""
+    """Ask nothing until the throttling ends, and extend every running deadline by as much."""
     waits_s = min(throttle_s, LONGEST_THROTTLE_S)
     track = stepped.track
     return replace(

@@ -1,4 +1,4 @@
-"""The planner's words: what a partition's fetching stands at, what an answer says, and what follows from it.
+"""The planner's values: the state of one partition's fetching, what an answer says, and what follows from it.
 
 All of them are frozen values. Times are seconds of one clock that only the caller reads.
 """
@@ -23,11 +23,11 @@ class Rules:
     told_backoff_s: float = 1.0
     """Before the next try after an error that was reported once: permissions and topics change rarely."""
     unknown_s: float = 3.0
-    """A topic that nobody knows is reported after this: one just created takes a moment to be known everywhere."""
+    """An unknown topic is reported after this: a new one takes a moment to be known everywhere."""
     patience_s: float | None = None
     """How long something that passes by itself may go on before it is reported. None: for ever."""
     cut_off_s: float | None = None
-    """How long a log may end before the end that is to be read, before that is reported. None: for ever."""
+    """How long the log may be shorter than the range to read before that is reported. None: for ever."""
     replica_age_s: float = 300.0
     """How long a follower is read before the leader is asked again which replica is best (metadata.max.age.ms), and how
     long the leader alone is read after a follower has failed."""
@@ -44,7 +44,7 @@ class Replica:
     """Which replica to read, and until when that holds."""
 
     node: int | None
-    """A follower; None: the leader and no other, because a follower has failed."""
+    """A follower; None: only the leader, because a follower has failed."""
     until: float
 
 
@@ -53,7 +53,7 @@ class Track:
     """What is known about the fetching of one partition, from its last answers."""
 
     ready_at: float = 0.0
-    """Not to be asked for before."""
+    """Not asked for before this time."""
     replica: Replica | None = None
     """None: the leader, which may name a follower."""
     partition_bytes: int = 0
@@ -61,7 +61,7 @@ class Track:
     quiet: int = 0
     """Answers in a row that brought no record."""
     told: str = ""
-    """The code of the error that was reported: reported once until it is over."""
+    """The code of the error last reported: not reported again until it is over."""
     unknown_since: float | None = None
     failing_since: float | None = None
     """Since when there has been no answer without an error."""
@@ -99,7 +99,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """Bytes that are no batch."""
+    """Bytes that are not a record batch."""
 
     error: HoldfastError
 
@@ -111,12 +111,12 @@ class Nothing:
     high_watermark: int
     last_stable: int = -1
     preferred: int = -1
-    """The follower that the leader would have us read (KIP-392); -1: none."""
+    """The follower that the leader tells us to read (KIP-392); -1: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """An error, of the partition itself or of the whole answer; or what the metadata says about it."""
+    """An error: of the partition, of the whole answer, or from the metadata."""
 
     code: ErrorCode
     error: HoldfastError
@@ -146,12 +146,12 @@ Answer = Came | Cut | Damaged | Nothing | Refused | LeftOut | Unanswered
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand the records on, and go on behind them."""
+    """Hand on the records, and continue after them."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskFirst:
-    """Ask for it before the others next time: it came away empty although there is something."""
+    """Ask for it before the others next time: it got nothing although there are records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class OutOfRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Report this error. Whoever waits for ever goes on after that."""
+    """Report this error. A reader with endless patience goes on afterwards."""
 
     error: HoldfastError
     number: int = 0
@@ -182,7 +182,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalled:
-    """The patience is over, and nothing came although it should. Records may be there: they are not to be skipped."""
+    """The patience is over and nothing came. Records may be there: they must not be skipped."""
 
     since: float
     reach: int | None
@@ -191,7 +191,7 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class CutOff:
-    """The leader's log ends here, before the end of the range, and has for long enough."""
+    """The leader's log has ended here, before the end of the range, for longer than `cut_off_s`."""
 
     reach: int
 

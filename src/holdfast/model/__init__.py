@@ -1,4 +1,5 @@
-"""The vocabulary: values that everything else speaks in. Imports nothing of ours and knows no clock, socket or log."""
+"""The vocabulary: values that all other packages use. Imports nothing else of holdfast; knows no clock, socket or
+log."""
 
 from holdfast.model.assignor import Assignor, at_version, is_built_in
 from holdfast.model.errors import ErrorCode, HoldfastError

@@ -37,8 +37,8 @@ class Assignor(Protocol):
     ) -> bytes | None:
         """Bytes to send with the subscription when joining.
 
-        `assigned` is what the last completed round gave this member and `generation` that round's number (-1 before
-        the first): what an assignor with a memory would have remembered, so that it needs none.
+        `assigned` is what the last completed round gave this member and `generation` that round's number (-1 before the
+        first), so that the assignor need not remember them.
         """
         ...
 
@@ -50,17 +50,18 @@ class Assignor(Protocol):
         ...
 
     def on_assignment(self, assignment: Assignment, membership: GroupMetadata) -> None:
-        """Called on every member once it has received what the leader planned for it, with who it is in its group."""
+        """Called on every member with what the leader planned for it, and with its own membership."""
         ...
 
 
 def is_built_in(assignor: Assignor) -> bool:
-    """Whether it is one of holdfast's: those have user data that other clients read too."""
+    """Whether it is one of holdfast's own: other clients read the user data of these too."""
     return bool(getattr(assignor, "built_in", False))
 
 
 def at_version(assignor: Assignor, version: int) -> Assignor:
-    """The assignor with the rules of an older version of it, if it has kept them: a method `at_version` gives it."""
+    """The assignor with the rules of an older version. An assignor that still has those offers a method
+    `at_version`."""
     older = getattr(assignor, "at_version", None)
     if older is None or version >= assignor.version:
         return assignor

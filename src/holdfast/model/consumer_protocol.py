@@ -7,10 +7,10 @@ int32-length byte strings (-1 is null) and int32-count arrays.
                    v1+ owned [{topic string, partitions [int32]}] · v2+ generation int32 · v3+ rack string?
     assignment     partitions [{topic string, partitions [int32]}] · user data bytes?
 
-Rules. What we write is sorted, so equal values are equal bytes. What we read comes from strangers: every length is
-checked against the bytes left before anything is allocated, a version newer than 3 is read as 3 and its tail ignored,
-and whatever can't be read raises `HoldfastError` and nothing else. A message that ends just before a field that its
-version should have is read as if the field had its default: some clients raised the version without adding the field.
+Rules. What we write is sorted, so equal values are equal bytes. What we read is not trusted: every length is checked
+against the bytes left before anything is allocated, a version newer than 3 is read as 3 and its tail ignored, and
+whatever can't be read raises `HoldfastError` and nothing else. A message that ends just before a field that its version
+should have is read as if the field had its default: some clients raised the version without adding the field.
 
 This module must not know kio (the tests check it against kio), or what a plan is.
 """
@@ -31,10 +31,10 @@ ASSIGNMENT_VERSION = 0
 """All versions of the assignment (0–3) have the same fields; every client understands the lowest."""
 
 MAX_STRING_BYTES = 32_767
-"""An int16 length can't say more."""
+"""The largest length that an int16 can hold."""
 
 MAX_TOPICS = 2**31 - 1
-"""An int32 count can't say more."""
+"""The largest count that an int32 can hold."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -81,8 +81,8 @@ def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscrip
 
 
 def decode_head(data: bytes, most_topics: int = MAX_TOPICS) -> tuple[tuple[str, ...], bytes | None]:
-    """Topics and user data of a subscription, for whoever does not ask what the member owns: that may be a quarter of a
-    million partitions in a megabyte, and a second's work. A list of more than `most_topics` is refused unread."""
+    """Topics and user data of a subscription, without the partitions it owns: a megabyte can hold a quarter of a
+    million of those, which take a second to read. More than `most_topics` topics are refused unread."""
     reader = _Reader(data, "subscription")
     reader.version()
     return reader.topics(most_topics), reader.nullable_bytes()
@@ -139,7 +139,7 @@ def _partitions(partitions: frozenset[TopicPartition]) -> bytes:
 
 
 class _Reader:
-    """A cursor over bytes from a stranger. Every read checks what is left first."""
+    """A cursor over untrusted bytes. Every read checks what is left first."""
 
     __slots__ = ("_at", "_data", "_what")
 

@@ -92,7 +92,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> ErrorCode | None:
-        """The code of this name, also of one that we don't know."""
+        """The code of this name. `ERROR_<number>` names a code that we don't know."""
         if name in cls.__members__:
             return cls[name]
         number = name.removeprefix("ERROR_")

@@ -32,7 +32,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadata(Membership):
-    """A membership with the names around it, as a custom assignor is told of it."""
+    """A membership with the names of its group and instance, as a custom assignor receives it."""
 
     group: str = ""
     instance_id: str | None = None

@@ -10,7 +10,8 @@ from holdfast.model.membership import NO_GENERATION
 from holdfast.model.partition import TopicPartition
 
 MAX_FOLLOWERS = 3
-"""Of a partition's state (`assign.standby`). Each reads all of it once; with two, two deaths at once are survived."""
+"""The most members that may follow a partition's state (`assign.standby`). Each reads all of it once; two of them
+survive two deaths at once."""
 
 
 class RebalanceProtocol(IntEnum):
@@ -38,7 +39,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
-    """One member as the leader hears of it."""
+    """One member as the coordinator lists it to the leader."""
 
     member_id: str
     instance_id: str | None = None

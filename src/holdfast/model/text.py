@@ -1,8 +1,8 @@
-"""Strangers' words on one line."""
+"""Text from outside, made safe to print on one line."""
 
 from __future__ import annotations
 
 
 def one_line(text: str) -> str:
-    """No line feeds and no control characters: a member id is a stranger's word, and it is read in terminals."""
+    """Replace line feeds and control characters by spaces: a member id comes from outside, and terminals obey both."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

@@ -37,4 +37,4 @@ class TraceRecord:
     """What is particular to this step; partitions in the form topic -> numbers."""
     wall: float | None = None
     """Milliseconds since 1970, added when the record is written: the machines only know the time that they are given.
-    With it the traces of several hosts can be merged."""
+    It lets the traces of several hosts be merged."""

@@ -1,8 +1,8 @@
 """What an operator asks of a cluster: topics, groups, offsets, settings.
 
-Rules. Calls on several things answer for each of them: name -> None or what went wrong. Requests go to whoever is
-responsible (leader, coordinator, controller), and are tried again when an error passes by itself, within
-`lookup_timeout_s`. Everything comes back sorted.
+Rules. Calls on several things return a result for each: name -> None, or what went wrong. Requests go to the broker
+that is responsible (leader, coordinator, controller). Retriable errors are retried within `lookup_timeout_s`.
+Everything comes back sorted.
 
 What these answers look like on a terminal is the command line's business.
 """
@@ -54,7 +54,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetAt:
-    """A place in a partition: where it begins, where it ends, or where a time starts."""
+    """An offset in a partition: its beginning, its end, or the first record of a time."""
 
     offset: int
     timestamp_ms: int = -1
@@ -62,7 +62,7 @@ class OffsetAt:
 
 
 class Admin:
-    """Calls on a cluster that somebody else opens and closes."""
+    """Calls on a cluster, which the caller opens and closes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -70,7 +70,7 @@ class Admin:
     # -- topics
 
     async def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
-        """Every topic, or these; one that does not exist is there with its error."""
+        """Every topic, or these. A topic that does not exist is listed with its error."""
         return dict((await self._cluster.refresh(names)).topics)
 
     async def create_topics(self, topics: Sequence[NewTopic], *, timeout_s: float = 30.0) -> Verdicts:
@@ -101,7 +101,7 @@ class Admin:
         return _verdicts(answer.responses, "name", "The topic {} was not deleted.")
 
     async def create_partitions(self, counts: Mapping[str, int], *, timeout_s: float = 30.0) -> Verdicts:
-        """Grow topics to so many partitions in all."""
+        """Grow topics to these total numbers of partitions."""
         body = {
             "topics": [{"name": name, "count": count, "assignments": None} for name, count in sorted(counts.items())],
             "timeout_ms": int(timeout_s * 1000),
@@ -131,7 +131,7 @@ class Admin:
             for topic in answer.topics:
                 for one in topic.partitions:
                     at = TopicPartition(topic.name, one.partition_index)
-                    answers[at] = _error(one.error_code, f"Records of {at} were not deleted.")
+                    answers[at] = refusal(one.error_code, f"Records of {at} were not deleted.")
         return dict(sorted(answers.items()))
 
     # -- settings
@@ -142,7 +142,7 @@ class Admin:
         node = int(resource) if kind == BROKER_RESOURCE else None
         answer = await self._cluster.request(Api.DESCRIBE_CONFIGS, body, node_id=node)
         for result in answer.results:
-            _raise(result.error_code, f"The settings of {resource} can't be read.", result.error_message)
+            raise_refusal(result.error_code, f"The settings of {resource} can't be read.", result.error_message)
         return {
             one.name: Setting(
                 name=one.name,
@@ -166,7 +166,7 @@ class Admin:
         body = {"resources": [{"resource_type": kind, "resource_name": resource, "configs": configs}]}
         answer = await self._cluster.request(Api.INCREMENTAL_ALTER_CONFIGS, body)
         for result in answer.responses:
-            _raise(result.error_code, f"The settings of {resource} were not changed.", result.error_message)
+            raise_refusal(result.error_code, f"The settings of {resource} were not changed.", result.error_message)
 
     # -- offsets
 
@@ -186,7 +186,7 @@ class Admin:
         answer = await self._at_coordinator(group, m.CommitRequest(group=group, offsets=offsets))
         assert isinstance(answer, m.CommitAnswer)
         return {
-            at: _error(code, f"The offset of {at} was not committed.") for at, code in sorted(answer.errors.items())
+            at: refusal(code, f"The offset of {at} was not committed.") for at, code in sorted(answer.errors.items())
         }
 
     async def list_offsets(
@@ -198,21 +198,21 @@ class Admin:
         async def ask() -> None:
             missing = [at for at in wanted if at not in found]
             for node, partitions in (await self._by_leader(missing)).items():
-                body = _list_offsets_body(wanted, partitions, read_committed=read_committed)
+                body = list_offsets_body(wanted, partitions, read_committed=read_committed)
                 answer = await self._cluster.request(Api.LIST_OFFSETS, body, node_id=node)
                 for topic in answer.topics:
                     for one in topic.partitions:
                         at = TopicPartition(topic.name, one.partition_index)
                         if one.error_code:
                             self._cluster.forget_leaders([topic.name])
-                        _raise(one.error_code, f"The offsets of {at} can't be read.")
+                        raise_refusal(one.error_code, f"The offsets of {at} can't be read.")
                         epoch = getattr(one, "leader_epoch", -1)
                         found[at] = OffsetAt(offset=one.offset, timestamp_ms=one.timestamp, leader_epoch=epoch)
 
         await self._cluster.retried("the offsets", ask)
         return dict(sorted(found.items()))
 
-    # -- whom to ask
+    # -- which broker to ask
 
     async def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         asked = sorted(partitions)
@@ -243,7 +243,7 @@ class Admin:
             try:
                 answer = await channel.send(request)
             except NetError:
-                channel.forget()  # it may have moved, and the one we knew is gone
+                channel.forget()  # it may have moved to another broker
                 raise
             error = answer.first_error if isinstance(answer, m.CommitAnswer) else answer.error
             if error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
@@ -260,10 +260,10 @@ class Admin:
 COORDINATOR_ERRORS = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
-"""The coordinator is elsewhere, or not ready: ask again, and it will be found."""
+"""The coordinator has moved or is not ready: look it up and ask again."""
 
 
-def _list_offsets_body(
+def list_offsets_body(
     wanted: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition], *, read_committed: bool
 ) -> dict[str, Any]:
     return {
@@ -282,20 +282,21 @@ def _list_offsets_body(
     }
 
 
-def _error(number: int, what: str, message: str | None = None) -> BrokerError | None:
+def refusal(number: int, what: str, message: str | None = None) -> BrokerError | None:
+    """The error that a broker answered with; None if it answered without one."""
     code = error_code(number)
     return None if code is ErrorCode.NONE else BrokerError(code, what, message=message)
 
 
-def _raise(number: int, what: str, message: str | None = None) -> None:
-    error = _error(number, what, message)
+def raise_refusal(number: int, what: str, message: str | None = None) -> None:
+    error = refusal(number, what, message)
     if error is not None:
         raise error
 
 
 def _verdicts(results: Iterable[Any], name: str, what: str) -> Verdicts:
     found = {
-        getattr(result, name): _error(
+        getattr(result, name): refusal(
             result.error_code, what.format(getattr(result, name)), getattr(result, "error_message", None)
         )
         for result in results

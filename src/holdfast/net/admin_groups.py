@@ -1,6 +1,6 @@
-"""What an operator asks about groups: which there are, who is in them, who holds what; and taking them away.
+"""What an operator asks about groups: which exist, who is in them and who holds what; and deleting them.
 
-Groups of both protocols are described in the same words: classic ones (KIP-429 and before), whose members' bytes are
+Groups of both protocols are described by the same values: classic ones (KIP-429 and before), whose members' bytes are
 decoded here, and those of the new protocol (KIP-848), which the broker describes itself.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition, by_topic
 from holdfast.model.consumer_protocol import decode_assignment, decode_subscription
-from holdfast.net.admin import COORDINATOR_ERRORS
+from holdfast.net.admin import COORDINATOR_ERRORS, raise_refusal, refusal
 from holdfast.net.cluster import Address, Cluster
 from holdfast.net.errors import BrokerError, NetError
 from holdfast.observe.snapshot import DEAD, DescribedGroup, DescribedMember, ListedGroup
@@ -21,7 +21,7 @@ from holdfast.wire.codec import error_code
 
 
 class GroupAdmin:
-    """Calls on a cluster that somebody else opens and closes."""
+    """Calls on a cluster, which the caller opens and closes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -37,7 +37,7 @@ class GroupAdmin:
         async def ask() -> list[ListedGroup]:
             body = {"states_filter": list(states)}
             answer = await self._cluster.request(Api.LIST_GROUPS, body, node_id=node)
-            _raise(answer.error_code, f"Broker {node} does not list its groups.")
+            raise_refusal(answer.error_code, f"Broker {node} does not list its groups.")
             return [
                 ListedGroup(
                     group=one.group_id,
@@ -78,12 +78,12 @@ class GroupAdmin:
             if error in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
                 return None
             self._forget_on(group, error)
-            _raise(described.error_code, f"The group {group} can't be described.")
+            raise_refusal(described.error_code, f"The group {group} can't be described.")
             return None if described.group_state == DEAD else described
         return None
 
     async def delete_groups(self, groups: Iterable[str]) -> dict[str, BrokerError | None]:
-        """Take empty groups away, offsets and all."""
+        """Delete empty groups, with their offsets."""
         return {group: await self._deleted(group) for group in sorted(set(groups))}
 
     async def _deleted(self, group: str) -> BrokerError | None:
@@ -91,7 +91,7 @@ class GroupAdmin:
             answer = await self.ask_coordinator(group, Api.DELETE_GROUPS, {"groups_names": [group]})
             error = error_code(answer.results[0].error_code)
             self._forget_on(group, error)
-            refused = _error(error, f"The group {group} was not deleted.")
+            refused = refusal(error, f"The group {group} was not deleted.")
             if error in COORDINATOR_ERRORS and refused is not None:
                 raise refused
             return refused
@@ -110,9 +110,9 @@ class GroupAdmin:
         async def ask() -> dict[TopicPartition, BrokerError | None]:
             answer = await self.ask_coordinator(group, Api.OFFSET_DELETE, {"group_id": group, "topics": topics})
             self._forget_on(group, error_code(answer.error_code))
-            _raise(answer.error_code, f"Offsets of group {group} were not deleted.")
+            raise_refusal(answer.error_code, f"Offsets of group {group} were not deleted.")
             return {
-                at: _error(error_code(one.error_code), f"The offset of {at} was not deleted.")
+                at: refusal(one.error_code, f"The offset of {at} was not deleted.")
                 for topic in answer.topics
                 for one in topic.partitions
                 for at in (TopicPartition(topic.name, one.partition_index),)
@@ -121,14 +121,14 @@ class GroupAdmin:
         return await self._cluster.retried(f"the coordinator of group {group}", ask)
 
     async def ask_coordinator(self, group: str, api: Api, body: Any) -> Any:
-        """The coordinator's answer, whatever error it holds. One that does not answer is looked up anew next time."""
+        """The coordinator's answer, whatever error it holds. If it does not answer, it is looked up again next time."""
         address = await self._cluster.coordinator(group)
         try:
             connection = await self._cluster.connection(address)
             return await connection.request(api, body, timeout_s=self._cluster.config.request_timeout_s)
         except NetError as error:
             if error.retriable:
-                self._cluster.forget_coordinator(group)  # it may have moved, and the one we knew is gone
+                self._cluster.forget_coordinator(group)  # it may have moved to another broker
             raise
 
     def _forget_on(self, group: str, error: ErrorCode) -> None:
@@ -156,7 +156,7 @@ def _classic_member(member: Any, *, consumer: bool) -> DescribedMember:
         try:
             subscription = decode_subscription(member.member_metadata, instance_id) if member.member_metadata else None
             assigned = decode_assignment(member.member_assignment).partitions
-        except HoldfastError:  # another dialect: the bytes are shown, not read
+        except HoldfastError:  # not the consumer protocol: show the bytes undecoded
             subscription = None
     return DescribedMember(
         member_id=member.member_id,
@@ -203,13 +203,3 @@ def _held(assignment: Any) -> frozenset[TopicPartition]:
     return frozenset(
         TopicPartition(held.topic_name, number) for held in assignment.topic_partitions for number in held.partitions
     )
-
-
-def _error(error: ErrorCode, what: str) -> BrokerError | None:
-    return None if error is ErrorCode.NONE else BrokerError(error, what)
-
-
-def _raise(number: int, what: str) -> None:
-    refused = _error(error_code(number), what)
-    if refused is not None:
-        raise refused

@@ -1,4 +1,4 @@
-"""Fetch answers in the planner's words: the only place where a Fetch answer's errors are read."""
+"""Fetch answers as the planner's values: the only place where a Fetch answer's errors are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.wire.fetch import FetchedPartition, FetchRequest, FetchResponse
 
 
 def by_partition(request: FetchRequest, response: FetchResponse) -> dict[TopicPartition, FetchedPartition]:
-    """What was answered for each partition. Ids are read by what was asked: metadata may have changed meanwhile."""
+    """What was answered for each partition. Topic ids are matched with the request: metadata may have changed since."""
     names = {asked.topic_id: asked.topic for asked in request.topics}
     return {
         TopicPartition(topic.topic or names.get(topic.topic_id, ""), one.partition): one
@@ -32,7 +32,7 @@ def unanswered(error: NetError) -> Unanswered:
 
 
 def not_led(error: NetError) -> Answer:
-    """A leader that could not be looked up: why, if a broker said so."""
+    """Why a leader could not be looked up."""
     if isinstance(error, BrokerError):
         return Refused(code=error.error, error=error, passes=error.retriable)
     return unanswered(error)
@@ -41,7 +41,7 @@ def not_led(error: NetError) -> Answer:
 def without_records(partition: TopicPartition, one: FetchedPartition | None, whole: int) -> Answer | None:
     """What an answer says about a partition for which it has no records; None if it has some.
 
-    `whole` is the error of the whole answer: from version 13 on a broker that refuses a request names no partition.
+    `whole` is the error of the whole answer: from version 13 on, a broker that refuses a request names no partition.
     """
     number = whole if one is None or not one.error else one.error
     if number:

@@ -1,11 +1,11 @@
-"""The way from a member to its group's coordinator.
+"""A member's connections to its group's coordinator.
 
 Two connections. The coordinator holds back the answer to a JoinGroup or SyncGroup until the round is ready (the request
 is parked), and everything sent after it on the same connection waits too. So these two requests use the slot `control`,
 and heartbeats, commits, offset fetches and leaves use the slot `commit`. A commit that the next join must not overtake
-uses `control` as well: it is sent before the join, and served before it.
+uses `control` as well, where it is sent and served before the join.
 
-Whether the coordinator has moved is not decided here: whoever reads the answers calls `forget()`.
+Whether the coordinator has moved is not decided here: the code that reads the answers calls `forget()`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
 from holdfast.net.errors import BrokerError, timed_out
+from holdfast.observe.snapshot import NOBODY_IN_IT
 from holdfast.wire.api import Api
 from holdfast.wire.coordinators import GroupHead
 
@@ -29,9 +30,6 @@ COMMIT = "commit"
 
 LEAVE_WITH_REASON = 5
 """The first version of LeaveGroup that says why."""
-
-NOBODY_IN_IT = ("Empty", "Dead")
-"""States of a group without members, in Kafka's words."""
 
 
 def slot_of(request: m.Request) -> str:
@@ -65,7 +63,7 @@ class GroupChannel:
                 connection = await self._cluster.connection(address, self._slot(slot))
                 self.takes_reason = connection.offers(Api.LEAVE_GROUP, LEAVE_WITH_REASON)
                 answer = await connection.ask_coordinator(request, timeout_s=timeout_s)
-                self._hear(request, answer)
+                self._note_committed(request, answer)
                 return answer
         except TimeoutError:
             if connection is not None:
@@ -73,10 +71,10 @@ class GroupChannel:
             raise timed_out(f"the coordinator of group {self.group}", type(request).__name__, timeout_s) from None
         except asyncio.CancelledError:
             if connection is not None and slot == CONTROL:
-                self._cluster.discard(connection)  # on it the next join would wait behind this one
+                self._cluster.discard(connection)  # the next join would wait behind this one
             raise
 
-    def _hear(self, request: m.Request, answer: m.Answer) -> None:
+    def _note_committed(self, request: m.Request, answer: m.Answer) -> None:
         if isinstance(request, m.CommitRequest) and isinstance(answer, m.CommitAnswer):
             taken = (p for p, error in answer.errors.items() if error is ErrorCode.NONE and p in request.offsets)
             self.committed.update({p: request.offsets[p].offset for p in taken})

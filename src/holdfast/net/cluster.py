@@ -1,10 +1,10 @@
 """A cluster: who its brokers are, who leads what, who coordinates which group, and a connection to each.
 
-Rules. Look-ups are bounded in time and back off between tries (KAFKA-10793; sarama looked for ever). If several callers
-need the same look-up it is made once, and a caller that is cancelled does not cancel it for the others (franz-go: a
-commit took the coordinator's look-up down with it). Connections are per address and *slot*: a parked JoinGroup blocks
-everything after it, so requests that must not wait use a slot of their own. A connection that failed or timed out is
-dropped, and the next request opens another.
+Rules. Look-ups are bounded in time and back off between tries (KAFKA-10793; sarama once looked them up for ever). If
+several callers need the same look-up it is made once, and a caller that is cancelled does not cancel it for the others
+(in franz-go a cancelled commit once did). Connections are per address and *slot*: a parked JoinGroup blocks everything
+after it, so requests that must not wait use a slot of their own. A connection that failed or timed out is dropped, and
+the next request opens another.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Cluster:
         """The newest metadata we have. Immutable, and replaced as a whole."""
         self._seen_at: dict[str, float] = {}
         """When each topic's metadata was last received."""
-        self._sound: dict[str, TopicInfo] = {}
+        self._last_good: dict[str, TopicInfo] = {}
         """Each topic's last metadata without an error."""
         self._missed: dict[str, float] = {}
         """Since when a known topic has been missing in answers."""
@@ -100,7 +100,7 @@ class Cluster:
         before = self._connections.get((address, slot))
         if before is None or before.turned_away is None:
             self._watched(address, None)
-        else:  # whoever was let in and not served before is there when it serves
+        else:  # it hung up on our last connection: it counts as reachable once it answers a request
             self._watched(address, before.turned_away)
             connection.when_served = lambda: self._watched(address, None)
         self._connections[address, slot] = connection
@@ -153,7 +153,7 @@ class Cluster:
         for address in dict.fromkeys([*known, *self.config.bootstrap]):
             try:
                 return await self.connection(address)
-            except NetError as error:  # a broker that refuses the login says nothing about the others
+            except NetError as error:  # a broker that refuses the login does not speak for the others
                 failed = error if failed is None or failed.retriable else failed
         if failed is None:
             raise NetError(
@@ -191,39 +191,39 @@ class Cluster:
         newer = cluster_info(await self.request(Api.METADATA, body))
         self.info = newer if topics is None else self.info.with_topics(newer)
         self._seen_at.update(dict.fromkeys(newer.topics, time.monotonic()))
-        self._take_note(newer, None if topics is None else frozenset(topics))
+        self._note_topics(newer, None if topics is None else frozenset(topics))
         return newer
 
-    def _take_note(self, newer: ClusterInfo, asked: frozenset[str] | None) -> None:
+    def _note_topics(self, newer: ClusterInfo, asked: frozenset[str] | None) -> None:
         """Keep new metadata. A topic that is missing in one answer is not forgotten at once: a broker that has just
         started knows less than we do."""
         now = time.monotonic()
-        unseen = (frozenset(self._sound) if asked is None else asked) - newer.topics.keys()
+        unseen = (frozenset(self._last_good) if asked is None else asked) - newer.topics.keys()
         errors = dict.fromkeys(unseen, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         errors.update({name: topic.error for name, topic in newer.topics.items()})
         self._errors.update(errors)
         for name, error in errors.items():
             if error is ErrorCode.NONE:
-                self._sound[name] = newer.topics[name]
+                self._last_good[name] = newer.topics[name]
                 self._missed.pop(name, None)
-            elif name in self._sound and now - self._missed.setdefault(name, now) >= self.config.topic_patience_s:
-                del self._sound[name], self._missed[name]
+            elif name in self._last_good and now - self._missed.setdefault(name, now) >= self.config.topic_patience_s:
+                del self._last_good[name], self._missed[name]
 
-    def believed(self) -> dict[str, TopicInfo]:
+    def existing_topics(self) -> dict[str, TopicInfo]:
         """Topics that exist, or did until a moment ago (topic.metadata.propagation.max.ms)."""
-        doubted = time.monotonic() - self.config.topic_patience_s
-        return {name: topic for name, topic in self._sound.items() if self._missed.get(name, math.inf) > doubted}
+        gone_since = time.monotonic() - self.config.topic_patience_s
+        return {name: topic for name, topic in self._last_good.items() if self._missed.get(name, math.inf) > gone_since}
 
     def topic_error(self, topic: str) -> ErrorCode:
         """The error of the last answer about this topic."""
         return self._errors.get(topic, ErrorCode.NONE)
 
     def _view(self, wanted: frozenset[str]) -> ClusterView:
-        return ClusterInfo(brokers=self.info.brokers, topics=self.believed()).view(wanted)
+        return ClusterInfo(brokers=self.info.brokers, topics=self.existing_topics()).view(wanted)
 
     def last_view(self, topics: Iterable[str]) -> ClusterView:
         """These topics from memory, however old: for a leader whose group waits while no broker answers."""
-        return ClusterInfo(brokers=self.info.brokers, topics=self._sound).view(topics)
+        return ClusterInfo(brokers=self.info.brokers, topics=self._last_good).view(topics)
 
     async def view(self, topics: Iterable[str], *, within_s: float = 0.0) -> ClusterView:
         """Metadata of these topics as planning needs it: at most `within_s` seconds old, fetched if need be."""
@@ -303,7 +303,7 @@ class Cluster:
         self._coordinators[group] = (found.host, found.port)
         return found.host, found.port
 
-    # -- once, and again
+    # -- shared and repeated work
 
     async def _once(self, key: object, work: Callable[[], Awaitable[T]]) -> T:
         """Wait for the work under way for this key, or start it. A caller that is cancelled does not cancel it for

@@ -1,7 +1,7 @@
 """Client configuration under Kafka's and librdkafka's own keys: from a mapping, or from a properties file.
 
 Shared by the consumer, the Spark source and the command line (`--command-config`). Keys that have no meaning here are
-ignored: others read the same mapping.
+ignored: other code reads the same mapping.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.records.compression import LIMITS, Limits
 
 DEFAULT_PORT = "9092"
 
-NOWHERE: tuple[str, ...] = ()
+NO_SERVERS: tuple[str, ...] = ()
 """Stands for "no bootstrap servers", where that is intended. Every look-up then fails when its time is up."""
 
 MAX_PROPERTIES_BYTES = 1_000_000
@@ -37,7 +37,7 @@ class ClientConfig:
     request_timeout_s: float = 30.0
     connect_timeout_s: float = 10.0
     lookup_timeout_s: float = 60.0
-    """How long a look-up of metadata or of a coordinator may take in all (default.api.timeout.ms)."""
+    """How long a look-up of metadata or a coordinator may take, with all retries (default.api.timeout.ms)."""
     backoff_s: float = 0.1
     backoff_max_s: float = 1.0
     metadata_max_age_s: float = 300.0
@@ -48,9 +48,9 @@ class ClientConfig:
 def client_config(config: Mapping[str, Any]) -> ClientConfig:
     """The part of a configuration that is about reaching the cluster."""
     servers = config.get("bootstrap.servers")
-    if servers != NOWHERE:
+    if servers != NO_SERVERS:
         servers = servers or config.get("metadata.broker.list")
-    if not servers and servers != NOWHERE:
+    if not servers and servers != NO_SERVERS:
         raise HoldfastError(
             "BOOTSTRAP_MISSING",
             "bootstrap.servers is not set.",
@@ -77,7 +77,7 @@ LARGEST_BATCH_BYTES = 2**30
 
 
 def unpack_limits(config: Mapping[str, Any]) -> Limits:
-    """How much a reader of ours lets one compressed batch unpack to."""
+    """How much one compressed batch may unpack to."""
     value = config.get(MAX_BATCH_KEY)
     if value is None:
         return LIMITS
@@ -89,8 +89,8 @@ def unpack_limits(config: Mapping[str, Any]) -> Limits:
 
 
 def _metadata_age_s(config: Mapping[str, Any]) -> float:
-    """0 means that the caller decides. So does librdkafka's -1, which there means never to refresh: then nobody would
-    notice added partitions."""
+    """0 means that the caller decides. So does -1, with which librdkafka never refreshes: added partitions would go
+    unnoticed."""
     if config.get("metadata.max.age.ms") is None and str(config.get("topic.metadata.refresh.interval.ms")) == "-1":
         return 0.0
     return _seconds(config, ("metadata.max.age.ms", "topic.metadata.refresh.interval.ms"), 300_000)

@@ -3,7 +3,7 @@
 Rules. A broker answers in the order of the requests; an answer out of order ends the connection. A request whose caller
 was cancelled keeps its place, and its late answer is dropped, so it can't be taken for another's. When the connection
 ends, every waiting caller gets an error of its own, and later requests are refused at once. At most `MAX_IN_FLIGHT`
-requests are under way; more wait their turn.
+requests are under way; further ones wait their turn.
 
 Nothing here retries, or decides which broker to ask: that is up to `cluster`.
 """
@@ -41,7 +41,7 @@ LEAST_SESSION_S = 1.0
 """Kafka refuses a second login within a second of the first."""
 
 CLOSE_TIMEOUT_S = 1.0
-"""A TLS good-bye that takes longer is cut short."""
+"""A TLS shutdown that takes longer is cut short."""
 
 SOFTWARE_NAME = "holdfast"
 
@@ -71,9 +71,9 @@ class Connection:
         self._error: NetError | None = None
         self._versions: dict[int, tuple[int, int]] = {}
         self._served = False
-        """Something but its versions was answered."""
+        """Whether anything but the version request was answered."""
         self.turned_away: NetError | None = None
-        """How it ended, if without a login and with the broker hanging up on the first request."""
+        """The error it ended with, if the broker hung up on the first request, with no login configured."""
         self.when_served: Callable[[], None] | None = None
 
     # -- life
@@ -111,7 +111,7 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests sent and not answered, given up or not."""
+        """Requests sent and not answered, including those whose caller has given up."""
         return len(self._waiting)
 
     async def close(self) -> None:
@@ -129,7 +129,7 @@ class Connection:
             transport.abort()
 
     def abort(self, why: str) -> None:
-        """Close it at once, without a TLS good-bye."""
+        """Close it at once, without a TLS shutdown."""
         self._protocol.end(why)
         self._ended(why)
 
@@ -156,14 +156,11 @@ class Connection:
         asked = self.version(api) if version is None else version
         content = body(asked) if callable(body) else body
 
-        def encode(correlation_id: int) -> bytes:
-            return codec.encode_request(api, asked, correlation_id, self._client_id, content)
-
-        frame = await self._timed(api, encode, timeout_s)
+        frame = await self._timed(api, self._encoder(api, asked, content), timeout_s)
         return self._read(lambda: codec.decode_response(api, asked, frame).body)
 
     async def fetch(self, request: fetch.FetchRequest, *, timeout_s: float) -> fetch.FetchResponse:
-        """Records as views of the received frame. Topics need names and ids both, for brokers of any age."""
+        """Records as views of the received frame. Topics need both names and ids, for brokers of any version."""
         version = self.version(Api.FETCH)
         if version >= 13 and any(topic.topic_id is None for topic in request.topics):
             version = 12  # metadata came from a broker that had no ids yet
@@ -184,13 +181,12 @@ class Connection:
     async def group_head(self, group: str, *, timeout_s: float) -> GroupHead:
         """This group's state, assignor and size, as its coordinator describes it."""
         version = self.version(Api.DESCRIBE_GROUPS)
-
-        def encode(correlation_id: int) -> bytes:
-            body = {"groups": [group]}
-            return codec.encode_request(Api.DESCRIBE_GROUPS, version, correlation_id, self._client_id, body)
-
+        encode = self._encoder(Api.DESCRIBE_GROUPS, version, {"groups": [group]})
         frame = await self._timed(Api.DESCRIBE_GROUPS, encode, timeout_s)
         return self._read(lambda: group_head(version, frame))
+
+    def _encoder(self, api: Api, version: int, body: Any) -> Callable[[int], bytes]:
+        return lambda correlation_id: codec.encode_request(api, version, correlation_id, self._client_id, body)
 
     async def _timed(self, api: Api, encode: Callable[[int], bytes], timeout_s: float) -> bytes | memoryview:
         try:
@@ -255,10 +251,10 @@ class Connection:
         if self._error is not None:
             return
         if not self._versions:
-            why += ", before it told its versions (a listener that expects TLS does so)" if "closed it" in why else ""
+            why += ", before it told its versions (a listener that expects TLS does that)" if "closed it" in why else ""
         turned_away = self._versions and not self._served and self._security.sasl is None and "broker closed it" in why
         if turned_away:
-            why += ", before it answered a request (a listener that expects a login does so; see security.protocol)"
+            why += ", before it answered a request (a listener that expects a login does that; see security.protocol)"
         self._error = disconnected(self.where, why)
         if turned_away:
             self.turned_away = self._error.again()
@@ -294,8 +290,8 @@ class Connection:
             if context is not None and isinstance(error, ConnectionResetError | ConnectionAbortedError):
                 raise NetError(
                     "CONNECTION_FAILED",
-                    f"{self.where} answers, but not in TLS: it hung up in the hand-shake.",
-                    "Check security.protocol and the port: a listener without TLS does so, and a broker that stops.",
+                    f"{self.where} answers, but not in TLS: it hung up during the handshake.",
+                    "Check security.protocol and the port: a listener without TLS does that, or a broker that stops.",
                     retriable=True,
                 ) from error
             raise NetError(
@@ -330,17 +326,12 @@ class Connection:
         from holdfast import __version__
 
         body = {"client_software_name": SOFTWARE_NAME, "client_software_version": __version__}
-        frame = await self._exchange(
-            Api.API_VERSIONS,
-            lambda correlation_id: codec.encode_request(
-                Api.API_VERSIONS, version, correlation_id, self._client_id, body
-            ),
-        )
+        frame = await self._exchange(Api.API_VERSIONS, self._encoder(Api.API_VERSIONS, version, body))
         # A broker that does not know this version answers in version 0 (KIP-511).
         refused = frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
         return self._read(lambda: codec.decode_response(Api.API_VERSIONS, 0 if refused else version, frame).body)
 
-    # -- logging in, and again before the session ends
+    # -- logging in, and logging in again before the session ends
 
     async def _keep_session(self) -> None:
         """Log in again before the session ends. Other requests wait: the broker accepts none during a login."""
@@ -361,7 +352,7 @@ class Connection:
         try:
             started = asyncio.get_running_loop().time()
             lifetime_s = await self._converse()
-        except BaseException as error:  # also if cancelled: the broker would take the next request for the login's
+        except BaseException as error:  # also if cancelled: the broker would take the next request as part of the login
             self._protocol.end(error.what.rstrip(".") if isinstance(error, NetError) else "a login was given up")
             raise
         again_in_s = max(lifetime_s * REAUTHENTICATE_AT, LEAST_SESSION_S)
@@ -394,7 +385,5 @@ class Connection:
         return lifetime_ms / 1000
 
     async def _sasl(self, api: Api, body: Any, *, version: int) -> Any:
-        frame = await self._exchange(
-            api, lambda correlation_id: codec.encode_request(api, version, correlation_id, self._client_id, body)
-        )
+        frame = await self._exchange(api, self._encoder(api, version, body))
         return self._read(lambda: codec.decode_response(api, version, frame).body)

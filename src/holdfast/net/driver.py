@@ -36,8 +36,8 @@ from holdfast.group.messages import (
     SyncRequest,
 )
 from holdfast.model import Assignor, ClusterView, ErrorCode, HoldfastError, TopicPartition, TraceRecord
-from holdfast.net.ear import Ear
 from holdfast.net.errors import BrokerError, NetError
+from holdfast.net.poke_socket import PokeSocket
 
 JOIN_GRACE_MS = 5_000
 """A join is answered within the rebalance timeout. This much later it counts as failed, as in Java's client."""
@@ -56,7 +56,8 @@ PLAN_RETRY_S = (0.1, 0.2, 0.4, 0.8, 1.0)
 """Pauses between tries to plan within one round; the last one is repeated."""
 
 POKE_DELAYS_S = (0.004, 0.025)
-"""A poke would overtake the join that it announces. So it is sent a moment later, and once more in case of need."""
+"""A poke would overtake the join that it announces. So it is sent a moment later, and once more in case that was
+early."""
 
 
 AHEAD_OF_JOIN_MS = 1_000.0
@@ -65,7 +66,7 @@ coordinator is in trouble: the connection is given up, and the join goes on anot
 
 
 class Channel(Protocol):
-    """The way to the group's coordinator. `wire`'s versions, look-ups and connections are behind it."""
+    """The way to the group's coordinator. It hides versions, look-ups and connections."""
 
     async def send(self, request: Request, timeout_ms: float) -> Answer:
         """The answer, or any exception when none will come."""
@@ -113,11 +114,12 @@ class MemberDriver:
         hooks: Hooks,
         *,
         clock: Callable[[], float],
-        ear: socket.socket | None = None,
+        poke_socket: socket.socket | None = None,
         request_timeout_ms: float = 30_000.0,
         marks: bool = True,
     ) -> None:
-        """`ear` is the socket that `open_ear` bound, whose address is `config.endpoint`; the driver closes it."""
+        """`poke_socket` is the socket that `open_poke_socket` bound, whose address is `config.endpoint`; the driver
+        closes it."""
         self.state = mb.MemberState(config=config)
         """Any thread may read it: it is immutable, and replaced as a whole."""
         self.closed = asyncio.Event()
@@ -132,7 +134,7 @@ class MemberDriver:
         self._last_plan: leader.LeaderPlan | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ear = Ear(ear, lambda text: self.feed(mb.Poked(text)), self._loop)
+        self._poke_socket = PokeSocket(poke_socket, lambda text: self.feed(mb.Poked(text)), self._loop)
 
     # -- events in
 
@@ -195,9 +197,9 @@ class MemberDriver:
                 delays_s = (0.0,) if effect.known else POKE_DELAYS_S
                 for delay_s, datagram in zip(delays_s, effect.datagrams(), strict=False):
                     if delay_s:
-                        self._loop.call_later(delay_s, self._ear.poke, effect.peers, datagram)
+                        self._loop.call_later(delay_s, self._poke_socket.poke, effect.peers, datagram)
                     else:
-                        self._ear.poke(effect.peers, datagram)
+                        self._poke_socket.poke(effect.peers, datagram)
             case mb.CountMembers():
                 self._spawn(self._count())
             case mb.Tell(error):
@@ -215,7 +217,9 @@ class MemberDriver:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._loop.call_exception_handler({"message": "a member's request", "exception": error, "task": task})
+            self._loop.call_exception_handler(
+                {"message": "a member's request failed", "exception": error, "task": task}
+            )
 
     async def _send(self, serial: int, request: Request) -> None:
         try:
@@ -323,10 +327,10 @@ class MemberDriver:
         return answer
 
     async def stop(self) -> None:
-        """Stop the timer, close the ear, and cancel what is under way."""
+        """Stop the timer, close the poke socket, and cancel what is under way."""
         if self._timer is not None:
             self._timer.cancel()
-        self._ear.close()
+        self._poke_socket.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -337,8 +341,8 @@ def _failed(serial: int, error: Exception) -> mb.RequestFailed:
     why = str(error) or type(error).__name__
     if isinstance(error, BrokerError):
         return mb.RequestFailed(serial, why, code=error.error)
-    helpless = isinstance(error, NetError) and not error.retriable
-    return mb.RequestFailed(serial, why, error=error if helpless and isinstance(error, HoldfastError) else None)
+    permanent = isinstance(error, NetError) and not error.retriable
+    return mb.RequestFailed(serial, why, error=error if permanent and isinstance(error, HoldfastError) else None)
 
 
 def _no_cluster(error: Exception) -> HoldfastError:

@@ -54,7 +54,7 @@ DO: dict[ErrorCode, str] = {
     ErrorCode.GROUP_ID_NOT_FOUND: "Check its name, and that these are the brokers of its cluster.",
     ErrorCode.TOPIC_ALREADY_EXISTS: "Use it, or choose another name.",
 }
-"""What to do where the error alone tells."""
+"""What to do about an error that speaks for itself."""
 
 
 class BrokerError(NetError):
@@ -71,8 +71,8 @@ class BrokerError(NetError):
 
 
 def reason(error: OSError) -> str:
-    """Why a connection can't be made, in the system's words. asyncio replaces them by its own, as "Connect call failed
-    ('127.0.0.1', 9092)", and joins several such texts if a name has several addresses."""
+    """Why a connection can't be made, in the system's words. asyncio replaces them by its own ("Connect call failed
+    ('127.0.0.1', 9092)"), several of them if a name has several addresses."""
     if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     numbers = [error.errno] if error.errno else [int(found) for found in re.findall(r"\[Errno (\d+)\]", str(error))]
@@ -85,7 +85,7 @@ def disconnected(where: str, why: str) -> NetError:
     return NetError(
         "DISCONNECTED",
         f"The connection to {where} ended: {why}.",
-        "It is opened anew with the next request.",
+        "The next request opens a new one.",
         retriable=True,
     )
 

@@ -5,7 +5,7 @@ Rules
   So there are two connections (lanes) to each broker, and a partition that is due uses the free one. A request for
   partitions that have been silent for a while may be held back for longer, as long as the other lane is free. When
   another partition becomes due meanwhile, its request includes the silent ones too, so that they share one again.
-- What an answer means is `fetch.planner`'s to say. Here it is only done.
+- `fetch.planner` decides what an answer means. This module only does what it says.
 - The next offset is read from the batches' headers. The records themselves are left to the reader.
 
 Everything runs on one loop. `flows` holds what was fetched until it is read.
@@ -38,14 +38,14 @@ QUIET_AFTER = 4
 """After this many empty answers in a row a partition counts as silent: that takes at least a fifth of a second."""
 
 RETRY_BROKEN_S = 1.0
-"""Pause after a failure of our own."""
+"""Pause after a defect in our own code."""
 
 _NUMBERS = count()
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """One request: its partitions, each with its version, and the room that is kept for the answer."""
+    """One request: its partitions, each with its version, and the room reserved for the answer."""
 
     partitions: list[tuple[Flow, int, Asked]]
     size: int
@@ -63,7 +63,7 @@ class Fetcher:
         wake: Callable[[], None],
         throttled: Callable[[int, int], None] = lambda _node, _ms: None,
     ) -> None:
-        """`throttled` hears, on the loop, of a broker that made us wait for so many milliseconds."""
+        """`throttled` is called on the loop with a broker's id and the milliseconds that it made us wait."""
         self._cluster = cluster
         self._throttled = throttled
         self._loop = asyncio.get_running_loop()
@@ -84,7 +84,8 @@ class Fetcher:
         self._closed = False
 
     def pump(self) -> None:
-        """There may be something to fetch. From any thread; calls before the loop gets to it count as one."""
+        """Call it, from any thread, when there may be something to fetch. Calls before the loop gets to it count as
+        one."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
             try:
@@ -102,7 +103,7 @@ class Fetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._cluster.close_slots(frozenset(self._slot(lane) for lane in range(LANES)))
 
-    # -- who is asked for what
+    # -- which broker is asked for what
 
     def _pump(self) -> None:
         self._scheduled = False
@@ -158,7 +159,7 @@ class Fetcher:
         free = [lane for lane in range(LANES) if (node, lane) not in self._busy]
         if not free:
             return
-        due = due + self._taken_along(node, now)
+        due = due + self._take_over_held(node, now)
         due.sort(key=lambda flow: (flow.turn, flow.partition))
         room = min(self.flows.room(), self._settings.max_bytes)
         nothing_there = self.flows.queued_bytes == 0 and self.flows.reserved_bytes == 0
@@ -168,7 +169,7 @@ class Fetcher:
             wanted = flow.track.partition_bytes or self._settings.partition_bytes
             tight, first = size + wanted > room, nothing_there and not asked
             if tight and not first and not (flow.track.quiet >= QUIET_AFTER and room > 0):
-                break  # a silent one is asked for all the same: what comes of all of them is bounded by the room
+                break  # silent ones are still asked for: `room` bounds the whole answer
             size = max(size, room) if tight and not first else size + wanted
             flow.turn, flow.under_way = next(self._turns), True
             asked.append((flow, flow.version, Asked(offset=flow.at, at=now, follower=node_to_ask(flow.track, now))))
@@ -182,7 +183,7 @@ class Fetcher:
             self.flows.reserved_bytes += size
             self._spawn(self._fetch(node, free[0], request))
 
-    def _taken_along(self, node: int, now: float) -> list[Flow]:
+    def _take_over_held(self, node: int, now: float) -> list[Flow]:
         """The partitions of the request that this broker may hold back for long. They are asked for again now, and that
         request's answer is no longer waited for."""
         held = self._held.pop(node, None)
@@ -266,13 +267,13 @@ class Fetcher:
                 )
             )
         known, now = self._cluster.info.topics, self._loop.time()
-        told = all(may_name_follower(flow.track, now) for flow, _, _ in asked.partitions)
+        tell_rack = all(may_name_follower(flow.track, now) for flow, _, _ in asked.partitions)
         return FetchRequest(
             max_wait_ms=asked.wait_ms,
             min_bytes=self._settings.min_bytes,
             max_bytes=min(asked.size, self._settings.max_bytes),
             read_committed=self._settings.read_committed,
-            rack=self._settings.rack if told else "",
+            rack=self._settings.rack if tell_rack else "",
             topics=tuple(
                 FetchTopic(
                     topic=topic,
@@ -335,21 +336,21 @@ class Fetcher:
                     self.flows.reset(flow, OffsetOutOfRange(flow.partition, asked.offset))
                 case Report(error=error, number=number):
                     self.flows.report(flow, error, number=number)
-                case _:  # a reader without an end waits for ever
+                case _:  # Stalled and CutOff: a consumer waits for ever
                     raise AssertionError(effect)
         follower = node_to_ask(flow.track, now)
         if follower is not None and follower not in self._cluster.info.brokers:
             self._forgotten.add(flow.partition.topic)
 
-    # -- leaders and places
+    # -- leaders and start offsets
 
     async def _look_up(self, topics: set[str]) -> None:
         """Look up leaders. Partitions that still have none are tried again after a pause."""
         failed: NetError | None = None
         try:
             await self._cluster.refresh(topics)
-        except NetError as unheard:
-            failed = unheard
+        except NetError as error:
+            failed = error
         finally:
             self._looking_up -= topics
         now = self._loop.time()
@@ -362,7 +363,7 @@ class Fetcher:
                 before = flow.track.ready_at
                 self._step(flow, Asked(offset=flow.at, at=now), answer, now)
                 flow.track = replace(flow.track, ready_at=max(before, flow.track.ready_at))
-        self._forgotten -= topics  # whoever still has no leader waits for the pause, and is looked up again after it
+        self._forgotten -= topics  # a partition still without a leader is looked up again after its pause
         self.flows.wake()
 
     async def _place(self, flows: list[tuple[Flow, int]]) -> None:
@@ -382,10 +383,10 @@ class Fetcher:
                 if flow.version != version:
                     continue
                 flow.under_way = False
-                if failed is not None:  # tried again and again by `Admin` already: that it may pass is no comfort
+                if failed is not None:  # `Admin` has retried already, so report it at once
                     self._step(flow, Asked(offset=flow.at, at=now), Unanswered(error=failed, passes=False), now)
                 elif found.get(flow.partition, 0) < 0:
-                    flow.at = END  # there is no record to be the newest
+                    flow.at = END  # the partition is empty, so it has no newest record
                 elif flow.partition in found:
                     before_end = TAIL - flow.at if flow.at <= TAIL else 0
                     flow.at = max(0, found[flow.partition] - before_end)

@@ -52,12 +52,12 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
-    """How much is fetched and how long a broker may wait. Defaults are librdkafka's, but for the wait."""
+    """How much is fetched and how long a broker may wait. Defaults are librdkafka's, except for the wait."""
 
     wait_ms: int = 50
     """fetch.wait.max.ms. librdkafka's half second would be most of a moved partition's gap."""
     idle_wait_ms: int = 500
-    """The same once nothing came for a while: twenty requests a second for nothing are a cost of their own."""
+    """The same once a partition has been silent for a while: twenty empty requests a second would cost too much."""
     min_bytes: int = 1
     max_bytes: int = 50 * KIB * KIB
     """fetch.max.bytes: of one answer."""
@@ -71,14 +71,14 @@ class FetchSettings:
     """Where to go when an offset is out of range or none is known: BEGINNING, END or NOWHERE."""
     backoff_s: float = 0.1
     error_backoff_s: float = 0.5
-    """fetch.error.backoff.ms: before a partition is tried again that could not be read."""
+    """fetch.error.backoff.ms: the pause before a partition that could not be read is tried again."""
     replica_age_s: float = 300.0
     """How long a follower is read before the leader is asked again which replica is best (metadata.max.age.ms)."""
     tell_ends: bool = False
-    """enable.partition.eof: an answer of its own says that a partition was read to its end."""
+    """enable.partition.eof: report when a partition was read to its end."""
 
     def rules(self) -> Rules:
-        """What of it is the planner's. A consumer is patient without end."""
+        """The planner's part of the settings. A consumer waits without a limit."""
         return Rules(
             backoff_s=self.backoff_s,
             error_backoff_s=self.error_backoff_s,
@@ -109,7 +109,7 @@ class Fetched:
     def size(self) -> int:
         return len(self.records)
 
-    def kept(self) -> Fetched:
+    def copied(self) -> Fetched:
         """The same with a copy of its bytes: a small part must not keep a large answer in memory."""
         return replace(self, records=bytes(self.records))
 
@@ -128,7 +128,7 @@ class Flow:
     stopped: bool = False
     """Stopped by an error that only a seek can clear."""
     track: Track = field(default_factory=Track)
-    """What the planner knows of it."""
+    """What the planner knows about it."""
     turn: int = 0
     """When it was last asked for; the partition that has waited longest comes first."""
     queued_bytes: int = 0
@@ -141,7 +141,7 @@ class Flow:
     """Of the last batch that came."""
     rows: int = 0
     received_bytes: int = 0
-    """What came in all, for the statistics."""
+    """Received since the start, for the statistics."""
     listed: bool = False
     answers: deque[Fetched] = field(default_factory=deque)
 
@@ -152,7 +152,8 @@ class Flow:
 
 
 class Flows:
-    """The partitions of one reader. Its own methods are for the reader's thread, those of `Fetcher` for the loop's."""
+    """The partitions of one reader. The reader's thread calls the first half of its methods, the fetcher's loop the
+    second."""
 
     def __init__(self, settings: FetchSettings, *, wake: Callable[[], None], changed: Callable[[], None]) -> None:
         """`wake` is called when there is something to read or an error, `changed` when there is something to fetch."""
@@ -161,7 +162,7 @@ class Flows:
         self.flows: dict[TopicPartition, Flow] = {}
         self.wake = wake
         self._changed = changed
-        self._full: deque[Flow] = deque()
+        self._readable: deque[Flow] = deque()
         self._errors: deque[Trouble] = deque()
         self.queued_bytes = 0
         self.reserved_bytes = 0
@@ -171,11 +172,11 @@ class Flows:
 
     def add(self, starts: Mapping[TopicPartition, int], *, paused: Iterable[TopicPartition] = ()) -> None:
         """Read these from here: an offset, or a place to be looked up."""
-        still = set(paused)
+        to_pause = set(paused)
         with self.lock:
             for partition, at in starts.items():
                 self._forget(partition)
-                flow = Flow(partition, at, paused=partition in still)
+                flow = Flow(partition, at, paused=partition in to_pause)
                 self.flows[partition] = flow
                 if at == NOWHERE:
                     self._fail(flow, Trouble(no_place_to_start(partition), partition))
@@ -190,13 +191,13 @@ class Flows:
 
     def seek(self, partition: TopicPartition, at: int, *, not_before: float = 0.0) -> None:
         """Read on from here. A negative number without a meaning means auto.offset.reset, as in librdkafka."""
-        asked, stands = at, at >= 0 or at in (BEGINNING, END, NEWEST) or at <= TAIL
-        at = asked if stands else self.settings.reset
+        asked, is_known = at, at >= 0 or at in (BEGINNING, END, NEWEST) or at <= TAIL
+        at = asked if is_known else self.settings.reset
         with self.lock:
             flow = self.flows.get(partition)
             if flow is None:
                 return
-            if not stands and asked != NOWHERE:
+            if not is_known and asked != NOWHERE:
                 self._errors.append(Trouble(no_such_place(partition, asked), partition))
             self._empty(flow)
             flow.at, flow.stopped, flow.high_watermark, flow.ended_at = at, False, -1, NO_END
@@ -212,7 +213,7 @@ class Flows:
             if flow is None:
                 return
             flow.paused = True
-            flow.answers.extendleft(one.kept() for one in reversed(list(unread)))
+            flow.answers.extendleft(one.copied() for one in reversed(list(unread)))
 
     def resume(self, partition: TopicPartition) -> None:
         with self.lock:
@@ -224,10 +225,10 @@ class Flows:
         self._changed()
 
     def next_answer(self) -> tuple[Flow, Fetched] | None:
-        """The next of what was fetched; its bytes count as queued until they are `read`."""
+        """The next answer to read; its bytes count as queued until `read` is called for them."""
         with self.lock:
-            while self._full:
-                flow = self._full.popleft()
+            while self._readable:
+                flow = self._readable.popleft()
                 flow.listed = False
                 if flow.answers and not flow.paused:
                     answer = flow.answers.popleft()
@@ -236,7 +237,7 @@ class Flows:
         return None
 
     def put_back(self, flow: Flow, answer: Fetched) -> None:
-        """Not yet: it comes again with the next look."""
+        """Return an answer that can't be read yet: `next_answer` gives it again."""
         with self.lock:
             flow.answers.appendleft(answer)
             self._list(flow)
@@ -251,8 +252,8 @@ class Flows:
             self.queued_bytes -= size
         self._changed()
 
-    def error(self) -> Trouble | None:
-        """What went wrong since, oldest first; each is told once."""
+    def next_error(self) -> Trouble | None:
+        """The oldest error that was not reported yet; each is reported once."""
         with self.lock:
             return self._errors.popleft() if self._errors else None
 
@@ -263,13 +264,13 @@ class Flows:
             return None if flow is None else flow.answers[0].start if flow.answers else flow.at
 
     def watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """Where the partition begins and ends, as the last answer told."""
+        """Where the partition begins and ends, according to the last answer."""
         with self.lock:
             flow = self.flows.get(partition)
             return None if flow is None or flow.high_watermark < 0 else (flow.log_start, flow.high_watermark)
 
     def epoch(self, partition: TopicPartition | None) -> int | None:
-        """The leader epoch of what came last of it; None while that is not known."""
+        """The leader epoch of the last records that came; None while it is not known."""
         with self.lock:
             flow = None if partition is None else self.flows.get(partition)
             return None if flow is None or flow.epoch < 0 else flow.epoch
@@ -280,14 +281,14 @@ class Flows:
         return self.settings.queued_bytes - self.queued_bytes - self.reserved_bytes
 
     def wants(self, flow: Flow, now: float) -> bool:
-        """Whether there is something to ask for it: one answer is being read, and one more waits."""
+        """Whether to fetch it: no request is under way, and less than one full answer is queued."""
         if flow.paused or flow.under_way or flow.stopped or now < flow.track.ready_at:
             return False
         return flow.queued_bytes < self.settings.partition_bytes
 
     def arrived(self, flow: Flow, answer: Fetched) -> None:
         flow.at = answer.next_offset
-        flow.answers.append(answer.kept() if flow.paused else answer)
+        flow.answers.append(answer.copied() if flow.paused else answer)
         flow.queued_bytes += answer.size
         self.queued_bytes += answer.size
         flow.rows += answer.rows
@@ -297,7 +298,8 @@ class Flows:
         self._list(flow)
 
     def ended(self, flow: Flow, high_watermark: int) -> None:
-        """Everything was fetched: who wants to know hears it behind the last record, once for each end."""
+        """Everything was fetched. If the application wants to know, tell it after the last record, once for each
+        end."""
         if self.settings.tell_ends and flow.ended_at != flow.at:
             flow.ended_at = flow.at
             self.arrived(flow, Fetched(b"", flow.at, flow.at, 0, None, flow.era, end=high_watermark))
@@ -307,12 +309,12 @@ class Flows:
         self._errors.append(Trouble(error, flow.partition, flow.at if flow.at >= 0 else None, number))
 
     def broken(self, error: BaseException) -> None:
-        """Something of ours died in the background: whoever reads must hear of it. Without the lock."""
+        """Our own code failed in the background: tell the reader. Takes the lock itself."""
         with self.lock:
             failed = HoldfastError(
                 "FETCHER_FAILED",
                 f"fetching failed: {type(error).__name__}: {error}.",
-                "This is a defect of holdfast's; it is tried again. Report it.",
+                "This is a defect in holdfast: please report it. Fetching is tried again.",
             )
             self._errors.append(Trouble(failed))
         self.wake()
@@ -335,11 +337,11 @@ class Flows:
     def _list(self, flow: Flow) -> None:
         if flow.answers and not flow.listed and not flow.paused:
             flow.listed = True
-            self._full.append(flow)
+            self._readable.append(flow)
 
     def _empty(self, flow: Flow) -> None:
         flow.version += 1
-        flow.under_way = False  # whoever still has it under way finds another version
+        flow.under_way = False  # an answer under way has the old version, and is dropped
         self.queued_bytes -= flow.queued_bytes
         flow.queued_bytes = 0
         flow.answers.clear()
@@ -359,9 +361,9 @@ def no_place_to_start(partition: TopicPartition) -> HoldfastError:
 
 
 def no_such_place(partition: TopicPartition, asked: int) -> HoldfastError:
-    """A broker calls it so, if it is asked."""
+    """The code is the one that a broker answers to such an offset."""
     return HoldfastError(
         "UNSUPPORTED_VERSION",
-        f"{partition} was sought to {asked}, which stands for no place; it is read from where auto.offset.reset says.",
-        "Seek to an offset, the beginning (-2), the end (-1) or so many before the end (-2000 less their number).",
+        f"{partition} was sought to {asked}, which is not a valid offset; auto.offset.reset decides where to read.",
+        "Seek to an offset, the beginning (-2), the end (-1) or n records before the end (-2000 - n).",
     )

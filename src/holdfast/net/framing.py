@@ -17,7 +17,7 @@ from holdfast.wire.frames import SIZE, frame_size
 SCRATCH_BYTES = 64 * 1024
 
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
-"""Five times Kafka's fetch.max.bytes; a broker that announces more is not one."""
+"""Five times Kafka's fetch.max.bytes; what announces more is not a Kafka broker."""
 
 
 class FrameProtocol(asyncio.BufferedProtocol):

@@ -1,7 +1,7 @@
-"""Reading what a reset needs to know, and writing its result: the offsets of a group that nobody is in.
+"""Reads what an offset reset needs to know, and writes its result, for a group without members.
 
-Rules. Every question is asked before anything is written. A group with members is refused here, before its coordinator
-does so partition by partition. What does not change is not written: its metadata and leader epoch stay.
+Rules. Everything is read before anything is written. A group with members is refused here, before its coordinator does
+so partition by partition. What does not change is not written: its metadata and leader epoch stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMMIT_AT_ONCE = 1_000
 
 
 async def require_inactive(cluster: Cluster, group: str) -> bool:
-    """Refuse a group that somebody is in. Whether it exists."""
+    """Raise if the group has members. Returns whether the group exists."""
     try:
         described = await GroupAdmin(cluster).describe_group(group)
     except BrokerError as error:
@@ -34,9 +34,9 @@ async def require_inactive(cluster: Cluster, group: str) -> bool:
         count = len(described.members)
         raise HoldfastError(
             ErrorCode.NON_EMPTY_GROUP.name,
-            f"The group {group} is {described.state} with {count} member{'s' if count != 1 else ''}, and whoever is "
-            "in a group decides its offsets.",
-            "Stop its members first. One that was killed, or that has an instance id, is in it until its session ends.",
+            f"The group {group} is {described.state} with {count} member{'s' if count != 1 else ''}, and "
+            "only the members of an active group may set its offsets.",
+            "Stop its members first. A killed member, or one with an instance id, stays until its session ends.",
         )
     return True
 
@@ -44,7 +44,7 @@ async def require_inactive(cluster: Cluster, group: str) -> bool:
 async def standings(
     cluster: Cluster, group: str, scope: Scope | None, *, time_ms: int | None = None
 ) -> dict[TopicPartition, Standing]:
-    """What is known of each partition in scope; without a scope, of those that the group has an offset of."""
+    """What is known about each partition in scope; without a scope, about those that the group has an offset for."""
     known, problems = await committed_offsets(cluster, group)
     if problems:
         code, _, what = problems[0].partition(": ")
@@ -85,10 +85,10 @@ async def _in_scope(cluster: Cluster, scope: Scope) -> list[TopicPartition]:
 async def write(
     cluster: Cluster, group: str, moves: Mapping[TopicPartition, Move]
 ) -> dict[TopicPartition, NetError | None]:
-    """Commit what changes. Each partition's own answer; those that did not change are left out.
+    """Commit what changes. Returns each partition's result; unchanged partitions are left out.
 
-    A request that fails is the last one, and its error stands for all that were not answered: what was written before
-    it has to be told."""
+    After a request that fails none is sent. Its error is the result of all partitions not answered, and results from
+    before it are kept: those offsets were written."""
     changed = [(at, move.after) for at, move in sorted(moves.items()) if move.changes and move.after is not None]
     answers: dict[TopicPartition, NetError | None] = {}
     for first in range(0, len(changed), COMMIT_AT_ONCE):

@@ -1,9 +1,9 @@
 """Reading a group, its offsets and the ends of its partitions into one value.
 
 Rules. What can't be read of one partition is noted with that partition, and everything else is read all the same: a
-describe during an outage is when it is needed most. A leader that has just moved is asked for again a few times; who
-has none is not waited for. Brokers are asked at the same time. Offsets of transactions in flight are not waited for
-either: the last stable one is shown, as Kafka's own tool does.
+describe during an outage is when it is needed most. A leader that has just moved is looked up again a few times; a
+partition without a leader is not waited for. Brokers are asked in parallel. Offsets of open transactions are not waited
+for either: the last stable one is shown, as Kafka's own tool does.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.model import ErrorCode, TopicPartition, by_topic
-from holdfast.net.admin import EARLIEST, LATEST
+from holdfast.model import ErrorCode, TopicPartition
+from holdfast.net.admin import EARLIEST, LATEST, list_offsets_body
 from holdfast.net.admin_groups import GroupAdmin
 from holdfast.net.cluster import Cluster
 from holdfast.net.errors import RETRIABLE, BrokerError, NetError
@@ -24,7 +24,7 @@ from holdfast.wire.api import Api
 from holdfast.wire.codec import error_code
 
 TRIES = 4
-"""How often a partition is asked for whose leader has just moved."""
+"""How often a partition whose leader has just moved is tried."""
 
 PARALLEL = 8
 """Groups that are read at the same time."""
@@ -48,7 +48,7 @@ async def read_group(cluster: Cluster, group: str, *, starts: bool = False) -> G
 
 
 async def read_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, GroupSnapshot | NetError]:
-    """Several groups at once; one that can't be read is there with its error."""
+    """Several groups at once. A group that can't be read is listed with its error."""
     room = asyncio.Semaphore(PARALLEL)
 
     async def one(group: str) -> GroupSnapshot | NetError:
@@ -106,7 +106,7 @@ def _racks(info: ClusterInfo, partitions: Iterable[TopicPartition]) -> dict[Topi
 async def committed_offsets(
     cluster: Cluster, group: str
 ) -> tuple[dict[TopicPartition, PartitionOffsets], tuple[str, ...]]:
-    """Every offset of the group, and what is wrong with all of them at once (a missing right, say)."""
+    """Every offset of the group, and problems that concern all of them (a missing permission, say)."""
 
     def body(version: int) -> dict[str, Any]:
         if version < 8:
@@ -149,8 +149,8 @@ def _committed(answer: Any) -> Iterable[tuple[TopicPartition, PartitionOffsets]]
 
 
 async def places(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Place]:
-    """For each partition the offset at a timestamp (ms), EARLIEST or LATEST. None without a problem: no record is that
-    late."""
+    """For each partition the offset at a timestamp (ms), EARLIEST or LATEST. An offset of None without a problem: no
+    record is that late."""
     found: dict[TopicPartition, Place] = {}
     wait_s = cluster.config.backoff_s
     for turn in range(TRIES):
@@ -163,12 +163,12 @@ async def places(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict
             cluster.forget_leaders({at.topic for at in open_})
         found.update(await _asked_once(cluster, wanted, open_))
         if turn and all(found[at].problem == ErrorCode.LEADER_NOT_AVAILABLE.name for at in open_):
-            break  # nobody leads them, and that has been asked twice
+            break  # they have no leader, and we have asked twice
     return {at: found[at] for at in sorted(wanted)}
 
 
 def _refused(error: ErrorCode) -> Place:
-    # Offsets outlive their topics: one that is gone is no reason to wait.
+    # Offsets outlive their topics: don't wait for a deleted topic.
     passing = error in RETRIABLE and error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return Place(problem=error.name, passing=passing)
 
@@ -200,20 +200,7 @@ async def _asked_once(
 async def _of_leader(
     cluster: Cluster, node: int, wanted: Mapping[TopicPartition, int], asked: list[TopicPartition]
 ) -> dict[TopicPartition, Place]:
-    body = {
-        "replica_id": -1,
-        "isolation_level": 0,
-        "topics": [
-            {
-                "name": topic,
-                "partitions": [
-                    {"partition_index": number, "timestamp": wanted[TopicPartition(topic, number)]}
-                    for number in numbers
-                ],
-            }
-            for topic, numbers in by_topic(asked).items()
-        ],
-    }
+    body = list_offsets_body(wanted, asked, read_committed=False)
     timeout_s = min(cluster.config.request_timeout_s, cluster.config.lookup_timeout_s)
     try:
         async with asyncio.timeout(timeout_s):

@@ -1,6 +1,6 @@
 """PKCS#12 keystores (`ssl.keystore.location`), which Python's ssl module can't read.
 
-OpenSSL can, and Python's ssl module is linked with it: its functions are called as they are, without another package.
+OpenSSL can, and Python's ssl module is linked with it: its functions are called directly, without another package.
 Where they can't be reached the error says how to turn the keystore into PEM.
 """
 

@@ -3,7 +3,7 @@
     await log_in(sasl, send)        # `send` carries one message to the broker and returns its answer
 
 Rules. The server must prove itself too where the mechanism can (SCRAM). Secrets never appear in an error. The work of
-SCRAM's key derivation runs in a thread: up to a twentieth of a second, in which heartbeats must go out.
+SCRAM's key derivation runs in a thread: it takes up to 50 ms, and heartbeats must go out meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Send = Callable[[bytes], Awaitable[bytes]]
 
 
 async def log_in(sasl: Sasl, send: Send) -> None:
-    """Have the conversation. Raises NetError when the broker, or the broker's proof, is not to be trusted."""
+    """Log in. Raises NetError if the broker refuses, or fails to prove its identity."""
     if sasl.mechanism == "PLAIN":
         await send(messages.plain_message(messages.PlainLogin(sasl.user, sasl.password.reveal())))
     elif sasl.mechanism == "OAUTHBEARER":

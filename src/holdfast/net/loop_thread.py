@@ -1,4 +1,4 @@
-"""An asyncio loop on a daemon thread, for whoever lives on other threads: the only one of its kind here.
+"""An asyncio loop on a daemon thread, for code on other threads. Nothing else in holdfast starts one.
 
     host = LoopThread("holdfast-reader")
     answer = host.call(ask(), timeout_s=10)
@@ -27,8 +27,8 @@ class LoopThread:
     """Runs from the moment it is made until `stop`."""
 
     def __init__(self, name: str, *, broken: Broken | None = None, joins_pool: bool = True) -> None:
-        """`broken` hears, on the loop, of exceptions that nobody caught. `joins_pool`: whether stopping waits for what
-        runs on the loop's default executor."""
+        """`broken` is called on the loop for exceptions that nobody caught. `joins_pool`: whether stopping waits for
+        what runs on the loop's default executor."""
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(broken)
         self._joins_pool = joins_pool
@@ -53,8 +53,8 @@ class LoopThread:
             raise
 
     def stop(self, last: Coroutine[Any, Any, None] | None = None, *, timeout_s: float = STOP_S) -> bool:
-        """End the thread, with this as the last thing that it does; raises what that raises. False if it has not ended
-        in time."""
+        """Run `last` on the loop, raising what it raises, and end the thread. False if the thread has not ended in
+        time."""
         if not self._thread.is_alive():
             if last is not None:
                 last.close()

@@ -1,8 +1,8 @@
 """Reads ranges of partitions with Fetch requests of our own: the data path of Spark's executors.
 
 Blocking, for worker threads: a loop on a thread of its own keeps the next request under way while the caller decodes
-the last answer. What an answer means is `fetch.planner`'s to say, as for consumers. A range is read to its end, or an
-error says why not.
+the last answer. `fetch.planner` decides what an answer means, as for consumers. A range is read to its end, or an error
+says why not.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ RANGE_RULES = Rules(
     cut_off_s=10.0,
     partition_bytes=PARTITION_BYTES,
 )
-"""A topic that was deleted does not come back; an election takes seconds; and a new leader knows within seconds how far
-its log goes."""
+"""A deleted topic does not come back, an election takes seconds, and a new leader knows within seconds how far its log
+goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetching:
-    """What is asked of one partition, but for the offset."""
+    """What is asked of one partition, except for the offset."""
 
     partition: TopicPartition
     end: int | None = None
-    """The end of the range. None: whatever comes, and an end is waited at."""
+    """The end of the range. None: there is no end, and new records are waited for."""
     rules: Rules = RANGE_RULES
     rack: str = ""
     lane: str = ""
@@ -85,11 +85,11 @@ class OffsetOutOfRange(HoldfastError):
 
 
 class EndCutOff(Exception):
-    """The log ends before the end of the range, and has for as long as the rules allow."""
+    """The log has ended before the end of the range for as long as the rules allow."""
 
 
 def not_served(partition: TopicPartition, offset: int, reach: int | None, seconds: float) -> HoldfastError:
-    """Records that are there, for all we know, and that nobody gives us. They are never skipped."""
+    """Records that probably exist, but that no broker gives us. They are never skipped."""
     there = "says nothing about it" if reach is None else f"says that its log goes up to {reach}"
     return HoldfastError(
         "RECORDS_NOT_SERVED",
@@ -151,7 +151,7 @@ class RangeReader:
         return int(found[partition].offset)
 
     async def _fetch(self, fetching: Fetching, offset: int) -> FetchedPartition:
-        """Ask until records come, or the planner says that they don't."""
+        """Ask until records come, or the planner says that none will."""
         loop, partition = asyncio.get_running_loop(), fetching.partition
         track = Track(replica=self._replicas.get(partition))
         while True:
@@ -179,7 +179,7 @@ class RangeReader:
             await asyncio.sleep(max(0.0, track.ready_at - loop.time()))
 
     async def _ask(self, fetching: Fetching, offset: int, track: Track) -> _Heard:
-        """One request, to whom the planner says."""
+        """One request, to the broker that the planner names."""
         partition, now = fetching.partition, asyncio.get_running_loop().time()
         asked = Asked(offset=offset, at=now, end=fetching.end, follower=node_to_ask(track, now))
         try:
@@ -187,7 +187,7 @@ class RangeReader:
         except NetError as error:
             return _Heard(replace(asked, follower=None), not_led(error))
         topic = self._cluster.info.topics.get(partition.topic)
-        if topic is None:  # another read of the same topic has just met an old leader
+        if topic is None:  # another read of the topic has just found its leader outdated
             return _Heard(replace(asked, follower=None), refused(partition, ErrorCode.LEADER_NOT_AVAILABLE))
         request = _request(fetching, offset, track, topic.topic_id, now)
         node = leader.node_id if asked.follower is None else asked.follower
@@ -197,7 +197,7 @@ class RangeReader:
             response = await connection.fetch(request, timeout_s=self._cluster.config.request_timeout_s)
         except NetError as error:
             if connection is not None and error.code == "REQUEST_TIMED_OUT":
-                self._cluster.discard(connection)  # a late answer must not stand in front of the next
+                self._cluster.discard(connection)  # the next answer would wait behind this late one
             return _Heard(asked, unanswered(error))
         found = by_partition(request, response).get(partition)
         answer = without_records(partition, found, response.error)
@@ -221,7 +221,7 @@ def _request(fetching: Fetching, offset: int, track: Track, topic_id: UUID | Non
 
 
 def _came(partition: TopicPartition, found: FetchedPartition, offset: int) -> Answer:
-    """Whether a whole batch came. The first one tells: what follows is the decoder's to look at."""
+    """Whether a whole batch came. The first one decides; the decoder checks the others."""
     (records,) = found.records
     assert isinstance(records, memoryview | bytes)
     try:

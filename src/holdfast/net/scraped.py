@@ -1,7 +1,7 @@
 """A small HTTP server for what Prometheus scrapes: GET /metrics, and GET /-/healthy.
 
-On loopback unless told otherwise: what it tells (names of groups, clients and hosts) is not for everybody. Each request
-has a bound in size and in time, and there is a bound to how many are served at once.
+On loopback unless told otherwise: names of groups, clients and hosts are not for everybody. Size and time of a request
+are bounded, and so is the number of requests at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Scraped:
         assert self._server is not None
         self._closing = True
         self._server.close()
-        for writer in self._serving.values():  # idle ones, and such that don't read: nobody waits for them
+        for writer in self._serving.values():  # don't wait for idle clients, or for those that don't read
             writer.transport.abort()
         if self._serving:
             await asyncio.wait(self._serving)
@@ -72,7 +72,7 @@ class Scraped:
                     writer.close()
                     await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            writer.transport.abort()  # one that went away, does not read, or speaks no HTTP: nothing is owed to it
+            writer.transport.abort()  # the client went away, does not read, or does not speak HTTP
         finally:
             del self._serving[task]
             writer.close()

@@ -32,10 +32,10 @@ _NOT_HERE = {
 """Settings that librdkafka would apply, but our own connections would not."""
 
 _CURVES = {"P-256": "prime256v1", "P-384": "secp384r1", "P-521": "secp521r1"}
-"""Names that only OpenSSL's list of groups knows, as its table of objects has them."""
+"""Names that OpenSSL takes in a list of groups, as the names that it takes for a single curve."""
 
 LOGIN_KEY = "holdfast.login"
-"""Where a consumer keeps its `Login` in a configuration, for everybody who connects in its name."""
+"""The key under which a consumer puts its `Login` into a configuration, for all connections made in its name."""
 
 _TRUE = ("true", "1", "t", "yes", "on")
 _FALSE = ("false", "0", "f", "no", "off")
@@ -66,7 +66,7 @@ class Secret:
 
 
 class Login:
-    """A user and a password, which may be changed for the connections to come (`set_sasl_credentials`).
+    """A user and a password, which may be changed for future connections (`set_sasl_credentials`).
 
     Two are equal if they began with the same values: equal configurations share connections.
     """
@@ -199,7 +199,7 @@ PLAINTEXT = Security()
 
 
 def security_from(config: Mapping[str, Any]) -> Security:
-    """Reads `security.protocol` and what belongs to it."""
+    """Reads `security.protocol` and the keys that belong to it."""
     protocol = str(config.get("security.protocol", "PLAINTEXT")).upper()
     if protocol not in PROTOCOLS:
         raise HoldfastError(
@@ -262,13 +262,13 @@ def _keystore(config: Mapping[str, Any], location: str) -> tuple[str, str]:
         raise HoldfastError(
             "TLS_CONFIG_INVALID", "ssl.keystore.location is set without ssl.keystore.password.", "Set it too."
         )
-    from holdfast.net.keystore import read_pkcs12  # only with one: the watchdog loads this module in a hurry
+    from holdfast.net.keystore import read_pkcs12  # imported late: the watchdog's start must be quick
 
     return read_pkcs12(location, str(password))
 
 
 def _curve(config: Mapping[str, Any]) -> str | None:
-    """The one curve to offer: Python's ssl module can't offer several, short of all."""
+    """The one curve to offer: Python's ssl module offers one, or all of them."""
     named = str(config.get("ssl.curves.list") or "").strip()
     if ":" in named:
         raise HoldfastError(
@@ -312,13 +312,13 @@ def _token_source(config: Mapping[str, Any]) -> Callable[[], tuple[Any, ...]]:
             "SASL_LOGIN_MISSING",
             "OAUTHBEARER needs a source of tokens.",
             "Set oauth_cb to a function that returns (token, expiry in seconds since the epoch), or "
-            "sasl.oauthbearer.method=oidc with what belongs to it.",
+            "sasl.oauthbearer.method=oidc and its settings.",
         )
-    return _Asked(callback, str(config.get("sasl.oauthbearer.config", "")))
+    return _Callback(callback, str(config.get("sasl.oauthbearer.config", "")))
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Callback:
     """Asks the application's callback for a token. Equal for the same callback, so that connections are shared."""
 
     callback: Callable[[str], Any] = field(repr=False)
@@ -343,14 +343,15 @@ def _boolean(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
 
 
 def as_boolean(value: object) -> bool | None:
-    """Yes or no in librdkafka's words (true, t, 1) and in those of properties files; None if it is neither."""
+    """A boolean as librdkafka (true, t, 1) or a properties file writes it; None if it is neither true nor false."""
     word = str(value).lower()
     return True if word in _TRUE else False if word in _FALSE else None
 
 
 @contextmanager
 def _as_file(pem: str | None, location: str | None) -> Iterator[str | None]:
-    """A path to PEM text, which OpenSSL wants from a file. In memory where the system can, so that keys stay there."""
+    """PEM text as a file, which OpenSSL wants. The file is in memory if the system allows, to keep keys off the
+    disk."""
     if pem is None:
         yield location
         return

@@ -22,7 +22,7 @@ from typing import Any
 from holdfast.model import HoldfastError
 
 Token = tuple[str, float, str, dict[str, str]]
-"""The token, when it ends in seconds since the epoch, whose it is, extensions: as confluent-kafka's oauth_cb gives."""
+"""Token, expiry in seconds since the epoch, principal and extensions, as confluent-kafka's oauth_cb returns them."""
 
 TIMEOUT_S = 10.0
 """Time limit for the identity provider's answer; a connection waits for it."""
@@ -31,10 +31,10 @@ MAX_ANSWER_BYTES = 1_000_000
 """A token is some kilobytes."""
 
 RENEW_AT = 0.8
-"""The part of its life after which a token is not used for another login."""
+"""The share of its life for which a token is used for logins."""
 
 SHORT_LIFE_S = 300.0
-"""For a token that does not say when it ends."""
+"""The life of a token that does not say when it expires."""
 
 GRANT = "client_credentials"
 _PREFIX = "sasl.oauthbearer."
@@ -42,10 +42,10 @@ _CLIENT = _PREFIX + "client.credentials.client."
 
 
 def built_in(config: Mapping[str, Any]) -> Callable[[], Token] | None:
-    """The source that the configuration asks for without an oauth_cb, if any. Raises HoldfastError."""
+    """The built-in source that the configuration asks for, if any. Raises HoldfastError."""
     method = str(config.get(_PREFIX + "method") or "default").lower()
     if method == "oidc":
-        return Kept(_oidc(config))
+        return CachedToken(_oidc(config))
     if method != "default":
         raise _bad(_PREFIX + "method", f"is {method!r}", "Use default or oidc.")
     if str(config.get("enable.sasl.oauthbearer.unsecure.jwt", "")).lower() in ("true", "1", "t"):
@@ -53,7 +53,7 @@ def built_in(config: Mapping[str, Any]) -> Callable[[], Token] | None:
     return None
 
 
-class Kept:
+class CachedToken:
     """Keeps a source's token, and asks for a new one when it nears its end."""
 
     __slots__ = ("_ask", "_last", "_lock", "_until")
@@ -73,7 +73,7 @@ class Kept:
             return self._last
 
     def __repr__(self) -> str:
-        return "Kept(…)"
+        return "CachedToken(…)"
 
 
 def _oidc(config: Mapping[str, Any]) -> Callable[[], Token]:
@@ -81,10 +81,10 @@ def _oidc(config: Mapping[str, Any]) -> Callable[[], Token]:
     for key, only in (("grant.type", GRANT), ("metadata.authentication.type", "none")):
         value = str(config.get(_PREFIX + key) or only).lower()
         if value != only:
-            raise _bad(_PREFIX + key, f"is {value}", f"holdfast knows {only}; or get the token in an oauth_cb.")
+            raise _bad(_PREFIX + key, f"is {value}", f"Use {only}, or get the token in an oauth_cb.")
     url = _needed(config, _PREFIX + "token.endpoint.url")
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise _bad(_PREFIX + "token.endpoint.url", "is no http or https address", "Give the whole of it.")
+        raise _bad(_PREFIX + "token.endpoint.url", "is not an http or https address", "Give the full address.")
     client = _needed(config, _PREFIX + "client.id", _CLIENT + "id")
     secret = _needed(config, _PREFIX + "client.secret", _CLIENT + "secret")
     scope = config.get(_PREFIX + "scope")
@@ -95,7 +95,7 @@ def _oidc(config: Mapping[str, Any]) -> Callable[[], Token]:
     trusted = None if location in (None, "probe") else str(location)
 
     def ask() -> Token:
-        request = urllib.request.Request(  # noqa: S310  # the scheme was looked at above
+        request = urllib.request.Request(  # noqa: S310  # the scheme was checked above
             url,
             urllib.parse.urlencode(form).encode(),
             {"Authorization": f"Basic {login}", "Accept": "application/json"},
@@ -109,7 +109,7 @@ def _oidc(config: Mapping[str, Any]) -> Callable[[], Token]:
 
 
 def _read(answer: Any) -> tuple[str, float, str]:
-    """The token in a provider's answer, its end, and whose it is."""
+    """The token in a provider's answer, its expiry and its principal."""
     token = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(token, str) or not token:
         raise HoldfastError("SASL_LOGIN_MISSING", "the provider's answer has no access_token.", "Check its log.")
@@ -134,7 +134,7 @@ def _claims(token: str) -> dict[str, Any]:
 
 
 def _unsecured(text: str) -> Callable[[], Token]:
-    """Tokens that nobody signed, for development: `principal=admin scope=a,b lifeSeconds=600 extension_k=v`."""
+    """Unsigned tokens, for development: `principal=admin scope=a,b lifeSeconds=600 extension_k=v`."""
     options = dict(pair.partition("=")[::2] for pair in text.split())
     principal = options.get("principal", "")
     if not principal:
@@ -142,7 +142,7 @@ def _unsecured(text: str) -> Callable[[], Token]:
     try:
         life_s = int(options.get("lifeSeconds", "3600"))
     except ValueError:
-        raise _bad(_PREFIX + "config", "has a lifeSeconds that is no number", "Give seconds.") from None
+        raise _bad(_PREFIX + "config", "has a lifeSeconds that is not a number", "Give seconds.") from None
     extensions = {key.removeprefix("extension_"): v for key, v in options.items() if key.startswith("extension_")}
 
     def make() -> Token:

@@ -1,7 +1,7 @@
 """Kafka record batches: read, written, and decoded straight into Arrow.
 
-    header       the header of a batch of magic 2, its bytes and its checksum
-    batch        batches and the plain record iterator; small, and the oracle of the fast path
+    header       the header of a record batch (magic 2), its bytes and its checksum
+    batch        batches and a plain record iterator; slow, and what tests compare the fast path with
     transactions which batches a reader of committed records must not see
     compression  the four codecs, bounded
     encode       record batches from records

@@ -6,10 +6,10 @@
         ...
 
 Rules
-- `feed` walks headers, verifies checksums and filters by header only; it raises for nothing that a broker may send.
-  `take` unpacks and decodes, as late as possible and with the GIL released. A bad batch raises in `take`, in its place:
+- `feed` walks headers, verifies checksums and filters by header only; nothing that a broker sends makes it raise.
+  `take` unpacks and decodes, as late as possible and with the GIL released. A bad batch raises in `take`, in its turn:
   the rows before it are handed out first, and its partition's position stays in front of it.
-- Rows come out in the order in which they were fed. A batch of Kafka's may be split over several takes.
+- Rows come out in the order in which they were fed. A Kafka batch may be split over several takes.
 - Memory is bounded: one unpacking buffer of at most `Limits.max_bytes`, columns of `max_rows` and `max_bytes`, and what
   was fed and not yet taken (`buffered_bytes`), which the caller bounds by not feeding more.
 
@@ -29,7 +29,7 @@ import pyarrow as pa
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.records import layout as k
 from holdfast.records import native
-from holdfast.records.batch import Unreadable, is_filtered, iter_headers, malformed_record, verify_crc
+from holdfast.records.batch import Unreadable, iter_headers, malformed_record, note_batch, verify_crc
 from holdfast.records.columns import Columns, TopicColumn, schema
 from holdfast.records.compression import LIMITS, ByteView, Limits, decompress_into
 from holdfast.records.header import HEADER_BYTES, BatchHeader
@@ -47,12 +47,12 @@ _GROUP_BYTES = 256 * 1024
 _GROUP_BATCHES = 64
 _BATCH = struct.Struct(f"={k.B_FIELDS}q")
 _KEEP_BYTES = 8 * 1024 * 1024
-"""An unpacking buffer that a large batch has swollen beyond this is given back."""
+"""An unpacking buffer that a large batch has filled beyond this is released."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """One batch of Kafka's, fed and not yet wholly taken."""
+    """One Kafka batch, fed and not yet fully taken."""
 
     partition: TopicPartition
     records: memoryview
@@ -63,7 +63,8 @@ class _Waiting:
     lo: int
     hi: int
     next_offset: int
-    """The partition's position once this batch is taken, with what follows it and has no rows for users."""
+    """The partition's position once this batch is taken: after it, and after any following batches without rows for
+    users."""
     error: HoldfastError | None = None
     """Found by `feed`: raised when its turn comes."""
 
@@ -116,7 +117,7 @@ class ArrowDecoder:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """Per partition the offset behind the last row handed out, and behind what was filtered after it."""
+        """Per partition the offset after the last row handed out, and after rows that were filtered out next."""
         return dict(sorted(self._positions.items()))
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -146,7 +147,7 @@ class ArrowDecoder:
         where = TopicPartition(topic, partition)
         newest = self._newest.get(where)
         if newest is not None and newest.error is not None:
-            return lo  # nothing may come behind a bad batch, so nothing is kept for it: `take` raises first
+            return lo  # nothing may come out after a bad batch, so nothing is kept: `take` raises first
         view = memoryview(records).cast("B")
         address = np.frombuffer(view, np.uint8).ctypes.data if view else 0
         self._advance(where, lo)
@@ -160,7 +161,7 @@ class ArrowDecoder:
                     break
                 if self._check_crcs:
                     verify_crc(view, header)
-                filtered = is_filtered(view, header, dropped)
+                filtered = note_batch(view, header, dropped)
                 if header.next_offset <= lo:
                     continue
                 position = min(header.next_offset, hi)
@@ -169,7 +170,7 @@ class ArrowDecoder:
                 else:
                     self._append(_Waiting(where, view, address, header, lo, hi, position))
                 if position >= hi:
-                    break  # what is behind the range may be damaged: that is nobody's business here
+                    break  # damage beyond the range does not concern this reader
         except HoldfastError as error:
             self._append(_Waiting(where, view, address, None, lo, hi, position, error))
         return position
@@ -177,7 +178,7 @@ class ArrowDecoder:
     def take(
         self, *, max_rows: int | None = None, max_bytes: int | None = None, include_headers: bool | None = None
     ) -> pa.RecordBatch | None:
-        """The next rows, at most so many; None when there are none left.
+        """The next rows, at most `max_rows`; None when there are none left.
 
         `max_bytes` counts keys, values and headers. At least one row comes, however large. `include_headers` is for
         this batch and those after it.
@@ -233,7 +234,8 @@ class ArrowDecoder:
         self._buffered_rows += waiting.header.record_count if waiting.header is not None else 0
 
     def _advance(self, where: TopicPartition, offset: int) -> None:
-        """There is nothing for users before `offset`, behind what waits."""
+        """Move the position on to `offset` once everything queued has been taken: there are no rows for users
+        between."""
         newest = self._newest.get(where)
         if newest is None:
             self._positions[where] = max(offset, self._positions.get(where, offset))
@@ -267,7 +269,7 @@ class ArrowDecoder:
         return bool(self._staged)
 
     def _unpack(self, waiting: _Waiting, header: BatchHeader) -> None:
-        """Make a row for the kernel. What is not compressed is read where it lies."""
+        """Make a row for the kernel. Uncompressed records are read in place."""
         begin = header.start + HEADER_BYTES
         codec = header.codec
         if codec == 0:
@@ -308,7 +310,7 @@ class ArrowDecoder:
         )
 
     def _note_progress(self, runs: list[tuple[str, int]]) -> None:
-        """Positions and topics of the rows that the kernel has just written; batches that are done are let go."""
+        """Positions and topics of the rows that the kernel has just written; batches that are done are released."""
         done, staged = int(self._cursor[k.C_BATCH]), self._staged
         for waiting, rows in zip(staged[: done + 1], self._batches[: done + 1, k.B_ROWS].tolist(), strict=False):
             if rows:
@@ -339,7 +341,7 @@ class ArrowDecoder:
         self._unpacked = 0
 
     def _reject_staged(self) -> None:
-        """The kernel could not read the batch at the cursor: it raises on its turn, after the rows before it."""
+        """The kernel could not read the batch at the cursor: it raises in its turn, after the rows before it."""
         bad = self._staged[0]
         assert bad.header is not None
         self._unstage()
@@ -355,7 +357,7 @@ class ArrowDecoder:
         raise Unreadable(error, where, position) from error
 
     def _renew_scratch(self) -> None:
-        """Address space for a group and one batch of the largest size; the system gives memory for what is written."""
+        """Room for a group and one batch of the largest size. Only what is written to takes real memory."""
         self._scratch = np.empty(self._limits.max_bytes + _GROUP_BYTES, np.uint8)
         self._scratch_address = self._scratch.ctypes.data
 
@@ -368,7 +370,7 @@ class ArrowDecoder:
 
 
 def empty_batch(*, include_headers: bool = False) -> pa.RecordBatch:
-    """A batch without rows, for whoever must answer something when there is nothing."""
+    """A batch without rows, for a caller that must return one."""
     wanted = schema(include_headers=include_headers)
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in wanted], schema=wanted)
 

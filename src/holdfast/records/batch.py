@@ -7,7 +7,7 @@ as the oracle that the compiled path in `kernel` is compared with. Both hold the
 - offsets rise within a batch and stay within what its header says; a record ends where its length says; nothing
   follows the last record.
 
-What the bytes mean to a group, a log or a socket is not known here.
+This module must not know groups, logs or sockets.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def iter_headers(records: ByteView) -> Iterator[BatchHeader]:
 
 
 def verify_crc(records: ByteView, header: BatchHeader) -> None:
-    """Raise unless the batch's CRC-32C is right. Nothing behind the header may be trusted before."""
+    """Raise unless the batch's CRC-32C is right. Nothing after the header may be trusted before that."""
     if not matches_crc(records, header):
         raise corrupt_batch(header.base_offset, "its checksum does not match its content")
 
@@ -106,26 +106,26 @@ def iter_records(
         if header.base_offset >= hi:
             return
         verify_crc(records, header)
-        if is_filtered(records, header, dropped) or header.next_offset <= lo:
+        if note_batch(records, header, dropped) or header.next_offset <= lo:
             continue
         for record in batch_records(records, header, limits=limits):
             if lo <= record.offset < hi:
                 yield record
 
 
-def is_filtered(records: ByteView, header: BatchHeader, aborted: AbortedTransactions) -> bool:
-    """Whether users must not see a batch: control batches, and those of aborted transactions. Show batches in order."""
+def note_batch(records: ByteView, header: BatchHeader, aborted: AbortedTransactions) -> bool:
+    """Note the next batch in `aborted`. True if users must not see it: control batches and aborted transactions."""
     if not header.attributes & (TRANSACTIONAL | CONTROL):
         return False
     if header.control:
         if is_abort_marker(records, header):
-            aborted.abort_marker(producer_id=header.producer_id, offset=header.last_offset)
+            aborted.note_abort_marker(producer_id=header.producer_id, offset=header.last_offset)
         return True
-    return aborted.drops(producer_id=header.producer_id, last_offset=header.last_offset)
+    return aborted.note_batch(producer_id=header.producer_id, last_offset=header.last_offset)
 
 
 def is_abort_marker(records: ByteView, header: BatchHeader) -> bool:
-    """Whether a control batch aborts a transaction. Other control batches (commit, quorum) say nothing here."""
+    """Whether a control batch aborts a transaction. Other control batches (commit, quorum) don't matter here."""
     for record in batch_records(records, header):
         if record.key is None or len(record.key) < _MARKER_KEY.size:
             raise malformed_record(header.base_offset, "a control record without a type")
@@ -242,7 +242,7 @@ def malformed_record(base_offset: int, found: str) -> HoldfastError:
     return HoldfastError(
         "MALFORMED_RECORD",
         f"The record batch at offset {base_offset} can't be read: {found}.",
-        "Its checksum is right, so its producer wrote it that way: seek past it and look there.",
+        "Its checksum is right, so its producer wrote it that way: seek past it and check the producer.",
     )
 
 
@@ -250,7 +250,7 @@ def _old_format(magic: int) -> HoldfastError:
     if magic > MAGIC:
         return HoldfastError(
             "UNSUPPORTED_MESSAGE_FORMAT",
-            f"The bytes are no record batch that we know: magic {magic}.",
+            f"The bytes are not a record batch of a known format: magic {magic}.",
             "Check that what you read is Kafka's log format; the newest is magic 2.",
         )
     return HoldfastError(

@@ -3,7 +3,7 @@
 The columns, their order and their types are those of Spark's own Kafka source, which PySpark compares exactly. A record
 without headers has null there and not an empty list: as in that source.
 
-It must not know record batches of Kafka, only rows.
+It must not know Kafka's record batches, only rows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def schema(*, include_headers: bool) -> pa.Schema:
 
 
 class Columns:
-    """Room for `rows` rows; their bytes are guessed and grow."""
+    """Room for `rows` rows. The bytes of keys and values are guessed, and grow if need be."""
 
     def __init__(
         self, rows: int, *, include_headers: bool, bytes_per_row: tuple[float, float], slabs: Slabs | None = None
@@ -163,14 +163,14 @@ class Columns:
 
 
 class TopicColumn:
-    """The topic's name, once per row. It is kept from batch to batch: most have but one topic."""
+    """The topic's name, once per row. It is kept from batch to batch: most batches have one topic only."""
 
     def __init__(self) -> None:
         self._name = ""
         self._column = _repeat([("", 0)])
 
     def build(self, runs: Sequence[tuple[str, int]]) -> pa.Array[Any]:
-        """`runs`: each topic and how many rows in a row are of it."""
+        """`runs`: each topic, and how many consecutive rows it has."""
         names = {name for name, _ in runs}
         rows = sum(count for _, count in runs)
         if len(names) == 1:
@@ -191,7 +191,8 @@ def _repeat(runs: Sequence[tuple[str, int]]) -> pa.Array[Any]:
 
 
 def row_numbers(numbers: Sequence[int]) -> pa.Array[Any]:
-    """As `pa.array` would make it, which loads pandas where there is one: half a second, amid a handover."""
+    """The same as `pa.array(numbers)`, which first imports pandas if it is installed: half a second, in the middle of a
+    handover."""
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(np.array(numbers, np.int64).tobytes())])
 
 

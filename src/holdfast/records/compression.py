@@ -1,8 +1,8 @@
 """The four codecs of Kafka, both ways, and never more output than a bound allows.
 
-A compressed batch comes from whoever may write to a topic. Its claimed sizes are never trusted: every codec writes into
-a buffer that we have sized by `Limits`, and stops with an error at its end. Verify the batch's checksum first; the
-checksums inside an LZ4 frame are then redundant, and the fast path doesn't compute them.
+A compressed batch comes from anybody who may write to the topic. Its claimed sizes are never trusted: every codec
+writes into a buffer that we have sized by `Limits`, and stops with an error at its end. Verify the batch's checksum
+first; the checksums inside an LZ4 frame are then redundant, and the fast path doesn't compute them.
 
 This module must not know record batches: bytes in, bytes out.
 """
@@ -120,7 +120,7 @@ def _too_large(codec: int, packed: int, bound: int) -> HoldfastError:
     return HoldfastError(
         "DECOMPRESSION_TOO_LARGE",
         f"A batch of {packed} bytes ({Codec(codec).name.lower()}) unpacks to more than {bound}.",
-        "Raise holdfast.max.batch.bytes if it was meant; else skip the batch, and have its producer send smaller ones.",
+        "Raise holdfast.max.batch.bytes if intended; else skip the batch, and have its producer send smaller ones.",
     )
 
 
@@ -128,7 +128,7 @@ def _corrupt(codec: int, found: str) -> HoldfastError:
     return HoldfastError(
         "CORRUPT_COMPRESSION",
         f"A batch's {Codec(codec).name.lower()} data can't be unpacked: {found}.",
-        "Its checksum is right, so its producer wrote it that way: skip the batch and look there.",
+        "Its checksum is right, so its producer wrote it that way: skip the batch and check the producer.",
     )
 
 
@@ -195,7 +195,7 @@ _LE32 = struct.Struct("<I")
 
 
 def _unpack_lz4(data: ByteView, out: Any) -> int:
-    # Most batches of Java's are one block. Reading those here saves a third of their time.
+    # Most batches that Java writes are one block. Reading those here saves a third of their time.
     size = _LE32.unpack_from(data, 7)[0] if len(data) > 15 and data[:7] == _LZ4_HEADER else 0
     if size and size == len(data) - 15 and data[-4:] == _LZ4_END and len(out) >= _LZ4_BLOCK_BYTES:
         return _unpack_lz4_one(data, out)
@@ -239,7 +239,7 @@ def _copy_stored(block: ByteView, target: Any) -> int:
 def _lz4_blocks(data: ByteView, *, most: int = sys.maxsize) -> tuple[list[tuple[int, int, bool]], int] | None:
     """Where the blocks of a plain frame lie, and how long one may become. None: not plain, or not whole.
 
-    Looks at no more than `most` blocks and one.
+    Stops after `most` + 1 blocks.
     """
     end = len(data)
     if end < 11 or bytes(data[:4]) != _LZ4_MAGIC:

@@ -1,7 +1,7 @@
 """Record batches of magic 2 from records: for `holdfast produce`, and for tests that need every kind of batch.
 
-Plain Python, a few hundred thousand records a second; bulk producing goes through librdkafka. Offsets are the caller's:
-to a broker one sends 0, 1, 2 …, while a log as a reader meets it starts anywhere and may have gaps.
+Plain Python, a few hundred thousand records a second; bulk producing goes through librdkafka. The caller sets the
+offsets: 0, 1, 2 … when sending to a broker, while a stored log starts anywhere and may have gaps.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def encode_marker(
 
 
 def with_crc(batch: bytes) -> bytes:
-    """The batch with its checksum computed anew."""
+    """The batch with a newly computed checksum."""
     return batch[: CRC_FROM - 4] + _CRC.pack(crc32c(memoryview(batch)[CRC_FROM:])) + batch[CRC_FROM:]
 
 

@@ -1,4 +1,4 @@
-"""The header of a record batch (Kafka's format v2, magic 2): its bytes, and one value for whoever reads or stores one.
+"""The header of a record batch (Kafka's format v2, magic 2): its bytes, and a value that holds one.
 
 Layout, big-endian, 61 bytes: base offset 8, length 4, leader epoch 4, magic 1, crc 4, attributes 2, last offset delta
 4, base timestamp 8, max timestamp 8, producer id 8, producer epoch 2, base sequence 4, record count 4; then the
@@ -20,7 +20,7 @@ HEADER_BYTES = HEADER.size
 LENGTH_PREFIX_BYTES = 12
 """Base offset and length: what the length field does not count."""
 CRC_FROM = 21
-"""The checksum covers from here to the end: a broker sets offset and epoch without computing it anew."""
+"""The checksum covers from here to the end: a broker sets offset and epoch without computing it again."""
 MAGIC_AT = 16
 MAGIC = 2
 NO_PRODUCER_ID = -1
@@ -106,5 +106,5 @@ def parse_header(data: bytes | bytearray | memoryview, at: int = 0) -> BatchHead
 
 
 def matches_crc(data: bytes | bytearray | memoryview, header: BatchHeader) -> bool:
-    """Whether the batch's CRC-32C is right. Nothing behind the header may be trusted before."""
+    """Whether the batch's CRC-32C is right. Nothing after the header may be trusted before that."""
     return crc32c(memoryview(data)[header.start + CRC_FROM : header.end]) == header.crc

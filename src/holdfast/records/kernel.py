@@ -6,7 +6,7 @@ Rules
   the end of its record before a byte is read: a hostile batch gives MALFORMED, never a stray read.
 - Outputs have the sizes that the kernel is told. What does not fit ends the call with GROW and the sizes needed; the
   caller makes room and calls again. The cursor then stands at the record that did not fit.
-- The rules for records are those of `batch`; a test compares the two on mutilated batches.
+- The rules for records are those of `batch`; a test compares the two on damaged batches.
 - No allocation and no exception: `native` turns it into machine code that needs neither numba nor Python.
 
 It must not know topics, pyarrow or compression. Only `native` imports it, and only to compile.
@@ -101,7 +101,7 @@ _MICROS_MAX = _INT64_MAX // 1000
 
 @compiled
 def read_varint(at: int, end: int) -> tuple[int, int]:
-    """A zigzag number of 32 bits and the address behind it; address 0 when it is malformed or cut."""
+    """A zigzag number of 32 bits and the address after it; address 0 if it is malformed or cut off."""
     if at >= end:
         return 0, 0
     byte = load_byte(at)
@@ -141,7 +141,7 @@ def read_varlong(at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def micros(milliseconds: int) -> int:
-    """Arrow and Spark count microseconds. What does not fit (a producer that counts nanoseconds) becomes the limit."""
+    """Arrow and Spark count microseconds. What does not fit (nanoseconds from a producer, say) becomes the limit."""
     if milliseconds > _MICROS_MAX:
         return _INT64_MAX
     if milliseconds < -_MICROS_MAX:
@@ -162,7 +162,7 @@ def read_record(at: int, end: int) -> tuple[int, int, int, int, int, int, int, i
     if at == 0 or size < 1 or size > end - at:
         return 0, 0, 0, 0, 0, 0, 0, 0, 0
     stop = at + size
-    timestamp_delta, at = read_varlong(at + 1, stop)  # behind the attributes, unused so far
+    timestamp_delta, at = read_varlong(at + 1, stop)  # after the attributes, which Kafka does not use yet
     if at == 0:
         return 0, 0, 0, 0, 0, 0, 0, 0, 0
     offset_delta, at = read_varint(at, stop)
@@ -182,7 +182,7 @@ def read_record(at: int, end: int) -> tuple[int, int, int, int, int, int, int, i
 
 @compiled
 def measure_headers(at: int, end: int, count: int) -> tuple[int, int, int]:
-    """Check `count` headers; the address behind them (0: malformed) and the bytes of their keys and values."""
+    """Check `count` headers; the address after them (0: malformed) and the bytes of their keys and values."""
     key_bytes = 0
     value_bytes = 0
     for _ in range(count):
@@ -232,10 +232,70 @@ def store_headers(at: int, end: int, count: int, cursor: int, out: int) -> None:
 
 
 @compiled
-def decode_batch(  # noqa: C901  # compiled: one walk over a batch
-    batch: int, cursor: int, with_headers: int, max_rows: int, max_bytes: int, out: int
-) -> int:
-    """Append one batch's rows, or those that fit. When it is malformed the cursor stays as it was before the call."""
+def reserve_headers(count: int, key_bytes: int, value_bytes: int, cursor: int, out: int) -> tuple[int, bool]:
+    """Note in the cursor what the header columns need with these headers; that many bytes, and if they must grow."""
+    rows = get(cursor, C_HEADERS) + count
+    keys = get(cursor, C_HEADER_KEY_BYTES) + key_bytes
+    values = get(cursor, C_HEADER_VALUE_BYTES) + value_bytes
+    put(cursor, C_NEED_HEADERS, rows)
+    put(cursor, C_NEED_HEADER_KEY_BYTES, keys)
+    put(cursor, C_NEED_HEADER_VALUE_BYTES, values)
+    grow = rows > get(out, O_ROOM_HEADERS)
+    grow |= keys > get(out, O_ROOM_HEADER_KEYS)
+    grow |= values > get(out, O_ROOM_HEADER_VALUES)
+    return keys + values, grow
+
+
+@compiled
+def store_row_headers(at: int, end: int, count: int, row: int, cursor: int, out: int) -> None:
+    """The headers of one row, for which there is room."""
+    if count > 0:
+        store_headers(at, end, count, cursor, out)
+    else:  # Spark's own source gives null and not an empty list
+        clear_bit(get(out, O_HEADER_VALID), row)
+        put(cursor, C_ROWS_WITHOUT_HEADERS, get(cursor, C_ROWS_WITHOUT_HEADERS) + 1)
+    store_int32(get(out, O_HEADER_ENDS) + 4 * row + 4, get(cursor, C_HEADERS))
+
+
+@compiled
+def store_bytes(at: int, size: int, target: int, valid: int, row: int) -> int:
+    """Copy a key or a value, or mark the row as null (size -1). Returns the number of nulls: 0 or 1."""
+    if size > 0:
+        copy_bytes(target, at, size)
+    elif size < 0:
+        clear_bit(valid, row)
+        return 1
+    return 0
+
+
+@compiled
+def store_batch_columns(batch: int, first_row: int, row: int, out: int) -> None:
+    """Fill the columns that have one value for the whole batch, and count the batch's rows."""
+    for index in range(first_row, row):
+        store_int32(get(out, O_PARTITIONS) + 4 * index, get(batch, B_PARTITION))
+        store_int32(get(out, O_TIMESTAMP_TYPES) + 4 * index, get(batch, B_TIMESTAMP_TYPE))
+    put(batch, B_ROWS, get(batch, B_ROWS) + row - first_row)
+
+
+@compiled
+def move_cursor(cursor: int, at: int, record: int, delta: int, row: int) -> None:
+    put(cursor, C_AT, at)
+    put(cursor, C_RECORD, record)
+    put(cursor, C_DELTA, delta)
+    put(cursor, C_ROWS, row)
+
+
+@compiled
+def count_bytes(cursor: int, key_bytes: int, value_bytes: int, key_nulls: int, value_nulls: int) -> None:
+    put(cursor, C_KEY_BYTES, key_bytes)
+    put(cursor, C_VALUE_BYTES, value_bytes)
+    put(cursor, C_KEY_NULLS, key_nulls)
+    put(cursor, C_VALUE_NULLS, value_nulls)
+
+
+@compiled
+def append_rows(batch: int, cursor: int, with_headers: int, max_rows: int, max_bytes: int, out: int) -> int:
+    """Append one batch's rows, or those that fit. If malformed, only the cursor's header fields may have moved."""
     at, record, delta_before = get(cursor, C_AT), get(cursor, C_RECORD), get(cursor, C_DELTA)
     if at == 0:
         at, record, delta_before = get(batch, B_START), 0, -1
@@ -248,37 +308,21 @@ def decode_batch(  # noqa: C901  # compiled: one walk over a batch
     lo, hi = get(batch, B_LO), get(batch, B_HI)
     keys, key_ends, room_keys = get(out, O_KEYS), get(out, O_KEY_ENDS), get(out, O_ROOM_KEYS)
     values, value_ends, room_values = get(out, O_VALUES), get(out, O_VALUE_ENDS), get(out, O_ROOM_VALUES)
-    offsets, timestamps = get(out, O_OFFSETS), get(out, O_TIMESTAMPS)
-    rows_without_headers, headers_before = get(cursor, C_ROWS_WITHOUT_HEADERS), get(cursor, C_HEADERS)
-    header_keys_before, header_values_before = get(cursor, C_HEADER_KEY_BYTES), get(cursor, C_HEADER_VALUE_BYTES)
-    header_nulls_before = get(cursor, C_HEADER_VALUE_NULLS)
     status = DONE
     while record < count:
         parts = read_record(at, end)
-        stop, timestamp_delta, delta, key_at, key_size, value_at, value_size, here, headers = parts
+        stop, timestamp_delta, delta, key_at, key_size, value_at, value_size, headers_at, headers = parts
         timestamp = base_timestamp + timestamp_delta
         overflown = (base_timestamp ^ timestamp) & (timestamp_delta ^ timestamp) < 0
-        headers_end, header_key_bytes, header_value_bytes = here, 0, 0
-        if headers > 0:
-            headers_end, header_key_bytes, header_value_bytes = measure_headers(here, stop, headers)
+        headers_end, header_key_bytes, header_value_bytes = measure_headers(headers_at, stop, headers)
         if stop == 0 or headers_end != stop or delta <= delta_before or delta > last_delta or overflown:
-            status = MALFORMED
-            break
+            return MALFORMED
         if lo <= base_offset + delta < hi:
             need_keys, need_values = key_bytes + max(key_size, 0), value_bytes + max(value_size, 0)
-            need_bytes = need_keys + need_values
-            grow = need_keys > room_keys or need_values > room_values
+            need_bytes, grow = need_keys + need_values, need_keys > room_keys or need_values > room_values
             if with_headers:
-                need_headers = get(cursor, C_HEADERS) + headers
-                need_header_keys = get(cursor, C_HEADER_KEY_BYTES) + header_key_bytes
-                need_header_values = get(cursor, C_HEADER_VALUE_BYTES) + header_value_bytes
-                need_bytes += need_header_keys + need_header_values
-                grow |= need_headers > get(out, O_ROOM_HEADERS)
-                grow |= need_header_keys > get(out, O_ROOM_HEADER_KEYS)
-                grow |= need_header_values > get(out, O_ROOM_HEADER_VALUES)
-                put(cursor, C_NEED_HEADERS, need_headers)
-                put(cursor, C_NEED_HEADER_KEY_BYTES, need_header_keys)
-                put(cursor, C_NEED_HEADER_VALUE_BYTES, need_header_values)
+                header_bytes, headers_grow = reserve_headers(headers, header_key_bytes, header_value_bytes, cursor, out)
+                need_bytes, grow = need_bytes + header_bytes, grow or headers_grow
             if row >= max_rows or (row > 0 and need_bytes > max_bytes):
                 status = ROWS_FULL
                 break
@@ -287,49 +331,37 @@ def decode_batch(  # noqa: C901  # compiled: one walk over a batch
                 put(cursor, C_NEED_VALUE_BYTES, need_values)
                 status = GROW
                 break
-            if key_size < 0:
-                clear_bit(get(out, O_KEY_VALID), row)
-                key_nulls += 1
-            elif key_size > 0:
-                copy_bytes(keys + key_bytes, key_at, key_size)
-            if value_size < 0:
-                clear_bit(get(out, O_VALUE_VALID), row)
-                value_nulls += 1
-            elif value_size > 0:
-                copy_bytes(values + value_bytes, value_at, value_size)
-            store_int64(offsets + 8 * row, base_offset + delta)
-            store_int64(timestamps + 8 * row, append_micros if append_time else micros(timestamp))
+            key_nulls += store_bytes(key_at, key_size, keys + key_bytes, get(out, O_KEY_VALID), row)
+            value_nulls += store_bytes(value_at, value_size, values + value_bytes, get(out, O_VALUE_VALID), row)
+            store_int64(get(out, O_OFFSETS) + 8 * row, base_offset + delta)
+            store_int64(get(out, O_TIMESTAMPS) + 8 * row, append_micros if append_time else micros(timestamp))
             if with_headers:
-                if headers > 0:
-                    store_headers(here, stop, headers, cursor, out)
-                else:  # Spark's own source gives null and not an empty list
-                    clear_bit(get(out, O_HEADER_VALID), row)
-                    put(cursor, C_ROWS_WITHOUT_HEADERS, get(cursor, C_ROWS_WITHOUT_HEADERS) + 1)
-                store_int32(get(out, O_HEADER_ENDS) + 4 * row + 4, get(cursor, C_HEADERS))
-            row += 1
-            key_bytes, value_bytes = need_keys, need_values
+                store_row_headers(headers_at, stop, headers, row, cursor, out)
+            row, key_bytes, value_bytes = row + 1, need_keys, need_values
             store_int32(key_ends + 4 * row, key_bytes)
             store_int32(value_ends + 4 * row, value_bytes)
         at, delta_before, record = stop, delta, record + 1
-    if status == MALFORMED or (status == DONE and at != end):
-        put(cursor, C_ROWS_WITHOUT_HEADERS, rows_without_headers)
-        put(cursor, C_HEADERS, headers_before)
-        put(cursor, C_HEADER_KEY_BYTES, header_keys_before)
-        put(cursor, C_HEADER_VALUE_BYTES, header_values_before)
-        put(cursor, C_HEADER_VALUE_NULLS, header_nulls_before)
+    if status == DONE and at != end:
         return MALFORMED
-    for index in range(first_row, row):
-        store_int32(get(out, O_PARTITIONS) + 4 * index, get(batch, B_PARTITION))
-        store_int32(get(out, O_TIMESTAMP_TYPES) + 4 * index, append_time)
-    put(batch, B_ROWS, get(batch, B_ROWS) + row - first_row)
-    put(cursor, C_AT, at)
-    put(cursor, C_RECORD, record)
-    put(cursor, C_DELTA, delta_before)
-    put(cursor, C_ROWS, row)
-    put(cursor, C_KEY_BYTES, key_bytes)
-    put(cursor, C_VALUE_BYTES, value_bytes)
-    put(cursor, C_KEY_NULLS, key_nulls)
-    put(cursor, C_VALUE_NULLS, value_nulls)
+    store_batch_columns(batch, first_row, row, out)
+    move_cursor(cursor, at, record, delta_before, row)
+    count_bytes(cursor, key_bytes, value_bytes, key_nulls, value_nulls)
+    return status
+
+
+@compiled
+def decode_batch(batch: int, cursor: int, with_headers: int, max_rows: int, max_bytes: int, out: int) -> int:
+    """Append one batch's rows, or those that fit. If it is malformed, the cursor stays as it was before the call."""
+    rows_without_headers, headers = get(cursor, C_ROWS_WITHOUT_HEADERS), get(cursor, C_HEADERS)
+    key_bytes, value_bytes = get(cursor, C_HEADER_KEY_BYTES), get(cursor, C_HEADER_VALUE_BYTES)
+    value_nulls = get(cursor, C_HEADER_VALUE_NULLS)
+    status = append_rows(batch, cursor, with_headers, max_rows, max_bytes, out)
+    if status == MALFORMED:
+        put(cursor, C_ROWS_WITHOUT_HEADERS, rows_without_headers)
+        put(cursor, C_HEADERS, headers)
+        put(cursor, C_HEADER_KEY_BYTES, key_bytes)
+        put(cursor, C_HEADER_VALUE_BYTES, value_bytes)
+        put(cursor, C_HEADER_VALUE_NULLS, value_nulls)
     return status
 
 
@@ -346,7 +378,7 @@ def decode(batches: int, count: int, cursor: int, with_headers: int, max_rows: i
 
 
 def to_llvm() -> tuple[str, str]:
-    """Compile `decode` to LLVM's assembly for the C calling convention; and its name there."""
+    """`decode` as LLVM assembly for the C calling convention, and its name there."""
     compiler: Any = numba.cfunc(types.int64(*[types.int64] * 7), error_model="numpy")
     function = compiler(decode)
     return function.inspect_llvm(), function.native_name

@@ -5,10 +5,10 @@ Numbers only, so that reading Arrow batches does not need numba once the kernel'
 
 from __future__ import annotations
 
-# What a call of the kernel ends with.
+# What a call of the kernel returns.
 DONE, ROWS_FULL, GROW, MALFORMED = range(4)
 
-# A batch of Kafka's, one row each: where its unpacked records lie, and what its header says.
+# A Kafka batch, one row each: where its unpacked records lie, and what its header says.
 (
     B_START,
     B_END,
@@ -51,7 +51,7 @@ DONE, ROWS_FULL, GROW, MALFORMED = range(4)
 ) = range(21)
 
 # The output: addresses of Arrow's buffers, and how much those that hold bytes or headers have room for. `ENDS` are
-# int32, where each row's bytes end, behind a 0; `VALID` are bitmaps, all bits set at first.
+# int32, a 0 and then where each row's bytes end; `VALID` are bitmaps, all bits set at first.
 (
     O_OFFSETS,
     O_TIMESTAMPS,

@@ -1,6 +1,6 @@
-"""Memory by address, for functions that numba compiles: what `kernel` is built of.
+"""Memory by address, for functions that numba compiles: the building blocks of `kernel`.
 
-Nothing here knows what lies where, or checks it: whoever reads and writes has compared every address with an end.
+Nothing here knows what lies where, or checks it: the caller has compared every address with the end of its buffer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def compiled(function: _F) -> _F:
-    """As every function of the kernel is compiled: without checks of bounds, and without Python's lock."""
+    """How every function of the kernel is compiled: without bounds checks, and without the GIL."""
     compiler: Any = numba.njit(nogil=True, boundscheck=False, error_model="numpy")
     made: _F = compiler(function)
     return made

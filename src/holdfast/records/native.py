@@ -9,7 +9,7 @@ Rules
   there, and if it holds the digest of its own content.
 - The file's name carries a digest of what the code depends on: its sources, numba, LLVM and the architecture.
 - The call releases the GIL.
-- Whoever waits for the compiler is told so, and how to do it beforehand: `python -m holdfast.records.native`.
+- A log line says that the compiler runs, and how to run it beforehand: `python -m holdfast.records.native`.
 
 It must not know what the kernel does.
 """
@@ -36,7 +36,7 @@ _ENTRY = "holdfast_decode"
 _DIGEST_BYTES = 32
 _HERE = Path(__file__).parent
 _SOURCES = ("kernel.py", "layout.py", "memory.py", "native.py")
-_NOWHERE = "let NUMBA_CACHE_DIR name a folder that this user alone can write"
+_HOW_TO_KEEP = "set NUMBA_CACHE_DIR to a folder that only this user can write"
 _one_at_a_time = threading.Lock()
 _engines: list[Any] = []
 """LLVM's engines own the memory that the code lies in: they live as long as the process."""
@@ -55,7 +55,7 @@ def decode() -> Decode:
 
 
 def decode_if_kept() -> Decode | None:
-    """The same if it takes milliseconds: None when it would have to be compiled."""
+    """The same if its machine code is on disk; None if it would have to be compiled."""
     with _one_at_a_time:
         return _decode() if _kept(_name()) is not None else None
 
@@ -66,12 +66,12 @@ def _decode() -> Decode:
     code = _kept(name)
     if code is None:
         log.warning(
-            "the decoder of records is compiled, which takes some ten seconds; records come then. This is done once "
-            "for a machine or an image: `python -m holdfast.records.native` does it beforehand"
+            "compiling the record decoder, which takes about ten seconds; records come after that. This happens once "
+            "per machine or image: `python -m holdfast.records.native` does it beforehand"
         )
         code = _compile()
         if _write(name, code) is None:
-            log.warning("the compiled decoder can't be kept, so every process will compile it: %s", _NOWHERE)
+            log.warning("the compiled decoder can't be kept, so every process will compile it: %s", _HOW_TO_KEEP)
     return _link(code)
 
 
@@ -117,8 +117,8 @@ def _compile() -> bytes:
 
 
 def _target_machine(llvm: Any) -> Any:
-    """The architecture's plain processor: the kernel is scalar code around memcpy and gains nothing by a newer one, and
-    so an image that was warmed up on one machine starts quickly on all."""
+    """The architecture's oldest processor: the kernel is scalar code around memcpy and gains nothing from newer ones.
+    So an image that was warmed up on one machine starts quickly on all."""
     return llvm.Target.from_default_triple().create_target_machine(opt=3, jit=True)
 
 
@@ -132,7 +132,7 @@ def _key() -> str:
 
 
 def _folders() -> Iterator[Path]:
-    """Where the file may lie: where numba is told to cache, beside the source, the user's cache, a private folder.
+    """Where the file may lie: numba's cache folder if set, beside the source, the user's cache, a private folder.
 
     The last ones serve read-only installations and accounts without a home.
     """
@@ -156,7 +156,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(name: str, code: bytes) -> Path | None:
-    """Keep the code in the first folder that takes it, and say where. Without any, every process compiles."""
+    """Keep the code in the first folder that takes it; returns the file, or None if no folder does."""
     for folder in _folders():
         with suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -177,7 +177,7 @@ def _only_ours(path: Path) -> bool:
 
 
 def keep() -> Path | None:
-    """Compile the kernel where it is not kept yet; where it lies then. For whoever builds an image."""
+    """Compile the kernel unless it is kept already; returns the file. For building an image."""
     name = _name()
     kept = next((folder / name for folder in _folders() if _read(folder / name) is not None), None)
     return kept or _write(name, _compile())
@@ -185,4 +185,4 @@ def keep() -> Path | None:
 
 if __name__ == "__main__":
     if keep() is None:
-        raise SystemExit(f"The compiled decoder can't be kept: {_NOWHERE}.")
+        raise SystemExit(f"The compiled decoder can't be kept: {_HOW_TO_KEEP}.")

@@ -1,9 +1,9 @@
-"""Memory for Arrow batches that is used again as soon as nobody looks at the last batch in it.
+"""Memory for Arrow batches, reused once the batch that was in it is gone.
 
 A batch of 65,536 records takes about 9 MB. Fresh memory costs a page fault every 4 KB, 0.25 µs on bare metal and up to
 10 µs on a busy virtual machine, which is more than decoding takes; and Arrow's own pool gives memory back to the system
 after 10 ms. So the last few blocks are kept. A block is free once the view that was handed out has been collected:
-whoever still holds an array of the batch holds the view.
+every array of the batch keeps the view alive.
 
 It must not know what the memory is for.
 """
@@ -21,7 +21,7 @@ ALIGNMENT_BYTES = 64
 _SMALL_BYTES = 256 * 1024
 """Below this Arrow's pool is as good, and a kept batch of a few rows must not hold a large block."""
 _KEPT = 4
-"""One being filled, one being read, and two for a reader that looks back. More would only be held for nothing."""
+"""One being filled, one being read, and two for a reader that keeps earlier batches. More would rarely be used."""
 
 
 class Slabs:
@@ -31,7 +31,7 @@ class Slabs:
         self._blocks: list[tuple[Any, weakref.ref[Any]]] = []
 
     def take(self, size: int) -> pa.Buffer:
-        """A writable buffer of at least `size` bytes, its content undefined, aligned as Arrow likes it."""
+        """A writable buffer of at least `size` bytes, its content undefined, aligned as Arrow recommends."""
         if size < _SMALL_BYTES:
             return pa.allocate_buffer(size)
         block = self._free_block(size + ALIGNMENT_BYTES)
@@ -42,7 +42,7 @@ class Slabs:
         return buffer.slice(-buffer.address % ALIGNMENT_BYTES)
 
     def _free_block(self, size: int) -> Any:
-        """One that fits without wasting more than it holds; it leaves the list, to come back as the newest."""
+        """A block at most twice as large as needed. It leaves the list; `take` adds it again as the newest."""
         for index, (block, user) in enumerate(self._blocks):
             if user() is None and size <= block.size <= 2 * size:
                 del self._blocks[index]

@@ -1,5 +1,5 @@
-"""Walks through a batch's records without making objects: checks that they are well-formed, or finds the first one of a
-time.
+"""Walks through a batch's records without making objects: checks that they are well-formed, or finds the first record
+of a given time or later.
 
 The rules are those of `batch`. This is the fast form for a broker, which checks every batch it receives and does not
 need its records. A walk continues where it stopped, so that a long batch can be walked in pieces.
@@ -63,8 +63,8 @@ class Walk:
         return True
 
     def _check(self, until: int) -> None:  # noqa: C901  # unrolled: see below
-        """Unrolled, and with local names: it runs for every record received, and every attribute look-up in it costs
-        producers throughput."""
+        """One long function, unrolled and with local names: it runs for every record received, so every call and
+        attribute look-up in it costs producers throughput."""
         data, at, index = self._data, self._at, self._index
         end = len(data)
         while index < until:
@@ -140,7 +140,7 @@ class Walk:
             at += 1
         if at - first > 9 or (at - first == 9 and data[at] > 1):
             raise self._wrong("a time of more than 64 bits", index)
-        if at - first > 7:  # shorter ones reach nowhere from a base within bounds
+        if at - first > 7:  # shorter ones can't overflow; bases beyond _FAR_TIME are checked separately
             self._check_time(first, index)
         return at
 

@@ -62,13 +62,13 @@ def encode(record: TraceRecord) -> str:
     except ValueError as error:
         raise HoldfastError(
             "UNWRITABLE_TRACE",
-            f"the record of step {record.step!r} holds what JSON has no word for ({error}).",
-            "Whoever emits it must put finite numbers, text, lists and maps into `data`.",
+            f"the record of step {record.step!r} holds a value that JSON can't express ({error}).",
+            "Put only finite numbers, text, lists and maps into its `data`.",
         ) from error
 
 
 def decode(line: str, number: int = 1) -> TraceRecord:
-    """The record of one line. Raises BAD_TRACE_LINE, with its number, when it is none."""
+    """The record of one line. Raises BAD_TRACE_LINE, with the line's number, if it is not a record."""
     result = _read_line(line, number)
     if isinstance(result, BadLine):
         raise result.error()
@@ -76,7 +76,7 @@ def decode(line: str, number: int = 1) -> TraceRecord:
 
 
 def read_trace(lines: Iterable[str], *, on_bad: Callable[[BadLine], None]) -> Iterator[TraceRecord]:
-    """The records of many lines. Empty lines are nothing; bad ones go to `on_bad`, and reading goes on."""
+    """The records of many lines. Empty lines are skipped; bad ones go to `on_bad`, and reading goes on."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

@@ -1,4 +1,4 @@
-"""Traces on disk: a file that never grows beyond what was agreed, and how to read it with its predecessors.
+"""Traces on disk: a file of bounded size that rotates, and how to read it together with the rotated files.
 
 Rules. A record is written with one call and flushed, so that a reader beside us sees whole lines. What a crash cut
 short stays a line of its own. With `max_bytes` reached the file becomes `NAME.1`, that one `NAME.2` and so on; beyond
@@ -36,7 +36,7 @@ class TraceFile:
         keep: int = KEEP,
         wall_ms: Callable[[], float] = lambda: round(time.time() * 1_000.0, 3),
     ) -> None:
-        """`wall_ms` is the calendar's time, put on every record that has none."""
+        """`wall_ms` is the wall clock; records without a `wall` time get it when written."""
         if max_bytes < 1 or keep < 0:
             raise HoldfastError(
                 "BAD_TRACE_LIMIT",

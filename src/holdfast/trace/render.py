@@ -15,7 +15,7 @@ from holdfast.model import TraceRecord, Value
 from holdfast.model.text import one_line
 
 MAX_VALUE_CHARS = 120
-"""Of one value. A list of partitions longer than this helps nobody on one line."""
+"""The longest text of one value: a longer list of partitions on one line helps nobody."""
 
 SOURCE_WIDTH, MEMBER_WIDTH, STEP_WIDTH = 11, 16, 18
 
@@ -71,7 +71,7 @@ def partitions_text(grouped: Mapping[str, Iterable[int]]) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Sorted numbers with neighbours drawn together."""
+    """Sorted numbers, with consecutive ones as a range: `0-2,5`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
@@ -102,7 +102,7 @@ def cut(text: str, width: int) -> str:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Names differ at both ends: keep them."""
+    """Cut in the middle: names differ at both ends."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2

@@ -1,7 +1,7 @@
-"""What whoever starts members tells of them: that a process began, died or ended, that it hangs, what was done to it.
+"""The trace of the process that starts members: when a member's process started, died, ended or hung, and what was
+done.
 
-A member can't tell its own death. A reader that has this beside the members' traces knows the moment of it, and whose
-end was wanted.
+A member can't record its own death. Beside the members' traces, this one tells when it happened and if it was intended.
 """
 
 from __future__ import annotations

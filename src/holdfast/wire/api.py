@@ -1,7 +1,7 @@
 """Kafka's APIs as we speak them: number, schema name, first flexible version, and the versions we know.
 
-Rules. `versions` is what the embedded broker can offer and what the client asks for at most; a version that kio knows
-and we don't offer has its reason beside it. A test compares every line with kio's schemas.
+Rules. `versions` is what the embedded broker can offer and what the client asks for at most; if kio knows a version
+that we don't offer, a comment says why. A test compares every line with kio's schemas.
 
 This module must not import kio: a broker looks in here for every request.
 """

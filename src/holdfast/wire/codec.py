@@ -103,10 +103,10 @@ def preload(*messages: tuple[Api, int]) -> None:
 
 
 def error_code(number: int) -> ErrorCode:
-    """An error code by number. One that is newer than we are keeps its number, and is like no other."""
+    """An error code by number. A code that we don't know keeps its number."""
     found = _CODES.get(number)
     if found is None:
-        found = _CODES[number] = ErrorCode(number)  # an int16: there can't be many
+        found = _CODES[number] = ErrorCode(number)  # bounded: the number is an int16
     return found
 
 

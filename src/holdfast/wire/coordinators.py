@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker looks after a group, asked and answered, versions 0 to 6. And how many members it has.
+"""FindCoordinator, versions 0 to 6, for client and broker; and the head of a group's description (DescribeGroups).
 
 Version notes: 1 a key type and a message · 3 compact · 4 several keys at once (KIP-699) · 5 and 6 for transactions and
 share groups. DescribeGroups: 1 throttling · 5 compact · 6 a message.
@@ -20,12 +20,12 @@ Body = dict[str, Any]
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
-"""The key type for groups."""
+"""Key types: whether a group's coordinator is asked for, or a transaction's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinator:
-    """Which broker looks after a group, or why nobody can say."""
+    """The broker that coordinates a group, or why it is not known."""
 
     key: str
     error: ErrorCode = ErrorCode.NONE
@@ -95,7 +95,7 @@ class GroupHead:
 def group_head(version: int, frame: bytes | memoryview) -> GroupHead:
     """The head of a DescribeGroups answer about one group, without reading any of the members.
 
-    A group of a thousand is described in 300 KB; its size stands in the first hundred bytes.
+    The description of a thousand members takes 300 KB; their number is in the first hundred bytes.
     """
     _, at = frames.read_response_header(frame, Api.DESCRIBE_GROUPS, version)
     cursor = Cursor(

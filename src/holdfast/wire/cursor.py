@@ -1,4 +1,4 @@
-"""Reading and writing field after field, for the two messages whose code is written by hand.
+"""Reading and writing field by field, for Fetch and Produce, whose codecs are written by hand.
 
 `Cursor` gives records as views of the frame, without a copy. `Sink` collects what is to be sent as a list of parts, so
 that records go from a file to a socket without passing through Python.
@@ -111,7 +111,7 @@ class Cursor:
         return struct.unpack_from(f">{count}i", self._data, self._skip(4 * count))
 
     def tags(self, known: dict[int, Callable[[Cursor], None]] | None = None) -> None:
-        """Tagged fields, of which those that nobody reads are stepped over. Nothing in a message that has none."""
+        """Read the tagged fields in `known` and skip the others. Does nothing in a message without tagged fields."""
         if not self._flexible:
             return
         for _ in range(self._counted_tags()):

@@ -1,4 +1,4 @@
-"""What can be wrong with bytes from a stranger: one exception for all of it, so that one `except` is enough."""
+"""What can be wrong with bytes from outside: one exception for all of it, so that one `except` is enough."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from holdfast.model import HoldfastError
 
 
 class MalformedFrame(HoldfastError):
-    """Bytes that are not a message of Kafka's. `what` says which field, and where."""
+    """Bytes that are not a Kafka message. `what` says which field, and where."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
             "MALFORMED_FRAME",
             f"{what.rstrip('.')}.",
-            "Whoever sent it does not speak Kafka's protocol, or the bytes were damaged.",
+            "Its sender does not speak Kafka's protocol, or the bytes were damaged.",
         )
 
 
 class UnsupportedVersion(HoldfastError):
-    """A request whose header reads well, for an API or a version that we don't serve.
+    """A request with a valid header, for an API or a version that we don't serve.
 
-    It carries the header: ApiVersions must be answered all the same, in version 0 (KIP-511); the rest is refused.
+    It carries the header's fields: ApiVersions must still be answered, in version 0 (KIP-511). Other APIs are refused.
     """
 
     def __init__(self, api_key: int, version: int, correlation_id: int, client_id: str | None) -> None:

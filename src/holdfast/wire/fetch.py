@@ -4,8 +4,8 @@ Version notes: 5 log start offset · 7 sessions (KIP-227) and a top-level error 
 replica (KIP-392) · 12 compact · 13 topics by id (KIP-516) · 15 replica state as a tag · 16 node endpoints (skipped) ·
 17 directory ids and 18 high watermark, both only between brokers.
 
-The generic codec would copy every record twice; a fetch answer here is a list of parts around the records, and an
-answer that was received gives views of its frame.
+The generic codec would copy every record twice. Here an answer to be sent is a list of parts around the records, and
+the records of a received one are views of its frame.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.wire.cursor import Cursor, Part, Sink, join
 from holdfast.wire.topics_and_leaders import Leader, leader_reader, leader_tag, read_topic, write_topic
 
 CONSUMER = -1
-"""The replica id of somebody who is not a broker."""
+"""The replica id of a client that is not a broker."""
 
 _REPLICA_STATE = struct.Struct(">iqx")
 
@@ -63,7 +63,7 @@ class FetchRequest:
     read_committed: bool = False
     session_id: int = 0
     session_epoch: int = -1
-    """-1: no session is wanted, every answer is whole."""
+    """-1: no session, so every answer lists all partitions."""
     topics: tuple[FetchTopic, ...] = ()
     forgotten: tuple[ForgottenTopic, ...] = ()
     rack: str = ""
@@ -72,7 +72,7 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedPartition:
-    """What one partition answers."""
+    """The answer for one partition."""
 
     partition: int
     error: int = 0
@@ -83,7 +83,7 @@ class FetchedPartition:
     """(producer id, first offset) of aborted transactions."""
     preferred_read_replica: int = -1
     current_leader: Leader | None = None
-    """(broker id, epoch), told with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH from version 12 on."""
+    """(broker id, epoch), sent with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH from version 12 on."""
     records: tuple[Part, ...] = ()
     """Record batches; one view when read."""
 

@@ -30,8 +30,8 @@ class Struct:
     name: str
     fields: tuple[Field, ...]
     type: Callable[..., Any]
-    """The named tuple its values are."""
+    """The named tuple for its values."""
     least_bytes: int
-    """No value of it takes fewer: bounds the counts of arrays."""
+    """The fewest bytes that a value takes, to bound the counts that arrays claim."""
     read: p.Reader
     write: p.Writer

@@ -3,7 +3,7 @@
     request    int32 size · int16 api · int16 version · int32 correlation id · string? client id [· tags] · body
     response   int32 size · int32 correlation id [· tags] · body
 
-Tags follow the header of flexible versions, but for ApiVersions' response, whose header never has them: a client must
+Tags follow the header of flexible versions, except in ApiVersions' response, whose header never has them: a client must
 be able to read the answer of a broker older than itself (KIP-511).
 
 This module must not know any body.
@@ -22,10 +22,10 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 """What the embedded broker takes in one frame; Kafka's own socket.request.max.bytes is 100 MiB, for bigger machines."""
 
 MAX_FRAME_BYTES_BEFORE_LOGIN = 64 * 1024
-"""Enough for any ApiVersions or SASL message, and little enough for a stranger to make us hold."""
+"""Enough for any ApiVersions or SASL message, and the most memory that a client without a login can make us hold."""
 
 TLS_RECORDS = frozenset({b"\x16\x03", b"\x15\x03"})
-"""How a TLS hand-shake and a TLS alert begin: one end speaks TLS, and the other does not."""
+"""How a TLS handshake and a TLS alert begin: one end speaks TLS, and the other does not."""
 
 SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhih")
@@ -79,12 +79,10 @@ def read_request_header(frame: bytes | memoryview) -> RequestHeader:
 
 def read_response_header(frame: bytes | memoryview, api: Api, version: int) -> tuple[int, int]:
     """(correlation id, where the body starts) of a response without its size."""
-    if len(frame) < _CORRELATION.size:
-        raise MalformedFrame(f"A response of {len(frame)} bytes has no header.")
-    at = _CORRELATION.size
+    correlation_id, at = correlation_of(frame), _CORRELATION.size
     if response_header_has_tags(api, version):
         at = skip_tags(Source(frame), at)
-    return int(_CORRELATION.unpack_from(frame)[0]), at
+    return correlation_id, at
 
 
 def correlation_of(frame: bytes | memoryview) -> int:
@@ -99,7 +97,7 @@ def response_header_has_tags(api: Api, version: int) -> bool:
 
 
 def skip_tags(source: Source, at: int) -> int:
-    """Step over tagged fields that nobody has defined yet."""
+    """Skip the tagged fields: headers have none that we know."""
     try:
         count, at = read_uvarint(source, at)
         source.take(count, at, 2)
@@ -108,14 +106,14 @@ def skip_tags(source: Source, at: int) -> int:
             size, at = read_uvarint(source, at)
             at += size
             if at > source.end:
-                raise MalformedFrame(f"A tag of {size} bytes ends {at - source.end} bytes behind the frame.")
+                raise MalformedFrame(f"A tag of {size} bytes ends {at - source.end} bytes after the frame.")
     except IndexError:
         raise MalformedFrame("The bytes end within the tags.") from None
     return at
 
 
 def start_request(api: Api, version: int, correlation_id: int, client_id: str | None) -> bytearray:
-    """A request up to its body, with room for the size: give it to `finish` when the body is appended."""
+    """A request up to its body, with room for the size: append the body, then call `finish`."""
     name = None if client_id is None else client_id.encode()
     out = bytearray(4)
     out += _REQUEST.pack(api.key, version, correlation_id, -1 if name is None else len(name))
@@ -136,6 +134,6 @@ def start_response(api: Api, version: int, correlation_id: int) -> bytearray:
 
 
 def finish(out: bytearray, *, more: int = 0) -> bytes:
-    """Write the size in front. `more` bytes follow that are not in this buffer."""
+    """Write the size in front. `more` bytes outside this buffer follow it."""
     SIZE.pack_into(out, 0, len(out) - 4 + more)
     return bytes(out)

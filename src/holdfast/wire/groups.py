@@ -4,8 +4,8 @@
 
 The broker's side is in `groups_served`.
 
-This module must not decide anything about a group. Rules of the wire do live here: what a version can't say takes its
-default, a reason is cut to what Kafka accepts, a commit from outside a group names no instance (KAFKA-14201).
+This module must not decide anything about a group. Rules of the wire do live here: a field that a version lacks takes
+its default, a reason is cut to what Kafka accepts, a commit from outside a group names no instance (KAFKA-14201).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def api_of(request: m.Request) -> Api:
 
 
 def least_version(request: m.Request) -> int:
-    """The oldest version that can say all of this request that matters."""
+    """The oldest version that can carry everything that matters in this request."""
     if isinstance(request, m.LeaveRequest) and (
         len(request.members) != 1 or not request.members[0].member_id or request.members[0].instance_id
     ):
@@ -221,7 +221,7 @@ def _offset_fetch_answer(request: m.FetchOffsetsRequest, version: int, body: Any
                     entry = m.OffsetEntry(found.committed_offset, epoch, found.metadata or "")
                     offsets[TopicPartition(topic.name, found.partition_index)] = entry
             elif verdict is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and error is ErrorCode.NONE:
-                error = verdict  # a topic that is gone has no offset; anything else is the whole answer's error
+                error = verdict  # a deleted topic has no offset; any other error fails the whole answer
     return m.FetchOffsetsAnswer(error=error, offsets={} if error is not ErrorCode.NONE else offsets)
 
 

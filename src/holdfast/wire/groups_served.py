@@ -39,7 +39,7 @@ def _join_request(frame: RequestFrame, client_host: str) -> m.JoinRequest:
         membership=Membership(body.member_id),
         instance_id=getattr(body, "group_instance_id", None),
         session_timeout_ms=body.session_timeout_ms,
-        # version 0 had one time-out for both
+        # version 0 has one timeout for both
         rebalance_timeout_ms=getattr(body, "rebalance_timeout_ms", body.session_timeout_ms),
         protocol_type=body.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
@@ -208,7 +208,7 @@ def _offset_fetch_group(
             "error_code": answer.error if failed else verdict,
         }
 
-    # From version 8 on an error stands for the group; before, every partition repeats it.
+    # From version 8 on an error is given once for the group; before, every partition repeats it.
     listed = () if failed and version >= 8 else asked
     return {
         "group_id": request.group,

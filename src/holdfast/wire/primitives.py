@@ -1,4 +1,4 @@
-"""Kafka's primitive types: how each is read from bytes of a stranger and written to a buffer.
+"""Kafka's primitive types: how each is read from untrusted bytes and written to a buffer.
 
 A reader takes a `Source` and a position and returns the value and the position after it. Every length and count is
 checked against the bytes left before anything is allocated, and arrays and tags draw on the source's budget.
@@ -20,11 +20,11 @@ Reader = Callable[["Source", int], tuple[Any, int]]
 Writer = Callable[[bytearray, Any], None]
 
 MAX_ITEMS = 500_000
-"""Array items and tags one message may hold. A frame of 16 MiB could claim 8 million of two bytes each, which would
-become a gigabyte of objects and hold the event loop for ten seconds; half a million are under 100 MB and a second."""
+"""How many array items and tags one message may hold. A frame of 16 MiB could claim 8 million of two bytes each: a
+gigabyte of objects, and ten seconds on the event loop. Half a million take less than 100 MB and a second."""
 
 MAX_LEGACY_STRING = 32_767
-"""An int16 length can't say more."""
+"""The largest length that an int16 can hold."""
 
 ZERO_UUID = bytes(16)
 _INT16 = struct.Struct(">h")
@@ -186,7 +186,7 @@ def blob_writer(length_writer: Callable[[bytearray, int], None], *, nullable: bo
 
 
 def read_uuid(source: Source, at: int) -> tuple[UUID | None, int]:
-    """A UUID; the one of zeros means none."""
+    """A UUID; all zeros means none."""
     end = at + 16
     if end > source.end:
         raise MalformedFrame(f"16 bytes wanted and {source.end - at} left")

@@ -3,7 +3,7 @@
 Version notes: 5 log start offset · 8 errors of single records (KIP-467) · 9 compact · 10 the current leader as a tag
 (KIP-951) · 11 and 12 for transactions only · 13 topics by id (KIP-516).
 
-Records of a request are views of its frame: whoever keeps them beyond the request copies them, or keeps the frame.
+Records of a request are views of its frame. To keep them beyond the request, copy them or keep the frame.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ProducedPartition:
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     record_errors: tuple[tuple[int, str | None], ...] = ()
-    """(index in the batch, message) of the records to blame."""
+    """(index in the batch, message) of each record that was refused."""
     error_message: str | None = None
     current_leader: Leader | None = None
 

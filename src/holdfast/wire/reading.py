@@ -1,6 +1,6 @@
-"""Readers of messages, built from their fields: one pass over bytes of a stranger that checks as it goes.
+"""Readers of messages, built from their fields: one pass over untrusted bytes that checks as it goes.
 
-Whatever can't be read is MalformedFrame with message, field and place. Tagged fields that nobody knows are skipped.
+Unreadable bytes raise MalformedFrame with message, field and position. Unknown tagged fields are skipped.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def struct_reader(name: str, found: tuple[Field, ...], kind: Any, *, flexible: b
                 at = _read_tags(source, at, values, tagged)
         except _UNREADABLE as error:
             field = in_order[min(len(values), len(in_order) - 1)].name if in_order else "tags"
-            raise MalformedFrame(f"{name}.{field} at byte {at}: {_said(error)}") from None
+            raise MalformedFrame(f"{name}.{field} at byte {at}: {_reason(error)}") from None
         return make(values), at
 
     return read
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, MalformedFrame):
         return error.what.rstrip(".")
     return "not UTF-8" if isinstance(error, UnicodeDecodeError) else "the bytes end too early"
@@ -142,10 +142,10 @@ def _primitive_reader(kind: str, *, flexible: bool, nullable: bool) -> p.Reader:
 
 
 def _nullable_struct_reader(part: Struct) -> p.Reader:
-    """A byte tells whether the struct is there (KIP-893)."""
+    """A byte says whether the struct is present (KIP-893)."""
 
     def read(source: p.Source, at: int) -> tuple[Any, int]:
-        there = struct.unpack_from(">b", source.data, at)[0]
-        return (None, at + 1) if there < 0 else part.read(source, at + 1)
+        present = struct.unpack_from(">b", source.data, at)[0]
+        return (None, at + 1) if present < 0 else part.read(source, at + 1)
 
     return read

@@ -1,6 +1,6 @@
 """The one-message mechanisms of SASL: PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628), written and read.
 
-Whatever can't be read is `MalformedFrame`, which never holds a secret.
+Unreadable bytes raise `MalformedFrame`, which never holds a secret.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def plain_message(login: PlainLogin) -> bytes:
 
 
 def read_plain(content: bytes) -> PlainLogin:
-    """Raises for an identity to act as that is not the user's own: Kafka has none."""
+    """Raises if the client wants to act as another user, which Kafka does not support."""
     try:
         acting_as, user, password = content.decode().split("\0")
     except ValueError:

@@ -1,16 +1,16 @@
 """Readers and writers of messages, built from kio's schemas.
 
-kio knows every field of every version of every message. Its own reader is not for bytes of strangers: it reserves
-memory for whatever count a frame claims (16 GiB for nine bytes, which ends the process), refuses tagged fields it does
-not know, which Kafka's protocol says to skip (KIP-482), and refuses error codes newer than itself. So kio is our
-schema and, in the tests, our oracle; reading and writing is done here, in one pass that checks as it goes.
+kio knows every field of every version of every message. Its own reader is not safe with untrusted bytes: it reserves
+memory for whatever count a frame claims (16 GiB for nine bytes, which ends the process). It also refuses unknown tagged
+fields, which Kafka's protocol says to skip (KIP-482), and error codes newer than itself. So kio gives us the schemas
+and, in the tests, something to compare with; we read and write ourselves, in one pass that checks as it goes.
 
 A message is a named tuple with kio's field names, and plain values: numbers for error codes, milliseconds for times
 (such fields end in `_ms`, as in Kafka's own schemas), `UUID | None` for ids, tuples for arrays.
 
-A message to be written may also be a mapping, or any object with such attributes. What is missing takes the schema's
-default; what this version does not have is left out, so that one value serves all versions. A name that *no* version
-has is a mistake, and raises.
+A message to be written may also be a mapping, or any object with such attributes. A missing field takes the schema's
+default; a field that this version does not have is left out, so that one value serves all versions. A name that *no*
+version has is a mistake, and raises.
 
 This module must not know what any message means.
 """
@@ -50,8 +50,8 @@ def _import(name: str) -> ModuleType:
     """Import a part of kio, keeping it from importing hypothesis.
 
     kio registers test strategies wherever hypothesis can be imported, which costs 0.4 s in a development environment
-    and nothing in production. A broker must be ready sooner. Whoever imports hypothesis from another thread in these
-    few milliseconds would not find it; a test that uses it has it imported long before.
+    and nothing in production. A broker must be ready sooner. Another thread that imports hypothesis in these few
+    milliseconds would not find it; a test that uses it has imported it long before.
     """
     if "hypothesis" in sys.modules or "kio.static.primitive" in sys.modules:
         return importlib.import_module(name)
@@ -67,7 +67,7 @@ def _import(name: str) -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Finds out whether a field's name exists in any version, for messages given as mappings."""
+    """Checks that a field's name exists in some version, for messages given as mappings."""
 
     api: Api
     kind: Kind

@@ -4,12 +4,12 @@
     server -> challenge(first)           "r=nonce+theirs,s=salt,i=iterations"
     client -> respond(challenge)         "c=biws,r=…,p=proof"
     server -> verify(response)           "v=signature", and the user's name
-    client -> finish(signature)          or it raises: the server did not know the password either
+    client -> finish(signature)          or it raises: the server does not know the password
 
-Rules. Iterations are checked on both sides (few make a stolen exchange cheap to crack, many are an attack on our
-processor), nonces are compared whole, signatures in constant time, and a user who does not exist gets a salt and a
-refusal like everybody. Whatever goes wrong is `ScramError`, which never holds a secret. Channel binding is not
-offered by Kafka. Names and passwords are taken as UTF-8 without SASLprep, as Kafka's Java client does.
+Rules. Iterations are checked on both sides (too few make a recorded login cheap to crack, too many are an attack on our
+processor), nonces are compared whole, signatures in constant time. An unknown user gets a salt and a refusal like
+everybody else. Every failure is a `ScramError`, which never holds a secret. Channel binding is not offered by Kafka.
+Names and passwords are taken as UTF-8 without SASLprep, as Kafka's Java client does.
 
 Nonces are arguments: this module must not know randomness or a socket.
 """
@@ -31,10 +31,10 @@ MIN_ITERATIONS = 4_096
 """RFC 7677's minimum, and Kafka's."""
 
 MAX_ITERATIONS = 100_000
-"""A twentieth of a second of work. More is somebody making us calculate."""
+"""About 50 ms of work. Asking for more is an attack on our processor."""
 
 MAX_MESSAGE_BYTES = 8_192
-"""Names, nonces and salts are short; a longer message is not one of SCRAM's."""
+"""Names, nonces and salts are short; a longer message is not SCRAM."""
 
 _NO_BINDING = "n,,"
 _BINDING = base64.b64encode(_NO_BINDING.encode()).decode()
@@ -49,7 +49,7 @@ class ScramError(HoldfastError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredential:
-    """What a server keeps of a password."""
+    """What a server stores instead of a password."""
 
     mechanism: str
     salt: bytes
@@ -59,7 +59,7 @@ class ScramCredential:
 
 
 def make_credential(mechanism: str, password: str, *, salt: bytes, iterations: int = MIN_ITERATIONS) -> ScramCredential:
-    """What to keep of this password."""
+    """What to store for this password."""
     _check_iterations(iterations)
     salted = _salted(mechanism, password, salt, iterations)
     return ScramCredential(
@@ -124,7 +124,8 @@ class ScramServer:
         *,
         fake_key: bytes,
     ) -> None:
-        """`find` looks a user up; `fake_key` is a secret of the server from which unknown users get their salt."""
+        """`find` looks up a user; `fake_key` is a secret of the server, from which the salts of unknown users are
+        made."""
         self._mechanism = mechanism
         self._find = find
         self._own_nonce = nonce
@@ -175,7 +176,7 @@ class ScramServer:
         return self._user, f"v={verifier}".encode()
 
     def _fake(self, user: str) -> ScramCredential:
-        """Always the same for one name, so that asking twice does not tell who exists."""
+        """Always the same for one name, so that asking twice does not reveal whether the user exists."""
         salt = _mac(self._mechanism, self._fake_key, b"salt:" + user.encode())[:16]
         key = _mac(self._mechanism, self._fake_key, b"key:" + user.encode())
         return ScramCredential(
@@ -183,7 +184,7 @@ class ScramServer:
         )
 
 
-# -- leaves
+# -- helpers
 
 
 def _salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
@@ -222,7 +223,7 @@ def _fields(text: str, what: str, names: tuple[str, ...]) -> dict[str, str]:
     """The attributes of a message, which come in a fixed order; extensions after them are ignored."""
     parts = text.split(",")
     if parts[0].startswith("m="):
-        raise ScramError("An extension is mandatory that nobody has defined.")
+        raise ScramError("A mandatory extension that we don't know.")
     found = dict(zip(names, (part[2:] for part in parts), strict=False))
     if len(found) < len(names) or any(
         not part.startswith(f"{name}=") for name, part in zip(names, parts, strict=False)

@@ -1,4 +1,4 @@
-"""What Fetch and Produce write alike: a topic by its name or by its id, and who leads a partition."""
+"""What Fetch and Produce have in common: a topic by name or id, and who leads a partition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_topic(cursor: Cursor, version: int) -> tuple[str, UUID | None]:
 
 
 def leader_tag(number: int, leader: Leader | None) -> tuple[tuple[int, bytes], ...]:
-    """For `Sink.tags`: nothing where the leader is not told."""
+    """For `Sink.tags`; empty without a leader."""
     return () if leader is None else ((number, _LEADER.pack(*leader)),)
 
 

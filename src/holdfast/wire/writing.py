@@ -1,7 +1,7 @@
 """Writers of messages, built from their fields.
 
-A message may be a mapping, or any object with attributes. What is missing takes the schema's default; what this
-version does not have is left out. A value that does not fit is a ValueError with message and field.
+A message may be a mapping, or any object with attributes. A missing field takes the schema's default; a field that this
+version does not have is left out. A value that does not fit raises ValueError with message and field.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ _Step = Callable[[bytearray, _Get], None]
 
 
 def struct_writer(name: str, found: tuple[Field, ...], check: Check, *, flexible: bool) -> p.Writer:
-    """`check` is asked about names in a mapping that this version does not have."""
+    """`check` is called with names in a mapping that this version does not have."""
     known = frozenset(field.name for field in found)
     steps = _steps([field for field in found if field.tag is None], flexible=flexible)
-    tagged = sorted((field for field in found if field.tag is not None), key=lambda field: field.tag or 0)
-    tags = [(field.tag, field.name, field.default, _writer(field, flexible=True)) for field in tagged]
+    tags = _tag_writers(found)
 
     def write(out: bytearray, value: Any) -> None:
         get: _Get
-        if type(value) is dict or isinstance(value, Mapping):  # asking for the abstract class first costs a third
+        if type(value) is dict or isinstance(value, Mapping):  # checking for Mapping alone takes a third longer
             if not value.keys() <= known:
                 check(name, frozenset(value.keys()) - known)
             get = value.get
@@ -49,15 +48,15 @@ def struct_writer(name: str, found: tuple[Field, ...], check: Check, *, flexible
 
 
 LONG_ANSWER_ITEMS = 4
-"""Up to so many items of its own an answer is written in one go."""
+"""An answer whose arrays have at most this many items is written in one go."""
 
 LONG_ITEM_ITEMS = 1_000
-"""Up to so many items within it an item is written in one go: about a millisecond."""
+"""An item with at most this many items inside it is written in one go: about a millisecond."""
 
 
 def is_long(body: Mapping[str, Any]) -> bool:
-    """Whether an answer should be written in steps: for many items, or for one with much in it, as when a single topic
-    is asked about with all its partitions."""
+    """Whether an answer should be written in steps: it has many items, or a large one, such as one topic with all its
+    partitions."""
     return (
         any(len(value) > LONG_ANSWER_ITEMS for value in body.values() if isinstance(value, list | tuple))
         or _room_left(body, LONG_ITEM_ITEMS) < 0
@@ -65,7 +64,7 @@ def is_long(body: Mapping[str, Any]) -> bool:
 
 
 def _room_left(value: Mapping[str, Any], room: int) -> int:
-    """What is left of room for so many items; below 0 if they are more, and then nobody counts on."""
+    """`room` minus the number of items within. Stops counting below 0."""
     for content in value.values():
         if isinstance(content, list | tuple):
             room -= len(content)
@@ -78,10 +77,9 @@ def _room_left(value: Mapping[str, Any], room: int) -> int:
 
 
 def write_in_steps(part: Struct, out: bytearray, value: Mapping[str, Any], *, flexible: bool) -> Iterator[None]:
-    """The same bytes as `part.write`, with a place to pause after every item of the message's own arrays, and within
-    items that have much in them.
+    """The same bytes as `part.write`, pausing after every item of the message's own arrays, and within large items.
 
-    Each field is written by a message of its own that has no other: that is slower, so it is for long answers only.
+    It writes field by field, which is slower, so it is for long answers only.
     """
     plain = [field for field in part.fields if field.tag is None]
     for field in plain:
@@ -97,9 +95,7 @@ def write_in_steps(part: Struct, out: bytearray, value: Mapping[str, Any], *, fl
         else:
             _writer(field, flexible=flexible)(out, content)
     if flexible:
-        tagged = sorted((field for field in part.fields if field.tag is not None), key=lambda field: field.tag or 0)
-        tags = [(field.tag, field.name, field.default, _writer(field, flexible=True)) for field in tagged]
-        _write_tags(out, tags, value.get)
+        _write_tags(out, _tag_writers(part.fields), value.get)
 
 
 def _steps(plain: list[Field], *, flexible: bool) -> list[tuple[str, _Step]]:
@@ -142,7 +138,13 @@ def _attribute(value: Any, name: str, default: Any) -> Any:
     return getattr(value, name, default)
 
 
-def _write_tags(out: bytearray, tags: list[Any], get: _Get) -> None:
+def _tag_writers(found: tuple[Field, ...]) -> list[tuple[int, str, Any, p.Writer]]:
+    """Of each tagged field, in their order: tag, name, default and writer."""
+    tagged = sorted((field.tag, field) for field in found if field.tag is not None)
+    return [(tag, field.name, field.default, _writer(field, flexible=True)) for tag, field in tagged]
+
+
+def _write_tags(out: bytearray, tags: list[tuple[int, str, Any, p.Writer]], get: _Get) -> None:
     present = [(tag, value, writer) for tag, name, default, writer in tags if (value := get(name, default)) != default]
     p.write_uvarint(out, len(present))
     for tag, value, writer in present:

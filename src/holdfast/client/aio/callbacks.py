@@ -1,8 +1,8 @@
 """The application's callbacks, run on its loop: those of the listener and those of the configuration.
 
-They may be plain or coroutine functions. The listener's are made by a thread of the pool, which waits while the loop
-runs them. After a round that changed nothing the loop makes them itself, so that hundreds of consumers need no thread
-each ("quietly"). Callbacks of the configuration (error_cb, …) are made by the loop alone.
+They may be plain or coroutine functions. For the listener's, a thread of the pool waits while the loop runs them. After
+a round that changed nothing no thread is used ("quietly"), so that hundreds of consumers don't need one each. Callbacks
+of the configuration (error_cb, …) never use a thread.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LoopCallbacks:
         self._owner = owner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owed: Owed = []
-        """The listener's callbacks of a round that changed nothing, to be made on the loop (`begin_quietly`)."""
+        """Callbacks for the listener after a round that changed nothing, to be called on the loop (`begin_quietly`)."""
         self._quiet: PendingCall | None = None
         """The last call of such a round, while its callbacks are under way."""
 
@@ -76,12 +76,12 @@ class LoopCallbacks:
             if inspect.isawaitable(result):
                 await result
         finally:
-            under_way.running = False  # enough: `inside` looks at it, so the context variable need not be reset
+            under_way.running = False  # `inside` checks this, so the context variable need not be reset
 
     # -- of the configuration
 
     async def tell_all(self) -> None:
-        """Make those that are due, one after the other."""
+        """Call those that are due, one after the other."""
         while self._core.to_call:
             callback, given = self._core.to_call.popleft()
             await self._called(callback, *given)

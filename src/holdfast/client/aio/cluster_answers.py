@@ -1,6 +1,6 @@
-"""Questions about the cluster (topics, watermarks, offsets), for a consumer without librdkafka.
+"""Answers questions about the cluster (topics, watermarks, offsets) for a consumer without librdkafka.
 
-It takes the place of confluent-kafka's handle (`cluster_questions`).
+It takes the place of confluent-kafka's handle (`cluster_calls`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ClusterAnswers:
         found = self._ask(lambda admin: admin.describe_topics(None if topic is None else [topic]), timeout)
         info = self._cluster.info
         described = ClusterMetadata()
-        described.cluster_id = info.cluster_id  # type: ignore[assignment]  # they don't say that it may be a text
+        described.cluster_id = info.cluster_id  # type: ignore[assignment]  # their stub says that it is None
         described.controller_id = info.controller
         for node, broker in sorted(info.brokers.items()):
             one: Any = BrokerMetadata()

@@ -32,7 +32,7 @@ from holdfast.client.arguments import count_of, message_of, partitions_of, topic
 from holdfast.client.config.keys import as_given
 from holdfast.client.member.listener import Listener
 from holdfast.client.polling import MOST_RECORDS
-from holdfast.client.weak_callbacks import Holder, loosely_told
+from holdfast.client.weak_callbacks import Holder, held_weakly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ ARROW_RECORDS = 16_384
 """Default limit of rows in one Arrow batch: they are decoded on the loop, in about 4 ms."""
 
 
-LOOSELY = ("error_cb", "stats_cb", "throttle_cb", "on_commit")
+HELD_WEAKLY = ("error_cb", "stats_cb", "throttle_cb", "on_commit")
 """Callbacks that end with the consumer object (`weak_callbacks`). oauth_cb is not among them: a dropped consumer still
 logs in to leave its group."""
 
@@ -65,7 +65,7 @@ class AsyncConsumer:
         else on a pool that all consumers share. `consumer_conf` is AIOConsumer's name for the configuration."""
         given = as_given(consumer_conf if config is None else config, more)
         held = Holder()
-        settings = {key: held.loosely(key, value) if key in LOOSELY else value for key, value in given.items()}
+        settings = {key: held.hold(key, value) if key in HELD_WEAKLY else value for key, value in given.items()}
         waiting = Waiting(settings, owner=weakref.ref(self), max_workers=max_workers, executor=executor)
         self._holdfast, self._holdfast_held = waiting, held
         self.executor = waiting.executor
@@ -85,7 +85,7 @@ class AsyncConsumer:
         """Become a member that reads these topics. The next poll waits until that is done; so does awaiting this."""
         self._holdfast.open()  # raises if closed, before the arguments are checked
         ours = self._holdfast_held
-        held, told = loosely_told(listener, on_assign, on_revoke, on_lost)
+        held, told = held_weakly(listener, on_assign, on_revoke, on_lost)
 
         def taken() -> None:
             ours.listening = held
@@ -108,7 +108,7 @@ class AsyncConsumer:
 
         def take() -> ck.Message | None:
             messages = core.reader.take(1, 0)
-            return messages[0] if messages and core.kept(messages) else None
+            return messages[0] if messages and core.hand_out(messages) else None
 
         return await self._holdfast.until(take, timeout, lambda news: news)
 
@@ -121,7 +121,7 @@ class AsyncConsumer:
             if core.reader.ready(most) < enough:
                 return None
             messages = core.reader.take(most, 0)
-            return messages if core.kept(messages) else None
+            return messages if core.hand_out(messages) else None
 
         found = await self._holdfast.until(lambda: take(most), timeout, lambda news: [news])
         if found is None and not core.closed and core.may_process():
@@ -138,7 +138,7 @@ class AsyncConsumer:
 
         def take() -> pa.RecordBatch | None:
             batch = core.reader.take_batch(max_records, include_headers=include_headers)
-            return batch if batch is not None and core.kept(batch) else None
+            return batch if batch is not None and core.hand_out(batch) else None
 
         found = await self._holdfast.until(take, timeout)
         if found is None:

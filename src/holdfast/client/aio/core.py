@@ -36,7 +36,7 @@ from holdfast.client.member.pending_calls import PendingCall, quiet_calls
 from holdfast.client.reading.batch_reader import open_batch_reader
 from holdfast.client.reading.book import Book
 from holdfast.client.reading.data_plane import DataPlane
-from holdfast.client.telemetry.connections import Health, Sparingly
+from holdfast.client.telemetry.connections import Health, OncePerMinute
 from holdfast.group import member as mb
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POOL = ThreadPoolExecutor(32, "holdfast-aio")
-"""For the listener's calls and whatever else blocks. A callback takes a thread for as long as it runs. Only more than
+"""For the listener's calls and other blocking work. A callback takes a thread for as long as it runs. Only more than
 this many callbacks that wait for each other could block it."""
 
 MOST_NEWS = 1_000
@@ -68,7 +68,7 @@ class Core(ConsumerCore):
         """Callbacks for the next poll to make, with their arguments."""
         given = {"holdfast.watchdog": False, **config}
         self._logger = given.pop("logger", None)
-        self._log = Sparingly()
+        self._log = OncePerMinute()
         self._error_cb: Callable[..., Any] | None = given.get("error_cb")
         self._throttle_cb: Callable[..., Any] | None = given.get("throttle_cb")
         on_commit = given.get("on_commit")
@@ -105,7 +105,7 @@ class Core(ConsumerCore):
         self._on_wake()
 
     def _asking(self) -> AbstractContextManager[Cluster]:
-        return nullcontext(self._answers)  # which is no librdkafka: many may ask at once
+        return nullcontext(self._answers)  # not librdkafka: many threads may ask at once
 
     # -- what the application is told beside records
 
@@ -172,7 +172,7 @@ class Core(ConsumerCore):
         self._round.adding, self._round.replaced = None, False
         try:
             if raised is not None:
-                self._round.remember(raised)
+                self._round.raised.remember(raised)
             if self._link.plane is not None:
                 self._round.end(self._link.plane, last)
         finally:
@@ -192,7 +192,7 @@ class Core(ConsumerCore):
         if threading.get_ident() == self.loop_thread:
             return False
         changed = super()._make_calls(plane)
-        self._stuck.thread = self.loop_thread  # it is the application's loop that may hang
+        self._polling_stack.thread = self.loop_thread  # the application's loop is what may hang
         return changed
 
     def news(self) -> ck.Message | None:
@@ -208,15 +208,15 @@ class Core(ConsumerCore):
     def may_process(self) -> bool:
         return self._may_process()
 
-    def kept(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
-        """Whether these records may be handed out. If so they count as returned, otherwise they are read again."""
-        if not self._kept(taken):
+    def hand_out(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
+        """Hand these records out if that is still allowed, else have them read again. True if they are handed out."""
+        if not self._keep_or_rewind(taken):
             return False
         if isinstance(taken, list):
             self._returned(taken)
         else:
             self._offsets.touched = True
-            self._noting.returned_batch(taken.num_rows)
+            self._notes.returned_batch(taken.num_rows)
         return True
 
     def joined(self) -> bool:

@@ -39,7 +39,7 @@ LOOK_S = 0.25
 """How long a poll waits at a time. Whatever it waits for wakes it. It wakes by itself as well, to show that the
 application is alive and to make commits that are due."""
 
-STAND_S = 0.005
+HELD_BACK_S = 0.005
 """The same while nothing may be handed out."""
 
 YIELD_S = 0.01
@@ -69,7 +69,7 @@ class Waiting:
         self._signalled = False
         self._serving: asyncio.Future[None] | None = None
         self._parting: asyncio.Future[None] | None = None
-        """The last unsubscribe, which goes on when whoever waits for it gives up."""
+        """The last unsubscribe, which goes on even if its caller stops waiting."""
         self._starting: Begun | None = None
         self._telling: asyncio.Future[None] | None = None
         self._closing: Begun | None = None
@@ -129,7 +129,7 @@ class Waiting:
             self._came.clear()
             await self._serve()
             if self._closing is not None and not self._callbacks.inside:
-                # A record handed out now would be after what the last revoke commits: the next owner reads it.
+                # A record handed out now would be processed twice: the last revoke commits without it.
                 await self._shut_down(self._closing)
             if self.core.closed:
                 return None
@@ -137,9 +137,9 @@ class Waiting:
                 if tell is None:
                     raise ck.KafkaException(news.error())
                 return tell(news)
-            stands = not self.core.may_process()
+            held_back = not self.core.may_process()
             try:
-                found = None if stands else take()
+                found = None if held_back else take()
             except HoldfastError as error:
                 raise as_kafka_exception(error) from error
             if found is not None:
@@ -147,7 +147,7 @@ class Waiting:
             left = LOOK_S if deadline is None else deadline - loop.time()
             if left <= 0:
                 return None
-            await self._wait(min(left, STAND_S if stands else LOOK_S, max(0.0, self.core.statistics.due_in_s())))
+            await self._wait(min(left, HELD_BACK_S if held_back else LOOK_S, max(0.0, self.core.statistics.due_in_s())))
             self._yielded_at = loop.time()
 
     # -- waiting, and being waited for
@@ -175,7 +175,7 @@ class Waiting:
         self._callbacks.move_to(loop)
 
     def _wake(self) -> None:
-        """From any thread: wake whoever waits. Calls before the loop gets to it count as one."""
+        """From any thread: wake waiting calls. Calls before the loop gets to it count as one."""
         if self._loop is None or self._signalled:
             return
         self._signalled = True
@@ -342,9 +342,9 @@ class Waiting:
             await loop.run_in_executor(POOL, self.core.close)
             while not self.core.closed:  # an earlier close, cancelled here, still runs on its thread
                 self._came.clear()
-                await self._wait(STAND_S)
+                await self._wait(HELD_BACK_S)
         finally:
-            self._came.set()  # wake whoever waits for records: there will be none
+            self._came.set()  # wake calls that wait for records: there will be none
             if self._own_pool is not None:
                 self._own_pool.shutdown(wait=False)
             await self._callbacks.tell_all()  # on_commit for the last commits, also when a callback raised

@@ -18,28 +18,28 @@ class Waker:
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
-        self._knocked = False
+        self._wake_sent = False
         self._lock = threading.Lock()
 
     def wake(self, loop: asyncio.AbstractEventLoop, look: Callable[[], None]) -> None:
         """Have `look` called on the loop. Raises RuntimeError when the loop is closed."""
         with self._lock:
             self._waiting.append(look)
-            if self._knocked:
+            if self._wake_sent:
                 return
-            self._knocked = True
+            self._wake_sent = True
         try:
-            loop.call_soon_threadsafe(self._open)
+            loop.call_soon_threadsafe(self._call_all)
         except RuntimeError:
             with self._lock:
-                self._knocked = False
+                self._wake_sent = False
                 self._waiting.clear()
             raise
 
-    def _open(self) -> None:
+    def _call_all(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
-            self._knocked = False
+            self._wake_sent = False
         for look in waiting:
             look()
 

@@ -1,1 +1,1 @@
-"""What a program may say to a consumer: settings, their spelling, and advice about those that will hurt later."""
+"""A consumer's configuration: its keys, checks, and warnings about settings that cause trouble later."""

@@ -48,7 +48,7 @@ def normalized(config: object) -> dict[str, Any]:
         found.update(topic)  # it wins over the same key outside it, as in confluent-kafka
     for key in found:
         if not isinstance(key, str):
-            raise bad(f"{key!r}", "is no key of a configuration", "Keys are texts, for instance 'group.id'.")
+            raise bad(f"{key!r}", "is not a configuration key", "Keys are texts, for instance 'group.id'.")
     _rename(found)
     for key in DESERIALIZERS:
         if key in found:
@@ -108,7 +108,8 @@ def boolean(raw: Mapping[str, Any], key: str, *, default: bool) -> bool:
 
 
 def read_committed(raw: Mapping[str, Any]) -> bool:
-    """Whether records of open and aborted transactions are left out. Names are in any case, as for librdkafka."""
+    """Whether records of open and aborted transactions are left out. Upper and lower case are the same, as in
+    librdkafka."""
     return text(raw, "isolation.level", "read_committed").lower() == "read_committed"
 
 

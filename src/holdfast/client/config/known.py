@@ -75,23 +75,23 @@ LIBRDKAFKAS = frozenset(
 
 
 def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """A question for a person, or nothing if no known name comes near. Case does not count."""
+    """A suggestion for the user; empty if no known name is similar. Case does not matter."""
     by_lower = {each.lower(): each for each in sorted(known)}
     near = difflib.get_close_matches(name.lower(), list(by_lower), 1, cutoff=0.75)
     return f"Did you mean {prefix}{by_lower[near[0]]}?" if near else ""
 
 
 def as_config_error(error: ck.KafkaException, config: Mapping[str, object]) -> Exception:
-    """What librdkafka refuses in a configuration, in its own words and with what to do; another error as it is."""
+    """librdkafka's refusal of a setting, in its own words and with advice. Other errors are returned unchanged."""
     refused = error.args[0] if error.args else None
     if not isinstance(refused, ck.KafkaError) or refused.code() != ck.KafkaError._INVALID_ARG:
         return error
     said = refused.str()
     key = next((key for key in config if f'"{key}"' in said), None)
     if key is None or "No such configuration property" not in said:
-        do = "See what librdkafka's documentation says of this setting."
+        do = "See librdkafka's documentation of this setting."
     elif key in JAVAS:
         do = "It is a setting of Java's consumer that has no counterpart here: leave it out."
     else:
-        do = did_you_mean(key, JAVAS | LIBRDKAFKAS) or "See that it is spelled as librdkafka's documentation has it."
+        do = did_you_mean(key, JAVAS | LIBRDKAFKAS) or "Check its spelling in librdkafka's documentation."
     return ConfigError(CONFIG_INVALID, f"{said}.", do)

@@ -1,12 +1,12 @@
-"""What will hurt later, said once and with what to do about it.
+"""Warns, once each and with advice, about what causes trouble later.
 
-Four things that bring groups down again and again: processing that takes nearly as long as max.poll.interval.ms, a
-commit for every record, `range` where many topics make it lopsided, and a static id whose session timeout hides a dead
-member for minutes. Each is said as a `PitfallWarning` and as one `pitfall` record of the trace.
+Four mistakes bring groups down again and again: processing that takes nearly as long as max.poll.interval.ms, a commit
+for every record, `range` where many topics make it uneven, and a static id whose session timeout hides a dead member
+for minutes. Each gives a `PitfallWarning` and one `pitfall` record in the trace.
 
-Rules. Looking for them costs a record nothing: the polling thread compares one number per poll, the rest happens at
-commits and at rounds. Warnings come from the polling thread, where the application's own filters decide about them, but
-none of them stops it; what another thread finds is kept until the next round is told.
+Rules. The checks cost nothing per record: the polling thread compares one number per poll, the rest happens at commits
+and in rounds. Warnings are given on the polling thread, where the application's own filters apply, and never stop it.
+What another thread finds is kept until the listener's calls of the next round.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from holdfast.group.messages import OffsetEntry
 
 NEAR = 0.7
-"""The part of max.poll.interval.ms from which a pause between polls is too near to it: slow days are half as long
-again."""
+"""A pause between polls of more than this share of max.poll.interval.ms is too long: on a slow day it takes half as
+long again."""
 
 SINGLE_COMMITS = 100
 SINGLE_COMMITS_WITHIN_MS = 10_000.0
-"""So many commits of one record each, within this time: a habit. A slow topic's rare commits are none."""
+"""This many commits of one record each within this time are a habit. Rare commits of a slow topic are not."""
 
 HIDDEN_FOR_MS = 120_000
-"""A session timeout from which a dead static member goes unnoticed for minutes. A restart takes one at most."""
+"""From this session timeout on, a dead static member goes unnoticed for minutes. A restart takes one at most."""
 
 LOPSIDED = 1.5
-"""How many times its fair share a member may hold under `range` before it is worth a word."""
+"""How many times its fair share a member may hold under `range` before a warning."""
 
 
 class Pitfalls:
-    """One consumer's eye for them."""
+    """Finds one consumer's pitfalls."""
 
     def __init__(self, config: ConsumerConfig, trace: Callable[[TraceRecord], None], *, name: str) -> None:
         self.slow_ms = config.max_poll_interval_ms * NEAR
-        """A pause between two polls that is worth a look; infinite once it was mentioned."""
+        """A longer pause between two polls is reported; infinite once all was said."""
         self._config = config
         self._trace = trace
         self._name = name
@@ -56,7 +56,7 @@ class Pitfalls:
     # -- on the polling thread
 
     def paused(self, took_ms: float, now: float, stuck: str | None) -> None:
-        """So long went by between two polls."""
+        """This much time went by between two polls."""
         limit = self._config.max_poll_interval_ms
         if took_ms >= limit:
             where = f" It was at {stuck}." if stuck else ""
@@ -97,7 +97,7 @@ class Pitfalls:
             self._last.clear()
 
     def tell(self, now: float) -> None:
-        """Say what other threads found."""
+        """Warn about what other threads found."""
         while self._found:
             self._warn(*self._found.popleft(), now)
 
@@ -105,11 +105,11 @@ class Pitfalls:
 
     def planned(self, plan: LeaderPlan) -> None:
         """We led this round."""
-        if plan.round.strategy not in ("range", "roundrobin"):  # sticky's claims are memories, cooperative's are kept
+        if plan.round.strategy not in ("range", "roundrobin"):  # sticky's claims are remembered, not held
             return
         if "range-skew" not in self._told and (text := lopsided(plan)) is not None:
             self._found.append(("range-skew", text))
-        if "eager-claims" not in self._told and (text := taken_in_hand(plan)) is not None:
+        if "eager-claims" not in self._told and (text := claims_given_away(plan)) is not None:
             self._found.append(("eager-claims", text))
 
     def _warn(self, kind: str, text: str, now: float) -> None:
@@ -131,9 +131,9 @@ class Pitfalls:
 
 
 def lopsided(plan: LeaderPlan) -> str | None:
-    """What `range` did to a group with several topics, if it is worth a word.
+    """How unevenly `range` divides several topics, if it is worth a warning.
 
-    It deals every topic anew from the first member on, so what does not divide piles up on the same ones.
+    It starts every topic with the first member again, so the remainders pile up on the same members.
     """
     if plan.round.strategy != "range":
         return None
@@ -147,30 +147,30 @@ def lopsided(plan: LeaderPlan) -> str | None:
         return None
     heaviest = min(member for member, load in loads.items() if load == most)
     return (
-        f"range gives {heaviest} {most} of {sum(loads.values())} partitions over {topics} topics, and somebody "
-        f"{least}, where {fair} each would be fair: it deals every topic anew from the first member on. Move the group "
-        "to cooperative-sticky: `holdfast preflight GROUP --to cooperative-sticky` tells how."
+        f"range gives {heaviest} {most} of {sum(loads.values())} partitions over {topics} topics, and another "
+        f"member {least}, where {fair} each would be fair: it starts every topic with the first member again. Move the "
+        "group to cooperative-sticky: `holdfast preflight GROUP --to cooperative-sticky` tells how."
     )
 
 
-def taken_in_hand(plan: LeaderPlan) -> str | None:
-    """Whose partitions an eager plan gives away although they hold on to them: KIP-429's silent danger.
+def claims_given_away(plan: LeaderPlan) -> str | None:
+    """Members that still process partitions which an eager plan gives to others: KIP-429's silent danger.
 
-    Eager members revoke before they join and claim nothing. Whoever claims speaks the cooperative protocol, and will go
-    on processing until it hears of the round's result, while the new owner has begun.
+    Eager members revoke before they join and claim nothing. A member that claims partitions speaks the cooperative
+    protocol, and goes on processing them until it hears the round's result, when the new owner has begun.
     """
     holders = sorted({handover.source for handover in plan.round.moved.values() if handover.source is not None})
     if not holders:
         return None
     return (
         f"{', '.join(holders[:5])} joined with partitions in hand, which {plan.round.strategy} gives to others: for a "
-        "moment two members process them. It speaks the cooperative protocol in an eager group: stop it, and go "
-        "through the first bounce of a migration, in which every member lists both assignors."
+        "moment two members process them. It speaks the cooperative protocol in an eager group: stop it, and do "
+        "the first bounce of a migration, in which every member lists both assignors."
     )
 
 
 def check_static(instance_id: str | None, session_timeout_ms: int, *, watchdog: bool) -> None:
-    """A static member's silence is excused until its session ends; a dead one's partitions wait as long."""
+    """Warn if a dead static member would go unnoticed for minutes: its partitions wait until its session ends."""
     if instance_id is None or watchdog or session_timeout_ms < HIDDEN_FOR_MS:
         return
     warn(

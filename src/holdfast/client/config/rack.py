@@ -1,12 +1,12 @@
-"""Where a consumer stands: the rack that its subscription and its fetches carry.
+"""A consumer's rack, which its subscription and its fetches carry.
 
-`client.rack`, KAFKA_CLIENT_RACK and `rack_cb` are asked in this order. `client.rack=auto` asks everybody who may know,
-all at once and for two seconds at most: the Kubernetes environment, and the metadata services of AWS (IMDSv2), Google
-and Azure. Nobody's answer is no error: then there is no rack, and one warning says so.
+It comes from `client.rack`, KAFKA_CLIENT_RACK or `rack_cb`, in this order. `client.rack=auto` asks every source that
+may know, in parallel and for two seconds at most: the Kubernetes environment, and the metadata services of AWS
+(IMDSv2), Google and Azure. If none knows, that is not an error: there is no rack, and one warning says so.
 
-Rules. Nothing is asked unless `auto` says so. No proxy, no redirect, no name is looked up for the clouds: their
-addresses are link-local. What comes back is a stranger's word until it looks like the name of a zone. Whoever
-stands in for a service names itself in the environment, as the clouds' own tools have it.
+Rules. Nothing is asked unless `auto` says so. For the clouds no proxy, redirect or name look-up is used: their
+addresses are link-local. An answer is used only if it looks like the name of a zone. A replacement for a service is
+named in the environment, under the variables that the clouds' own tools read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from holdfast.model import HoldfastError
 
 AUTO = "auto"
 LIMIT_S = 2.0
-"""For all of them together: metadata services are a hop away and answer in milliseconds, or are not there."""
+"""Time limit for all of them: a metadata service answers in milliseconds, or does not exist."""
 
 MAX_ANSWER = 1_048_576
 """A Kubernetes node object is a hundred kilobytes where many images are cached; the others are a line."""
 
 LINK_LOCAL = "http://169.254.169.254"
-"""Where AWS, Google and Azure all have their metadata service; headers tell them apart."""
+"""The metadata service of AWS, Google and Azure alike; the headers of a request tell them apart."""
 
 ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 ZONE_LABEL = "topology.kubernetes.io/zone"
@@ -44,12 +44,12 @@ SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class NoZone(Exception):
-    """This one does not know, in words that quote nobody's secrets."""
+    """This source does not know the zone. The text quotes no secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Whom `auto` asks."""
+    """The sources that `auto` asks."""
 
     aws: str | None = LINK_LOCAL
     google: str | None = LINK_LOCAL
@@ -63,7 +63,7 @@ class Places:
 
 
 def places(environ: Mapping[str, str]) -> Places:
-    """As the environment has it. The clouds' names are those that their own tools read."""
+    """The sources, as the environment names them. The clouds' variables are those that their own tools read."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     bracketed = f"[{host}]" if host and ":" in host else host
     aws = environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or LINK_LOCAL
@@ -102,9 +102,9 @@ def resolve(raw: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
 
 
 @functools.lru_cache(maxsize=16)
-def ask(whom: Places) -> str | None:
-    """The first zone that anybody names. A process moves nowhere: it asks once, and warns once."""
-    asked = _questions(whom)
+def ask(sources: Places) -> str | None:
+    """The first zone that a source names. Asked, and warned about, once per process: a process does not move."""
+    asked = _questions(sources)
     answers: queue.Queue[tuple[str, str | None, str]] = queue.Queue()
     for name, question in asked.items():
         threading.Thread(target=_put, args=(answers, name, question), name=f"rack-{name}", daemon=True).start()
@@ -130,29 +130,33 @@ def _put(answers: queue.Queue[tuple[str, str | None, str]], name: str, question:
     try:
         zone = question().strip()
         if not ZONE.fullmatch(zone):
-            raise NoZone("the answer is no name of a zone")
+            raise NoZone("the answer is not the name of a zone")
         answers.put((name, zone, ""))
     except NoZone as error:
         answers.put((name, None, str(error)))
-    except Exception as error:  # noqa: BLE001  # whatever it is, this one does not know; its text may quote a token
+    except Exception as error:  # noqa: BLE001  # this source does not know, for whatever reason; the text may quote a token
         answers.put((name, None, getattr(error, "strerror", None) or type(error).__name__))
 
 
-def _questions(whom: Places) -> dict[str, Callable[[], str]]:
+def _questions(sources: Places) -> dict[str, Callable[[], str]]:
     asked: dict[str, Callable[[], str]] = {}
-    if Path(whom.pod_labels).exists():
-        asked["the pod's labels"] = lambda: _from_labels(Path(whom.pod_labels).read_text("utf-8"))
-    api, node = whom.kubernetes_api, whom.node_name
+    if Path(sources.pod_labels).exists():
+        asked["the pod's labels"] = lambda: _from_labels(Path(sources.pod_labels).read_text("utf-8"))
+    api, node = sources.kubernetes_api, sources.node_name
     if api and node:
-        asked["the Kubernetes API"] = lambda: _from_node(api, node, Path(whom.service_account))
-    clouds = (("AWS", whom.aws, _from_aws), ("Google", whom.google, _from_google), ("Azure", whom.azure, _from_azure))
+        asked["the Kubernetes API"] = lambda: _from_node(api, node, Path(sources.service_account))
+    clouds = (
+        ("AWS", sources.aws, _from_aws),
+        ("Google", sources.google, _from_google),
+        ("Azure", sources.azure, _from_azure),
+    )
     for name, endpoint, question in clouds:
         if endpoint:
             asked[name] = functools.partial(question, endpoint)
     return asked
 
 
-# -- each one's way of saying it
+# -- the sources
 
 
 def _from_aws(endpoint: str) -> str:
@@ -173,7 +177,7 @@ def _from_azure(endpoint: str) -> str:
     path = "/metadata/instance/compute?api-version=2021-02-01&format=json"
     compute = json.loads(_http(endpoint, "GET", path, {"Metadata": "true"}))
     if not compute.get("zone"):
-        raise NoZone("this machine is in no zone")
+        raise NoZone("this machine has no zone")
     return f"{compute['location']}-{compute['zone']}"
 
 
@@ -202,7 +206,7 @@ def _http(
 ) -> str:
     where = urlsplit(endpoint)
     if where.hostname is None:
-        raise NoZone(f"{endpoint!r} is no address")
+        raise NoZone(f"{endpoint!r} is not an address")
     link: http.client.HTTPConnection
     if where.scheme == "https":
         link = http.client.HTTPSConnection(where.hostname, where.port, timeout=LIMIT_S, context=context)

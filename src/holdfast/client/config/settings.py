@@ -23,7 +23,7 @@ from holdfast.client.watchdog.tokens import Tokens, tokens_of
 from holdfast.group.member import select_protocol
 from holdfast.group.verdicts import Ask
 from holdfast.model import Assignor, HoldfastError, RebalanceProtocol
-from holdfast.net.config import MAX_BATCH_KEY, NOWHERE, client_config, unpack_limits
+from holdfast.net.config import MAX_BATCH_KEY, NO_SERVERS, client_config, unpack_limits
 from holdfast.net.security import LOGIN_KEY, Login
 
 DEFAULT_STRATEGY = "cooperative-sticky"
@@ -116,7 +116,7 @@ class ConsumerConfig:
         kept["group.id"] = self.group or NO_GROUP
         kept.setdefault("client.id", self.client_id)  # one name, in librdkafka's statistics and log as in our metrics
         if "auto.offset.reset" in kept:
-            kept["auto.offset.reset"] = self.auto_offset_reset  # under the name that librdkafka knows
+            kept["auto.offset.reset"] = self.auto_offset_reset  # by the name that librdkafka knows
         if not self.bootstrap:
             del kept["bootstrap.servers"]
         if self.tokens is not None and self.tokens.built_in:
@@ -210,7 +210,7 @@ def _parse(raw: dict[str, Any], env: Mapping[str, str]) -> ConsumerConfig:
         raise unknown(unknown_keys[0], HOLDFAST_KEYS)
     unpack_limits(raw)  # refused here, not with the first batch
     bootstrap = _bootstrap(raw, env)
-    raw["bootstrap.servers"] = bootstrap or NOWHERE
+    raw["bootstrap.servers"] = bootstrap or NO_SERVERS
     tokens, login = _logins(raw)
     instance = text(raw, "group.instance.id", "") or env.get("KAFKA_GROUP_INSTANCE_ID") or None
     told = raw.get("partition.assignment.strategy") or None
@@ -253,7 +253,7 @@ def _parse(raw: dict[str, Any], env: Mapping[str, str]) -> ConsumerConfig:
 
 
 def _metrics_host(raw: Mapping[str, Any]) -> str:
-    """An empty text would listen on every address, which nobody has asked for who leaves a variable unset."""
+    """Refuse an empty text: it would listen on every address, perhaps only because a variable is unset."""
     host = text(raw, METRICS_HOST, "127.0.0.1").strip()
     if not host:
         raise bad(METRICS_HOST, "is empty", "Leave it out for 127.0.0.1, or write 0.0.0.0 for every address.")
@@ -293,14 +293,14 @@ def _group(raw: Mapping[str, Any]) -> str:
 
 
 def _bootstrap(raw: Mapping[str, Any], env: Mapping[str, str]) -> str:
-    """Empty if no brokers are configured: then none is ever reached, as with librdkafka, which logs that."""
+    """Empty if no brokers are configured: then none is ever reached, and the log says so, as with librdkafka."""
     given = raw.get("bootstrap.servers") or raw.get("metadata.broker.list") or env.get("KAFKA_BOOTSTRAP_SERVERS") or ""
     return ",".join(map(str, given)) if isinstance(given, list | tuple) else str(given)
 
 
 def _auto_commit(raw: Mapping[str, Any]) -> bool:
     """`auto.commit.enable` is the old name. librdkafka applies it to its legacy consumer only, and goes on committing.
-    Here it counts: who sets it to false wants no auto-commits."""
+    Here it counts: a user who sets it to false wants no auto-commits."""
     key = "enable.auto.commit" if "enable.auto.commit" in raw else "auto.commit.enable"
     return boolean(raw, key, default=True)
 

@@ -8,7 +8,7 @@ import warnings
 
 
 class PitfallWarning(UserWarning):
-    """Something in the configuration or the way the consumer is used that will hurt later."""
+    """Something in the configuration or use of the consumer that will cause trouble later."""
 
 
 def warn(text: str) -> None:

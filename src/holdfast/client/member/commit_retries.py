@@ -1,4 +1,4 @@
-"""Sending commits: each is retried until every partition has its verdict, or its time is up.
+"""Sending commits: each is retried until every partition has its final answer, or the time is up.
 
 All commits are retried here and nowhere else: synchronous and asynchronous ones, auto-commits, those before a revoke
 and at close, and those of manual assignments. `group.offsets` decides which answers are worth a retry.
@@ -20,8 +20,8 @@ from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.errors import NetError
 
 RETRY_FOR_S = 10.0
-"""How long a commit is retried. A coordinator that moves or restarts is back within seconds; if it is not, whoever
-waits for the commit should be told."""
+"""How long a commit is retried. A coordinator that moves or restarts is back within seconds; if it is not, the
+application should be told."""
 
 MOST_BACKOFF_S = 1.0
 """Longest pause between two tries."""

@@ -22,7 +22,7 @@ from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.errors import as_kafka_exception, no_offset, not_answered, refused, refused_here
 from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.entries import Entries, accepted_of, further, results_of, sendable
-from holdfast.client.partitions import NOWHERE, confluent_entry, name_of
+from holdfast.client.partitions import NO_OFFSET, confluent_entry, name_of
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.group.messages import CommitAnswer
 from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
@@ -99,7 +99,7 @@ class Offsets:
 
     def with_all_assigned(self, entries: Entries) -> Entries:
         """The same, plus the other assigned partitions without an offset, as librdkafka lists them in the result."""
-        return {**dict.fromkeys(sorted(self._data.assigned), NOWHERE), **entries}
+        return {**dict.fromkeys(sorted(self._data.assigned), NO_OFFSET), **entries}
 
     def store(self, entries: Entries) -> Entries:
         """Store these for the next commit. Only of assigned partitions: another member's would rewind the group.
@@ -194,8 +194,8 @@ class Offsets:
     def _marked(self, plane: ControlPlane, entries: Entries, *, member: bool) -> Coroutine[Any, Any, CommitAnswer]:
         """Mark a commit as under way and return the coroutine that sends it, to be run on the plane's loop.
 
-        Partitions that the group took from us are left out: their next owner may be further. If there are no others,
-        the whole commit is refused.
+        Partitions that the group took from us are left out: their next owner may be further. If nothing is left, the
+        whole commit is refused.
         """
         sent = sendable(entries)
         ours = {p: entry for p, entry in sent.items() if p not in self.given_up}
@@ -286,11 +286,11 @@ class Offsets:
 
         If the positions reach the next owner with our join, on_revoke does not wait for the commit. Otherwise (a
         foreign leader, a foreign member that can't read them, the eager protocol) the next owner asks the coordinator.
-        If our join overtook the commit, it would process again what we did. So the commit is waited for.
+        If our join overtook the commit, that owner would process our last records again. So the commit is waited for.
 
-        Also positions that go with a join may not arrive: if another member joins before the round has ended, the next
+        Positions that go with a join may get lost too: if another member joins before the round has ended, the next
         round does not have them, and the new owner asks the coordinator. So commits are sent ahead of the join, and
-        what was sent before on the other connection is waited for.
+        those under way on the other connection are waited for.
         """
         self.committed_in_revoke, self._new_at_revoke = {}, frozenset(self.uncommitted(partitions))
         if handed_over and not partitions.isdisjoint(self._sent):
@@ -306,18 +306,18 @@ class Offsets:
         Returns where the next owner goes on. An application that commits by itself hands over what it committed inside
         on_revoke, and nothing else.
 
-        Auto-commits are not waited for if the join carries the positions: the partition would stand still for as long.
-        They are ahead of it. One that fails and is tried again may still be overtaken, and is refused then; the next
-        owner commits what it was handed (`not_committed_yet`).
+        Auto-commits are not waited for if the join carries the positions: the partition would stand still meanwhile.
+        They are sent ahead of the join. A retry may still be overtaken, and is refused then; the next owner commits
+        what it was handed (`not_committed_yet`).
         """
         self._new_at_revoke = frozenset()
         self.commit_positions(plane, partitions, member=True, handed_over=handed_over)
         self._ahead_of_join = False
         final = self.committable(partitions) if self._config.auto_commit else self.committed_in_revoke
         final = {p: entry for p, entry in final.items() if p in partitions}
-        rides = handed_over and not any(entry.metadata for entry in final.values())  # joins carry no metadata
-        if not rides or not self._config.auto_commit:
-            self.wait(HANDED_COMMIT_TIMEOUT_S if rides else REVOKE_COMMIT_TIMEOUT_S)
+        carried = handed_over and not any(entry.metadata for entry in final.values())  # joins carry no metadata
+        if not carried or not self._config.auto_commit:
+            self.wait(HANDED_COMMIT_TIMEOUT_S if carried else REVOKE_COMMIT_TIMEOUT_S)
         return final
 
     def before_unassign(
@@ -380,4 +380,4 @@ class Offsets:
             raise not_answered("the coordinator") from None
         if answer.error is not ErrorCode.NONE:
             raise refused(answer.error)
-        return [confluent_entry(p, answer.offsets.get(p, NOWHERE)) for p in asked]
+        return [confluent_entry(p, answer.offsets.get(p, NO_OFFSET)) for p in asked]

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from holdfast.client.clock import now_ms
 from holdfast.client.config.settings import ConsumerConfig, session_refused
 from holdfast.client.member.engine import Engine
-from holdfast.client.member.events import Told
+from holdfast.client.member.events import PollError
 from holdfast.client.member.group_offsets import GroupOffsets
-from holdfast.client.member.machine_config import ear_towards, member_config
+from holdfast.client.member.machine_config import member_config, poke_socket_towards
 from holdfast.client.member.pending_calls import PendingCall, quiet_calls
 from holdfast.client.member.topics import Topics
 from holdfast.client.member.warm_up import warm_up
@@ -109,7 +109,7 @@ class ControlPlane:
         self.calls: deque[PendingCall] = deque()
         self.failure: HoldfastError | None = None
         """The fatal error that ended the membership. It stays: polls keep returning it."""
-        self.told: deque[Told] = deque(maxlen=MAX_TOLD)
+        self.told: deque[PollError] = deque(maxlen=MAX_TOLD)
         """Errors that are not fatal, for the next polls to return, each once."""
         self._trace = trace
         self._last_poll = last_poll
@@ -142,7 +142,7 @@ class ControlPlane:
 
     @property
     def _host(self) -> Engine | LoopThread:
-        """Whose loop we are on."""
+        """What runs our loop."""
         host = self._engine or self._own
         assert host is not None, "the control plane has not started"
         return host
@@ -171,7 +171,7 @@ class ControlPlane:
             self._engine.listen(self._broken)
             self._cluster = self._engine.cluster(client_config(config.raw))
         self._channel = GroupChannel(self._cluster, config.group)
-        ear, endpoint = ear_towards(self._cluster.config.bootstrap if config.inventions.poke else ())
+        poke_socket, endpoint = poke_socket_towards(self._cluster.config.bootstrap if config.inventions.poke else ())
         most_s = self._cluster.config.backoff_max_s
         member = member_config(config, endpoint=endpoint, responsive_ms=self._responsive_ms, backoff_max_s=most_s)
         hooks = Hooks(
@@ -185,7 +185,7 @@ class ControlPlane:
             changed=self._changed,
             planned=self._planned,
         )
-        self._driver = driver = MemberDriver(member, self._channel, hooks, clock=now_ms, ear=ear)
+        self._driver = driver = MemberDriver(member, self._channel, hooks, clock=now_ms, poke_socket=poke_socket)
         self._offsets = GroupOffsets(config, driver, self._channel, backoff_max_s=most_s)
         self._topics = Topics(self._cluster, driver, self._queue_error, self._running, internal=config.internal_topics)
         supervisor = supervise.socket_path()
@@ -343,7 +343,7 @@ class ControlPlane:
             self._queue_error(error)
 
     def _queue_error(self, error: HoldfastError, topic: str | None = None) -> None:
-        self.told.append(Told(error, topic))
+        self.told.append(PollError(error, topic))
         self.wake()
 
     async def _explain_and_queue(self, error: HoldfastError) -> None:
@@ -355,9 +355,9 @@ class ControlPlane:
     def _notify(self, effect: mb.Notify) -> None:
         """Queue the listener's calls of a round for the polling thread.
 
-        If the round changed nothing here, and another one follows, the machine is answered at once. Whoever gets the
-        partitions that others revoked waits for everybody's next join, and on_assign([]) can't change ours. The
-        listener is still called, in order.
+        If the round changed nothing here, and another one follows, the machine is answered at once: the new owners of
+        revoked partitions wait for everybody's next join, and on_assign([]) can't change ours. The listener is still
+        called, in order.
         """
         count = len(effect.calls)
         calls = [self._pending(effect.serial, call, last=n == count) for n, call in enumerate(effect.calls, start=1)]
@@ -377,7 +377,7 @@ class ControlPlane:
         """One call of a round. Where partitions are added, it is ready once all their start offsets are known."""
         pending = PendingCall(serial=serial, call=call, last=last)
         if isinstance(call, mb.Assigned) and call.partitions:
-            for partition in call.partitions:  # what was handed over for an earlier time is old
+            for partition in call.partitions:  # positions handed over in an earlier round are outdated
                 self.handed.pop(partition, None)
             if call.offsets and self._takes_handed:  # at once: the application may hang
                 self._in_background(self.offsets.commit_handed(call.offsets, left=self.handed))

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     import confluent_kafka as ck
 
 
-class OneVoice:
+class DuplicateErrors:
     """Remembers the last error, and which client reported it."""
 
     def __init__(self) -> None:
         self._said: tuple[str, int] = ("", 0)
         self._at = -math.inf
 
-    def again(self, who: str, message: ck.Message, now: float) -> bool:
-        """Whether the other client has just reported the same error, so that this one is not handed out."""
+    def note(self, who: str, message: ck.Message, now: float) -> bool:
+        """Note an error. True if the other client has just reported the same one, so that this one is dropped."""
         error = message.error()
-        if error is None or message.topic() is not None or error.code() <= 0:  # a record, or no error of the group
+        if error is None or message.topic() is not None or error.code() <= 0:  # a record, or not an error of the group
             return False
         before, code = self._said
         if code == error.code() and before != who and now - self._at < TELL_AGAIN_MS:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import confluent_kafka as ck
 
 from holdfast.client.errors import Refused, refused_here
-from holdfast.client.partitions import NOWHERE, after_record, confluent_entry, entry_of, name_of
+from holdfast.client.partitions import NO_OFFSET, after_record, confluent_entry, entry_of, name_of
 from holdfast.group.messages import CommitAnswer, OffsetEntry
 from holdfast.model import ErrorCode, TopicPartition
 
@@ -42,7 +42,7 @@ def after(message: ck.Message) -> Entries:
     if topic is None or partition is None:
         return {}
     if offset is None or offset < 0:
-        return {TopicPartition(topic, partition): NOWHERE}
+        return {TopicPartition(topic, partition): NO_OFFSET}
     return {TopicPartition(topic, partition): after_record(message)}
 
 

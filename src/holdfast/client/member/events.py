@@ -36,7 +36,7 @@ def error_message(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PollError:
     """An error for poll to return."""
 
     error: HoldfastError

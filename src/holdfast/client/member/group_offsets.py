@@ -1,6 +1,7 @@
 """One consumer's requests about its group's offsets: commits, and the question what is committed.
 
-Everything runs on the control plane's loop. `commit_soon` is called on other threads too, and so is what it numbers by.
+Everything runs on the control plane's loop, except `commit_soon` and the numbering of commits, which other threads call
+too.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class GroupOffsets:
         given_up: frozenset[TopicPartition] = frozenset(),
         ahead_of_join: bool = False,
     ) -> Coroutine[Any, Any, CommitAnswer]:
-        """The same, but under the membership of this moment, not of when the loop runs it: a revoke under way would
-        have taken the partitions by then. Of partitions that we don't own only those in `given_up` are refused.
+        """The same, under the membership of this moment: by the time the loop runs it, a revoke under way may have
+        taken the partitions. Of partitions that we don't own, only those in `given_up` are refused.
         """
         try:
             request = self._request(offsets, member=member, given_up=given_up)
@@ -72,11 +73,11 @@ class GroupOffsets:
         return self._committing.settle(request, self._committing.number(request))
 
     def commit_handed(self, handed: Positions, *, left: dict[TopicPartition, OffsetEntry]) -> Coroutine[Any, Any, None]:
-        """Commit positions that were handed over to us, where nobody has. `left` are those that the group may not have
-        yet; whoever gives a partition up takes it out.
+        """Commit positions that were handed over to us, unless they are committed already. `left` holds those that the
+        group may not have yet; a partition that is given up is removed from it.
 
-        It has its number as soon as this returns, before any commit of the application. So the application's own
-        commits replace it.
+        The commit is numbered when this returns, before any commit of the application. So the application's own commits
+        replace it.
         """
         left.update(handed)
         number = self._committing.number(self._outside(handed))
@@ -85,8 +86,8 @@ class GroupOffsets:
     async def _settle_handed(
         self, handed: Positions, left: dict[TopicPartition, OffsetEntry], number: int, member_id: str
     ) -> None:
-        """Commit these until the group has them, whatever it answers, for as long as they are ours to commit: we have
-        not committed their partitions since, and have not given up or lost them. Their next owner may be further."""
+        """Try until the group has these positions, as long as they are ours to commit: that is, until we commit their
+        partitions again, give them up or lose them. Their next owner may be further."""
         while True:
             known = {p: entry for p, entry in handed.items() if left.get(p) is entry}
             held = held_partitions(self._driver.state, member_id)
@@ -104,7 +105,7 @@ class GroupOffsets:
             await asyncio.sleep(MOST_BACKOFF_S)
 
     async def _commit_unknown(self, handed: Positions, number: int) -> Set[TopicPartition]:
-        """Commit those of these that the group does not have. Returns those that it has then."""
+        """Commit those that the group does not have. Returns those that it has afterwards."""
         request = self._request(handed, member=True, given_up=frozenset())
         known = (await self.committed(tuple(sorted(handed)))).offsets
         new = replace(request, offsets=not_committed_yet(handed, known))

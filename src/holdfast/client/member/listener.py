@@ -10,7 +10,7 @@ Callback = Callable[..., Any]
 
 
 def _nothing(_consumer: Any, _partitions: Any) -> None:
-    """For whoever does not want to know."""
+    """The default: the application does not want to know."""
 
 
 @dataclass(frozen=True, slots=True)

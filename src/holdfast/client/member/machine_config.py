@@ -1,4 +1,4 @@
-"""What the member's machine needs to know of the consumer's configuration; and the ear, at which peers reach it."""
+"""The machine's part of the consumer's configuration, and the socket on which peers poke it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.group import member as mb
 from holdfast.group.user_data import Endpoint, can_be_poked
-from holdfast.net.ear import open_ear
+from holdfast.net.poke_socket import open_poke_socket
 
 SPREAD = (0.8, 1.2)
 """Range of the random factor on a member's back-offs, so that members refused together don't come back together."""
@@ -43,19 +43,19 @@ def member_config(
     )
 
 
-def ear_towards(brokers: Sequence[tuple[str, int]]) -> tuple[socket.socket, Endpoint] | tuple[None, None]:
-    """A socket for pokes, on the address by which we reach the first of these brokers. None where there can't be one:
-    then pokes don't reach us, and that is all."""
+def poke_socket_towards(brokers: Sequence[tuple[str, int]]) -> tuple[socket.socket, Endpoint] | tuple[None, None]:
+    """A socket for pokes, on the address from which we reach the first of these brokers. None if that is not possible:
+    then pokes don't reach us, and rounds begin for us a little later."""
     if brokers:
         with contextlib.suppress(OSError):  # no UDP here
             host = _our_address(brokers[0])
             if can_be_poked(host):  # false for an address that is valid only on this machine, like fe80::1%eth0
-                return open_ear(host)
+                return open_poke_socket(host)
     return None, None
 
 
 def _our_address(broker: tuple[str, int]) -> str:
-    """Our address on the way to this broker, at which peers reach us. Connecting a UDP socket sends nothing."""
+    """Our address on the way to this broker, where peers can reach us. Connecting a UDP socket sends nothing."""
     family, kind, number, _, address = socket.getaddrinfo(*broker, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, number) as probe:
         probe.connect(address)

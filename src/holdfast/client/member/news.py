@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.client.clock import now_ms
-from holdfast.client.member.duplicate_errors import OneVoice
+from holdfast.client.member.duplicate_errors import DuplicateErrors
 from holdfast.client.member.events import fatal_message
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class News:
     """One consumer's errors, each for one poll."""
 
     def __init__(self) -> None:
-        self._voice = OneVoice()
+        self._duplicates = DuplicateErrors()
         self._fatal_at = -FATAL_EVERY_S
 
     def of_member(self, plane: ControlPlane | None, deadline: float | None) -> ck.Message | None:
@@ -34,7 +34,7 @@ class News:
             return None
         while plane.told:
             news = plane.told.popleft().message()
-            if not self._voice.again("member", news, now_ms()):
+            if not self._duplicates.note("member", news, now_ms()):
                 return news
         if plane.failure is None:
             return None
@@ -46,4 +46,4 @@ class News:
 
     def of_librdkafka(self, came: list[ck.Message]) -> list[ck.Message]:
         """These without errors that the member has reported already."""
-        return [one for one in came if not self._voice.again("librdkafka", one, now_ms())]
+        return [one for one in came if not self._duplicates.note("librdkafka", one, now_ms())]

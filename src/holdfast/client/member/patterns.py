@@ -33,7 +33,7 @@ def is_pattern(topic: str) -> bool:
 def check(pattern: str) -> None:
     """Raises ValueError for a pattern that librdkafka would not accept."""
     if "(?" in pattern:
-        raise ValueError(f"{pattern}: (? is no part of a POSIX regular expression")
+        raise ValueError(f"{pattern}: (? is not part of a POSIX regular expression")
     if re.search(r"(^\^|\(|(?<!\\)\|)[*+?]", pattern):
         raise ValueError(f"{pattern}: there is nothing to repeat")
     compiled(pattern)

@@ -23,9 +23,10 @@ from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.listener import Listener
 from holdfast.client.member.pending_calls import PendingCall
 from holdfast.client.partitions import AS_COMMITTED, confluent_list, name_of, offsets_of
+from holdfast.client.raised import Raised
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.telemetry.tracing import ConsumerTrace
-from holdfast.client.watchdog.positions import Noting
+from holdfast.client.watchdog.positions import WatchdogNotes
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
 from holdfast.group.session import (
@@ -50,7 +51,7 @@ class RoundCalls:
         config: ConsumerConfig,
         data: DataPlane,
         offsets: Offsets,
-        noting: Noting,
+        notes: WatchdogNotes,
         trace: ConsumerTrace,
     ) -> None:
         self.listener = Listener()
@@ -58,7 +59,7 @@ class RoundCalls:
         self._config = config
         self._data = data
         self._offsets = offsets
-        self._noting = noting
+        self._notes = notes
         self._trace = trace
         self._positions: dict[TopicPartition, OffsetEntry] = {}
         """Final positions of what was revoked: the next join carries them."""
@@ -67,7 +68,7 @@ class RoundCalls:
         self._before: set[TopicPartition] = set()
         """What was assigned when on_assign was called, without what it adds."""
         self._listener_ms = 0.0
-        self._raised: BaseException | None = None
+        self.raised = Raised()
         self.adding: dict[TopicPartition, int | None] | None = None
         """Inside on_assign: the added partitions and their start offsets; None means auto.offset.reset decides."""
         self.leaving: frozenset[TopicPartition] | None = None
@@ -99,7 +100,7 @@ class RoundCalls:
     def _perform(self, plane: ControlPlane, pending: PendingCall, step: Step) -> None:
         match step:
             case HoldBack():
-                pass  # this thread hands out the records, and now it is here
+                pass  # this thread hands out the records, and is busy here
             case CommitBefore(partitions, waits):
                 self._offsets.begin_revoke(plane, partitions, handed_over=not waits)
             case Tell(call):
@@ -126,17 +127,6 @@ class RoundCalls:
         if not last.answered:
             plane.feed(mb.Notified(last.serial, self._positions))
         self._positions = {}
-
-    def remember(self, error: BaseException) -> None:
-        """Keep the first error of a callback for poll; a Ctrl-C replaces an ordinary error."""
-        if self._raised is None or (isinstance(self._raised, Exception) and not isinstance(error, Exception)):
-            self._raised = error
-
-    def raise_first(self) -> None:
-        """Raise the first error that a callback raised, if one did, and forget it."""
-        if self._raised is not None:
-            raised, self._raised = self._raised, None
-            raise raised
 
     def _tell(self, pending: PendingCall, call: mb.Call) -> None:
         """Call the listener. Inside on_assign the added partitions are known and not read yet."""
@@ -168,7 +158,7 @@ class RoundCalls:
         self._data.drop(partitions)
         self._offsets.forget(partitions)
         self._offsets.given_up |= partitions
-        self._noting.gave_up(partitions)
+        self._notes.gave_up(partitions)
 
     def _start(self, plane: ControlPlane) -> None:
         starts, self.adding = self.adding or {}, None
@@ -198,4 +188,4 @@ class RoundCalls:
         try:
             yield
         except BaseException as error:  # noqa: BLE001  # a listener may raise anything; poll raises the first of them
-            self.remember(error)
+            self.raised.remember(error)

@@ -104,7 +104,9 @@ class Topics:
         if not self._patterns:
             return self._names
         await self._cluster.refresh(None)
-        there = [name for name, topic in self._cluster.believed().items() if self._internal or not topic.internal]
+        there = [
+            name for name, topic in self._cluster.existing_topics().items() if self._internal or not topic.internal
+        ]
         matches = {pattern: set(filter(compiled(pattern).search, there)) for pattern in self._patterns}
         self._unmatched = frozenset(pattern for pattern, found in matches.items() if not found)
         return self._names.union(*matches.values())

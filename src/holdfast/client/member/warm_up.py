@@ -26,7 +26,7 @@ GROUP_APIS = (
 
 SMALL_HEAP = 1_000_000
 """Blocks of memory that Python holds. holdfast, numpy and confluent-kafka are 180,000 of them; a full garbage
-collection of so many takes 20 to 50 ms, and of a million, five times that."""
+collection takes 20 to 50 ms then, and five times as long with a million."""
 
 
 def warm_up() -> None:
@@ -50,8 +50,8 @@ def _warm_up() -> None:
 
 
 def _collect_now() -> None:
-    """All that was loaded makes a full garbage collection due, and Python would make it a few hundred objects later: in
-    the first rounds, with the partitions that move waiting for it. In a program with a large heap of its own our part
-    makes none due, and a collection would take long: there it is left to Python."""
+    """Loading all this makes a full garbage collection due. Python would run it a few hundred objects later, in the
+    first rounds, while partitions that move wait for it. In a program with a large heap our part makes none due, and a
+    collection would take long: there it is left to Python."""
     if gc.isenabled() and sys.getallocatedblocks() < SMALL_HEAP:
         gc.collect()

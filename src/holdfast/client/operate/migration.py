@@ -1,13 +1,13 @@
-"""Moving a live group from one assignor to another: where it stands, who is in the way, what may be done next.
+"""Moving a live group from one assignor to another: how far it is, which members block it, what may be done next.
 
-A group changes over in two rolling bounces (KIP-429). In the first every member lists both assignors, and so speaks
-the eager protocol; in the second the old one is dropped. The way back is the same with the roles exchanged. Whoever
-leaves out the first bounce is refused by the coordinator, which does not say why; this module does.
+A group changes over in two rolling bounces (KIP-429). In the first every member lists both assignors, and so speaks the
+eager protocol; in the second the old one is dropped. The way back is the same with the roles exchanged. A member that
+skips the first bounce is refused by the coordinator, which does not say why; this module does.
 
 What can be known. Holdfast members say in their subscription which assignors they list. Other clients don't, and the
-coordinator shows a member's metadata for the assignor in force alone; but it can be asked whether *everybody* lists an
+coordinator shows a member's metadata only for the assignor in force. But it can be asked whether *all* members list an
 assignor: a join that offers nothing else is refused at once, or answered with a member id, which is given back before
-anything happens. A claim in a subscription gives away a member that keeps its partitions while it joins.
+anything happens. A subscription that claims partitions shows that its member keeps them while it joins.
 
 `assess` is pure; `look` asks a cluster.
 """
@@ -34,29 +34,30 @@ BUILT_IN = (COOPERATIVE, *EAGER)
 KEY = "partition.assignment.strategy"
 
 EXPLAIN_S = 2.0
-"""How long a refused member may look for the reason: the refusal itself must not wait for it."""
+"""How long a refused member may look for the reason: the error must not be delayed for long."""
 
 SETTLE_S = 10.0
 LOOK_EVERY_S = 0.1
 """A group in the middle of a round shows no metadata; it is looked at again until it is through."""
 
 PROBE_SESSION_MS = 6_000
-"""The least session timeout that brokers take. The id lives for milliseconds; this bounds it if we die meanwhile."""
+"""The shortest session timeout that brokers accept. The id lives for milliseconds; this bounds it if we die
+meanwhile."""
 
 FIRST_VERSION_WITH_IDS = 4
-"""JoinGroup from which a newcomer is given an id first (KIP-394). Before, the question would be a real join."""
+"""The first version of JoinGroup that only gives a new member an id (KIP-394). An older one would really join."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One member, as far as it is known."""
+    """What is known about one member."""
 
     member_id: str
     client_id: str
     host: str
     instance_id: str | None = None
     lists: tuple[str, ...] | None = None
-    """The assignors it lists, in its order; None where it does not say."""
+    """The assignors it lists, in its order; None if it does not say."""
     claims: bool = False
     """Whether it joined with partitions in hand, as only cooperative members do."""
 
@@ -106,7 +107,7 @@ def standing(member: DescribedMember) -> Standing:
 def assess(
     described: DescribedGroup, to: str, everybody_lists: Mapping[str, bool], *, bounce: int | None = None
 ) -> Assessment:
-    """Where it stands. `everybody_lists` has what the coordinator was asked; `bounce` asks about that one alone."""
+    """How far the group is. `everybody_lists` has the coordinator's answers; `bounce` asks about that one alone."""
     members = tuple(standing(member) for member in described.members)
     group = _Group(described=described, to=to, members=members, asked=everybody_lists)
     stage = group.stage()
@@ -137,7 +138,7 @@ class _Group:
     asked: Mapping[str, bool] = field(default_factory=dict)
 
     def everybody(self, name: str) -> bool | None:
-        """Whether all members list this assignor; None where nobody can tell."""
+        """Whether all members list this assignor; None if that is not known."""
         if not self.members or name == self.described.protocol:
             return True
         if any(member.lists is not None and name not in member.lists for member in self.members):
@@ -161,7 +162,7 @@ class _Group:
         return "in-second" if any(set(member.lists or ()) - {self.to} for member in self.members) else "done"
 
     def in_danger(self) -> tuple[Blocking, ...]:
-        """Whoever keeps its partitions while it joins, in a group whose assignor takes them for free."""
+        """Members that keep their partitions while they join, although the assignor treats these as free."""
         if self.described.protocol not in EAGER:
             return ()
         why = (
@@ -171,13 +172,13 @@ class _Group:
         return tuple(Blocking(member=member, why=why) for member in self.members if member.claims)
 
     def blocking_second(self) -> tuple[Blocking, ...]:
-        """Whoever has not been through the first bounce."""
+        """Members that have not done the first bounce."""
         if self.everybody(self.to):
             return ()
         lacking = [m for m in self.members if m.lists is not None and self.to not in m.lists]
         if lacking:
             return tuple(Blocking(member=m, why=f"lists {', '.join(m.lists or ())} and not {self.to}") for m in lacking)
-        why = f"does not say what it lists; somebody does not list {self.to}"
+        why = f"does not say what it lists; at least one member does not list {self.to}"
         return tuple(Blocking(member=m, why=why) for m in self.members if m.lists is None)
 
     def both(self) -> str:
@@ -186,7 +187,7 @@ class _Group:
         if not old:
             listed = {name for member in self.members for name in member.lists or ()} - {self.to}
             old = min(listed, default="range" if self.to == COOPERATIVE else COOPERATIVE)
-        # The cooperative one first, on both ways: it is chosen as long as everybody lists it.
+        # The cooperative one first, in both directions: it is chosen as long as all list it.
         return ",".join(sorted((self.to, old), key=lambda name: (name != COOPERATIVE, name)))
 
     def advice(self, stage: str, following: int | None) -> str:
@@ -204,8 +205,8 @@ class _Group:
             text = f"The first bounce may begin: {first}."
             if any(member.lists is None for member in self.members):
                 text += (
-                    " If it has begun already, it is not through: somebody lists no "
-                    f"{self.to}. librdkafka's own members can't list both; let holdfast's take their place."
+                    " If it has begun already, it is not finished: some member does not list "
+                    f"{self.to}. librdkafka's own members can't list both; replace them with holdfast's."
                 )
             return text
         return {
@@ -262,7 +263,7 @@ async def _settled(admin: GroupAdmin, group: str) -> DescribedGroup:
 
 
 async def everybody_lists(cluster: Cluster, group: str, name: str) -> bool | None:
-    """Ask the coordinator whether all members list this assignor. Nobody notices; None where it can't be asked."""
+    """Ask the coordinator whether all members list this assignor. No member notices. None if it can't be asked."""
     connection = await cluster.connection(await cluster.coordinator(group))
     if connection.version(Api.JOIN_GROUP) < FIRST_VERSION_WITH_IDS:
         return None
@@ -273,13 +274,13 @@ async def everybody_lists(cluster: Cluster, group: str, name: str) -> bool | Non
         session_timeout_ms=PROBE_SESSION_MS,
         rebalance_timeout_ms=PROBE_SESSION_MS,
         protocols=((name, encode_subscription(Subscription(topics=()))),),
-        reason="a question of holdfast preflight's, not a member",
+        reason="a question from holdfast preflight, not a member",
         client_id="holdfast-preflight",
     )
     answer = await connection.ask_coordinator(join, timeout_s=timeout_s)
     assert isinstance(answer, JoinAnswer)
     if answer.membership.known:  # give the id back: a round that starts meanwhile would wait for it
-        leaver = Leaver(member_id=answer.membership.member_id, reason="a question of holdfast preflight's")
+        leaver = Leaver(member_id=answer.membership.member_id, reason="a question from holdfast preflight")
         await connection.ask_coordinator(LeaveRequest(group=group, members=(leaver,)), timeout_s=timeout_s)
     return {ErrorCode.MEMBER_ID_REQUIRED: True, ErrorCode.INCONSISTENT_GROUP_PROTOCOL: False}.get(answer.error)
 
@@ -288,7 +289,7 @@ async def everybody_lists(cluster: Cluster, group: str, name: str) -> bool | Non
 
 
 async def explained(error: HoldfastError, cluster: Cluster, group: str, names: Sequence[str]) -> HoldfastError:
-    """The coordinator's refusal with the step that was missed; as it was where the group can't be read."""
+    """The coordinator's refusal with the step that was missed; unchanged if the group can't be read."""
     try:
         async with asyncio.timeout(EXPLAIN_S):
             described = await GroupAdmin(cluster).describe_group(group)
@@ -298,7 +299,7 @@ async def explained(error: HoldfastError, cluster: Cluster, group: str, names: S
 
 
 def missed_step(error: HoldfastError, described: DescribedGroup, names: Sequence[str]) -> HoldfastError:
-    """What a member that lists these assignors should have done before it came to this group."""
+    """What should have been done before a member that lists these assignors joined this group."""
     runs = described.protocol
     if not runs or runs in names or not described.members:
         return error

@@ -1,8 +1,8 @@
-"""The consumer's half of `holdfast run`: who supervises this process may ask its consumers to drain.
+"""The consumer's half of `holdfast run`: the supervisor of this process may ask its consumers to drain.
 
 `holdfast run` names a socket of its own in the environment. Every member of a supervised process reports there, in
-lines of JSON: that it is a member, and later that it is out of its group. The only thing it is told is to drain. Not
-to be supervised is the normal case and costs nothing; a supervisor that has gone away changes nothing.
+lines of JSON: that it is a member, and later that it is out of its group. The only order it gets is to drain. Most
+processes have no supervisor, which costs nothing. If the supervisor goes away, nothing changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ENVIRONMENT = "HOLDFAST_SUPERVISOR"
 
 MAX_LINE = 4_096
 DRAIN, MEMBER, DRAINED, STOP = "drain", "member", "drained", "please-drain"
-"""To a member; from a member; from a member that is out, and to whoever asked; from whoever asks for a drain."""
+"""To a member; from a member; from a member that is out, and to a client that asked for a drain; from such a client."""
 
 
 def socket_path() -> str | None:
@@ -26,7 +26,7 @@ def socket_path() -> str | None:
 
 
 async def obey(path: str, *, group: str, drain: Callable[[], None], out: asyncio.Event) -> None:
-    """Report to the supervisor, drain when it asks, and tell when we are out. Ends with the connection."""
+    """Report to the supervisor, drain when it asks, and report when we are out. Ends with the connection."""
     with contextlib.suppress(OSError, ValueError):
         reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE)
         try:

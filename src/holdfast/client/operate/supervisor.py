@@ -1,6 +1,6 @@
 """`holdfast run`'s engine: one child process, drained before it is stopped, restarted when it fails.
 
-    running --SIGTERM--> draining --everybody is out--> stopping --it ends--> over
+    running --SIGTERM--> draining --all are out-------> stopping --it ends--> over
                              |  its time is up             |  its time is up
                              +---------> stopping          +-----> killed
 
@@ -8,8 +8,8 @@ The child's consumers report on a unix socket that the environment names (`super
 to stop they are asked to hand over what they own, and go on working meanwhile; only when all are out of their groups
 does the child get its SIGTERM. A child without consumers gets it at once.
 
-Rules. Every wait has an end. One line per event. As process 1 of a container it also takes in orphans. What comes
-through the socket is a stranger's word: it can ask for a drain, and nothing else.
+Rules. Every wait has an end. One line per event. As process 1 of a container it also reaps orphans. Messages on the
+socket are not trusted: they can ask for a drain, and nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PASSED_ON = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 """Signals that mean something to the child only."""
 
 MAX_CONNECTIONS = 1_024
-"""Consumers of one child. A process with more of them has other troubles."""
+"""More connections are refused: a process with as many consumers has other problems."""
 
 BACKOFF_S = (1.0, 60.0)
 """Before a restart: a second, doubled each time up to a minute."""
@@ -45,7 +45,7 @@ PR_SET_PDEATHSIG = 1
 """Linux's prctl: the signal that the child gets when we are killed ourselves."""
 
 STEADY_S = 60.0
-"""A child that ran for so long was well: the next failure is its first."""
+"""A child that ran for this long was healthy: its next failure counts as the first."""
 
 Say = Callable[..., None]
 
@@ -56,19 +56,19 @@ class Orders:
 
     command: tuple[str, ...]
     control: str | None = None
-    """Where the socket shall be; None makes one of our own."""
+    """The path of the socket; None makes a temporary one."""
     drain_s: float = 20.0
     grace_s: float = 10.0
     """From SIGTERM to SIGKILL. Together with the drain this is what a terminationGracePeriod has to allow."""
     restart: str = "no"
     """"no", "on-failure" or "always"."""
     max_restarts: int = 10
-    """In a row; a steady minute makes it a new row."""
+    """In a row; after a minute of steady running the count starts again."""
 
 
 @dataclass(slots=True)
 class Peer:
-    """One connection: a consumer, or somebody who asks for a drain."""
+    """One connection: a consumer, or a client that asks for a drain."""
 
     link: socket.socket
     heard: bytes = b""
@@ -104,7 +104,7 @@ class Supervisor:
                 began = time.monotonic()
                 code = self._one_life(environment)
                 restarts = 0 if time.monotonic() - began >= STEADY_S else restarts
-                if not self._again(code, restarts):
+                if not self._decide_restart(code, restarts):
                     return code
                 wait_s = min(BACKOFF_S[0] * 2**restarts, BACKOFF_S[1])
                 restarts += 1
@@ -115,7 +115,7 @@ class Supervisor:
                 if self._asked:
                     return code
 
-    def _again(self, code: int, restarts: int) -> bool:
+    def _decide_restart(self, code: int, restarts: int) -> bool:
         wanted = self._orders.restart == "always" or (self._orders.restart == "on-failure" and code != 0)
         if not wanted or self._asked:
             return False
@@ -129,7 +129,7 @@ class Supervisor:
     def _one_life(self, environment: Mapping[str, str]) -> int:
         self._begin()
         self._child = start(self._orders.command, environment)
-        program = Path(self._orders.command[0]).name  # and no more: what follows may be nobody's business
+        program = Path(self._orders.command[0]).name  # without its arguments, which may hold secrets
         self._say("started", pid=self._child.pid, program=program)
         if self._asked:  # told to stop while it was starting
             self._stop_child("asked to stop")
@@ -142,7 +142,7 @@ class Supervisor:
                 self._deadline = None
             self._wait()
         self._answer_waiting()
-        self._signal_child(signal.SIGKILL)  # what it left behind of its own group
+        self._signal_child(signal.SIGKILL)  # what is left of its process group
         self._say("ended", code=code)
         return code
 
@@ -161,7 +161,7 @@ class Supervisor:
                 self._stop_child(
                     "its consumers are out"
                     if self._had_members
-                    else "it has no consumers of holdfast's: there is nothing to drain"
+                    else "it has no holdfast consumers: there is nothing to drain"
                 )
         elif self._expired():
             self._say("drain-timed-out", after_s=self._orders.drain_s, members=len(self._inside()))
@@ -201,7 +201,7 @@ class Supervisor:
     def _reap(self) -> int | None:
         """The child's exit code, once it has one."""
         assert self._child is not None
-        everybody = os.getpid() == 1  # orphans of a container are ours
+        everybody = os.getpid() == 1  # process 1 of a container must reap orphans
         while self._code is None:
             try:
                 pid, status = os.waitpid(-1 if everybody else self._child.pid, os.WNOHANG)
@@ -226,7 +226,7 @@ class Supervisor:
             key.data()
 
     def _hear_signals(self, stack: contextlib.ExitStack) -> None:
-        """Signals wake the loop through a socket; what they mean is decided there."""
+        """Signals wake the loop through a socket; `_signalled` handles them."""
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setblocking(False)
@@ -266,7 +266,7 @@ class Supervisor:
             path = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-run-"))) / "control")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         stack.callback(listener.close)
-        mask = os.umask(0o177)  # nobody else's business
+        mask = os.umask(0o177)  # only this user may connect
         try:
             _bind(listener, path)
         finally:
@@ -311,7 +311,7 @@ class Supervisor:
         if what == MEMBER:
             peer.member = True
             if self._draining_since is not None or self._stopping:
-                self._tell(peer, DRAIN)  # it came too late to stay
+                self._tell(peer, DRAIN)  # it joined after the drain began
         elif what == DRAINED:
             peer.out = True
         elif what == STOP:
@@ -337,7 +337,7 @@ class Supervisor:
 
 
 def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """In a session of its own: Ctrl-C reaches us alone, and what it starts can be ended with it."""
+    """Start it in a session of its own: Ctrl-C reaches only us, and its own children can be ended with it."""
     control = ctypes.CDLL(None, use_errno=True).prctl
 
     def end_with_us() -> None:
@@ -371,12 +371,12 @@ def _bind(listener: socket.socket, path: str) -> None:
             raise HoldfastError(
                 "CONTROL_SOCKET", f"another holdfast run listens on {path}.", "Give each its own --control."
             ) from None
-        Path(path).unlink()  # left behind by one that was killed
+        Path(path).unlink()  # left by a supervisor that was killed
         listener.bind(path)
 
 
 def ask_to_drain(path: str, timeout_s: float) -> bool:
-    """What a preStop hook does: ask, and return when the consumers are out of their groups."""
+    """For a preStop hook: ask for a drain, and return when the consumers are out of their groups."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(timeout_s)
         try:

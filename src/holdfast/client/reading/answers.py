@@ -1,9 +1,9 @@
-"""The fetcher's answers on their way to rows: fed to the decoder in order, and let go of when all their rows are taken.
+"""The fetcher's answers on their way to rows: fed to the decoder in order, and released when all their rows are taken.
 
 A partition's position is one past the last row that was taken, and past rows that were filtered out after it. Where the
 decoder has none yet, it is what the book says.
 
-It knows no lock: `batch_reader` holds one around every call.
+It has no lock: `batch_reader` holds one around every call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Answers:
     def __init__(
         self, decoder: ArrowDecoder, flows: Flows, book: Book, *, ended: Callable[[TopicPartition, Fetched], None]
     ) -> None:
-        """`ended` is told that a partition was read to its end."""
+        """`ended` is called when a partition was read to its end."""
         self.epochs = Epochs()
         self._decoder = decoder
         self._flows = flows
@@ -63,7 +63,7 @@ class Answers:
         return fed
 
     def _comes_later(self, where: TopicPartition, answer: Fetched) -> bool:
-        """Whether the rows before it must be taken first: it is an end, or the first answer after a reset."""
+        """Whether the rows before it must be taken first: it marks an end, or is the first answer after a reset."""
         breaks = answer.end != NO_END or answer.era != self._eras.get(where, 0)
         return breaks and self._decoder.waits(where.topic, where.partition)
 
@@ -129,7 +129,7 @@ class Answers:
         """This offset, with the leader epoch of the record before it if that is known."""
         return OffsetEntry(offset, self.epochs.one(partition, offset - 1))
 
-    def goes_on(self, partition: TopicPartition) -> int:
+    def resume_at(self, partition: TopicPartition) -> int:
         """Where another reader has to continue: the position, or else the start."""
         position = self.position(partition)
         if position is not None:

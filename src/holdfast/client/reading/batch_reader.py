@@ -9,9 +9,9 @@ Rules
 - When drop, pause or seek returns, no row from before it will be handed out. There is one lock, held while a batch is
   decoded: one thread may read while another changes what is read.
 - A partition's position is one past the last row that was handed out, and past rows that were filtered out after it.
-  How far fetching runs ahead of it does not matter to anybody.
+  How far fetching is ahead of it does not matter.
 - For a batch that can't be read `take_batch` raises, and the position stays before it: the same error comes again until
-  somebody seeks past it.
+  the application seeks past it.
 
 It must not know the group; `data_plane` decides which reader reads.
 """
@@ -247,7 +247,7 @@ class BatchReader:
     def _decoded(self, max_rows: int, *, include_headers: bool) -> pa.RecordBatch | None:
         self._came.clear()
         while True:
-            while (trouble := self._flows.error()) is not None:
+            while (trouble := self._flows.next_error()) is not None:
                 self._troubled(trouble)
             more = self._answers.feed(max_rows)
             try:
@@ -284,7 +284,7 @@ class BatchReader:
         with self._lock:
             assigned = list(self.book.assigned)
             reached = self.positions(assigned)
-            starts = {p: self._answers.goes_on(p) for p in assigned} | self._view.unread()
+            starts = {p: self._answers.resume_at(p) for p in assigned} | self._view.unread()
             self._stop(assigned)
             self.book.reached.update(reached)
             return starts

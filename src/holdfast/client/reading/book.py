@@ -1,11 +1,11 @@
 """Which partitions a consumer reads, and where its application stands in them. One book per consumer.
 
-Both readers write into it, one at a time: whoever reads is in charge of it. When the other one takes over, it finds
-here what it needs, so no position is ever copied from one reader's notes to the other's.
+Both readers write into it, one at a time: the one that reads is in charge of it. When the other takes over, it finds
+everything here, so no position is ever copied from one reader to the other.
 
 A reader knows some positions better than the book does. librdkafka counts what it returned, and the decoder what it
-decoded. So the application's position is asked of the reader (`Reader.positions`), which looks here for what it has no
-answer of its own to.
+decoded. So the reader is asked for the application's position (`Reader.positions`), and looks here for those that it
+does not know itself.
 """
 
 from __future__ import annotations

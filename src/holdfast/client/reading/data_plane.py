@@ -18,7 +18,7 @@ import confluent_kafka as ck
 
 from holdfast.client.partitions import (
     AS_COMMITTED,
-    NOWHERE,
+    NO_OFFSET,
     RESET,
     confluent_at,
     confluent_entry,
@@ -142,7 +142,7 @@ class DataPlane:
         """The same partitions, each with one past the last record that was handed out."""
         named = [name_of(p) for p in partitions]
         reached = self.positions(named)
-        return [confluent_entry(where, reached.get(where, NOWHERE)) for where in named]
+        return [confluent_entry(where, reached.get(where, NO_OFFSET)) for where in named]
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """Where the application stands: one past the last record it got, with that record's leader epoch if known.

@@ -43,7 +43,7 @@ def open_handle(config: Mapping[str, Any], *, logger: Any = None) -> cimpl.Consu
         raise as_config_error(error, config) from None
     except SystemError as error:
         # Without a first token confluent-kafka sets its exception and then destroys the handle. If error_cb is called
-        # meanwhile, the exception is lost; and there is always an error_cb of ours.
+        # meanwhile, the exception is lost; and there is always one: ours.
         if not callable(config.get("oauth_cb")):
             raise
         text = "OAuth token not set within 10 seconds timeout: oauth_cb raised, or returned no token"

@@ -1,8 +1,8 @@
 """The reader of poll() and consume(): librdkafka fetches and decodes, and hands over confluent-kafka's messages.
 
-Records are taken from it a few hundred at a time into `ahead`, and handed out from there one by one. Three know where
-the application stands in a partition. `ahead` knows those that have records it has not handed out. librdkafka knows the
-others, once it has returned a record of them. Before that it is what the book says.
+Records are taken from it a few hundred at a time into `ahead`, and handed out from there one by one. The application's
+position in a partition comes from one of three places: from `ahead` if it has unread records of the partition, else
+from librdkafka once it has returned a record, and before that from the book.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from holdfast.client.partitions import (
     name_of,
     offsets_of,
 )
+from holdfast.client.raised import Raised
 from holdfast.client.reading.book import Book
 from holdfast.client.reading.librdkafka import committed_offsets, first_queued, looked_up, polled, unassign
-from holdfast.client.reading.taken_ahead import Ahead, Raised
+from holdfast.client.reading.taken_ahead import Ahead
 from holdfast.client.reading.turns import Turns
 from holdfast.client.telemetry.connections import BrokersSeen
 from holdfast.group.messages import OffsetEntry
@@ -167,10 +168,10 @@ class LibrdkafkaReader:
             self._serve_at = now + SERVE_EVERY_S
             self._fill(wait_s, slices, calm)
 
-    def brings_nothing(self) -> bool:
-        """Poll librdkafka without waiting, and do nothing else. True if there was no record and no callback raised; a
-        record that came is kept in `ahead`. A short cut for an idle consumer that polls with timeout 0. `gather` was
-        called just before, so this reader is in charge and `ahead` knows the positions."""
+    def idle_poll(self) -> bool:
+        """Poll librdkafka without waiting, and do nothing else. True if no record came and no callback raised; a record
+        that came is kept in `ahead`. A short cut for an idle consumer that polls with timeout 0. `gather` was called
+        just before, so this reader is in charge and `ahead` knows the positions."""
         self._turns.begin_poll()
         try:
             came = self._take_in(lambda: polled(self.handle, 0))
@@ -195,14 +196,14 @@ class LibrdkafkaReader:
         try:
             handle, ahead = self.handle, self.ahead
             if self._beside:
-                ahead.stands(self.positions(self.book.assigned))
+                ahead.note_positions(self.positions(self.book.assigned))
                 self._beside = False
             if ahead.ready:  # librdkafka is polled only for its callbacks
                 self._take_in(lambda: polled(handle, 0))
             elif self._flows:
-                self._take_in(lambda: handle.consume(ahead.wanted, 0) or self._waited_for(wait_s, slices, calm))
+                self._take_in(lambda: handle.consume(ahead.wanted, 0) or self._wait_for_message(wait_s, slices, calm))
             else:
-                self._take_in(lambda: self._waited_for(wait_s, slices, calm))
+                self._take_in(lambda: self._wait_for_message(wait_s, slices, calm))
             self._flows = bool(ahead.ready)
         finally:
             self._turns.end_poll()
@@ -223,7 +224,7 @@ class LibrdkafkaReader:
             raise
         return bool(came)
 
-    def _waited_for(self, wait_s: float, slices: int, calm: Callable[[], bool]) -> list[ck.Message]:
+    def _wait_for_message(self, wait_s: float, slices: int, calm: Callable[[], bool]) -> list[ck.Message]:
         """Wait for the next message: in slices, and only while nothing else has to be done."""
         came = polled(self.handle, wait_s)
         while not came and (slices := slices - 1) > 0 and calm():

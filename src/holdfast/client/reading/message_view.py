@@ -6,7 +6,7 @@ dropped with its partition, and the position is before it. What was made as mess
 Read errors, and partition ends if the application wants them, are messages with an error too, as in confluent-kafka.
 They keep their place after the rows before them.
 
-It knows no reader and no lock: `batch_reader` puts batches in and takes messages or batches out.
+It must not know readers or locks: `batch_reader` puts batches in and takes messages or batches out.
 """
 
 from __future__ import annotations

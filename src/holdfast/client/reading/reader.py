@@ -3,7 +3,7 @@
 - `librdkafka_reader.LibrdkafkaReader`, for poll() and consume();
 - `batch_reader.BatchReader`, our own fetcher and decoder, for consume_arrow() and for `AsyncConsumer`.
 
-Whoever is above asks the reader in charge and need not know which it is. `DataPlane` decides which one that is.
+The code above asks the reader in charge and need not know which it is. `DataPlane` decides that.
 """
 
 from __future__ import annotations

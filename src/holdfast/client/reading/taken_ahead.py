@@ -18,7 +18,6 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import confluent_kafka as ck
 
@@ -40,10 +39,6 @@ own queue."""
 FEW_ROWS = 16
 """How many handed-out records may be kept until their positions are worked out. A slow topic brings its records one by
 one, and to work out each by itself would cost as much as to hand it out."""
-
-CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")
-"""The callbacks that librdkafka makes while it returns records. oauth_cb is not among them: if it raises, only
-librdkafka is told."""
 
 
 class Ahead:
@@ -86,7 +81,7 @@ class Ahead:
 
     def put(self, rows: list[ck.Message]) -> set[TopicPartition]:
         """Append records that librdkafka returned. Returns the partitions whose records were not kept, because they
-        were sought or unassigned meanwhile: these are to be read anew."""
+        were sought or unassigned meanwhile: these must be read again."""
         doubted: set[TopicPartition] = set()
         size = sum(map(len, rows)) // len(rows) if rows else 0
         if rows:
@@ -114,7 +109,7 @@ class Ahead:
 
     # -- where the application stands
 
-    def stands(self, reached: Mapping[TopicPartition, OffsetEntry]) -> None:
+    def note_positions(self, reached: Mapping[TopicPartition, OffsetEntry]) -> None:
         """Records were handed out without coming through here: these are the positions after them."""
         with self._lock:
             self._work_out()
@@ -198,36 +193,3 @@ class Ahead:
     def _begin_with(self, rows: list[ck.Message]) -> None:
         self._batch = list(rows)
         self.ready.extend(rows)
-
-
-class Raised:
-    """What an application's callbacks raised inside librdkafka, kept until it has returned.
-
-    confluent-kafka throws away the records of a call in which a callback raised. So callbacks are wrapped and never
-    raise there; the first error is raised after that call.
-    """
-
-    def __init__(self) -> None:
-        self.first: BaseException | None = None
-
-    def guarded(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The same settings, with callbacks that don't raise."""
-        return {
-            key: self._guard(value) if key in CALLBACKS and callable(value) else value for key, value in config.items()
-        }
-
-    def _guard(self, function: Callable[..., Any]) -> Callable[..., None]:
-        def call(*arguments: Any) -> None:
-            try:
-                function(*arguments)
-            except BaseException as error:  # noqa: BLE001  # Ctrl-C too: it is raised as soon as the records are safe
-                if self.first is None or (isinstance(self.first, Exception) and not isinstance(error, Exception)):
-                    self.first = error
-
-        return call
-
-    def raise_first(self) -> None:
-        """Raise it, if there is one, and forget it."""
-        if self.first is not None:
-            first, self.first = self.first, None
-            raise first

@@ -1,7 +1,7 @@
 """Whose turn it is to call librdkafka: a thread that changes or asks something goes before the thread that polls.
 
 confluent-kafka's handle takes one call at a time and is not fair: a thread that polls in a loop is back before another
-thread has woken up, for minutes if need be. And records that librdkafka has returned are not in `ahead` at once. If
+thread has woken up, which can last for minutes. And records that librdkafka has returned are not in `ahead` at once. If
 another thread paused, sought or unassigned their partition in between, hundreds of them would still be handed out.
 
 So the polling thread holds the turn until the records are in `ahead`, and takes it again only when no other thread

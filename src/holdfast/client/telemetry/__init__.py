@@ -1,1 +1,1 @@
-"""What a consumer tells about itself: trace, log, metrics, statistics, and troubles of its connections."""
+"""What a consumer tells about itself: trace, log, metrics, statistics, and problems with its connections."""

@@ -128,9 +128,9 @@ class BrokersSeen:
         self._look_at = 0.0
         self._why = "it does not say why."
 
-    def heeding(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The same settings, with an error_cb that reports to us too. One that is not callable is left for librdkafka
-        to refuse."""
+    def with_our_error_cb(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The same settings, with an error_cb that reports to us too. If theirs is not callable, librdkafka refuses
+        it."""
         theirs = config.get("error_cb")
         if not callable(theirs) and "error_cb" in config:
             return dict(config)
@@ -175,7 +175,7 @@ def _reaches_a_broker(handle: cimpl.Consumer) -> bool:
     return True
 
 
-class Sparingly:
+class OncePerMinute:
     """Warnings in the log, each text at most once a minute."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -53,7 +53,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "Finish the deploy: restart this member with the new version.",
     ),
     "undeclared-transition": (
-        "did what its table of states does not show",
+        "made a transition that its state table does not have",
         "This is a bug in holdfast, please report it. The member goes on.",
     ),
     "note-ignored": (

@@ -1,8 +1,8 @@
 """`holdfast.metrics.port`: consumers' metrics over HTTP, for Prometheus.
 
 Off by default, and on loopback unless `holdfast.metrics.host` says otherwise. Consumers of one process that name one
-port share one server, which ends with the last of them; their metrics are told apart by `client_id`. A consumer is held
-weakly: being watched must not keep one alive that the application has dropped.
+port share one server, which ends with the last of them; their metrics are told apart by `client_id`. Consumers are held
+weakly, so that one which the application has dropped can be freed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from holdfast.client.config.errors import ConfigError
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_S = 10.0
-"""How long a client may take to say what it wants."""
+"""How long a client may take to send its request."""
 
 Address = tuple[str, int]
 
 
-class Told(Protocol):
+class HasMetrics(Protocol):
     """A consumer, as far as it is needed here."""
 
     def metrics_text(self) -> str: ...
@@ -35,7 +35,7 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True  # a redeploy must not wait for the old process's last connections
 
     def __init__(self, address: Address) -> None:
-        self.told: weakref.WeakSet[Told] = weakref.WeakSet()
+        self.consumers: weakref.WeakSet[HasMetrics] = weakref.WeakSet()
         self.users = 0
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
@@ -49,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] != "/metrics":
             self.send_error(404, "Metrics are at /metrics.")
             return
-        content = merged(_texts(list(self.server.told))).encode()
+        content = merged(_texts(list(self.server.consumers))).encode()
         self.send_response(200)
         self.send_header("Content-Type", CONTENT_TYPE)
         self.send_header("Content-Length", str(len(content)))
@@ -57,10 +57,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Scrapes are no news."""
+        """Scrapes are not logged."""
 
 
-def _texts(consumers: Iterable[Told]) -> Iterable[str]:
+def _texts(consumers: Iterable[HasMetrics]) -> Iterable[str]:
     for consumer in consumers:
         try:
             yield consumer.metrics_text()
@@ -85,14 +85,14 @@ def merged(texts: Iterable[str]) -> str:
 
 
 _servers: dict[Address, _Server] = {}
-_lock = threading.RLock()  # not a plain one: a garbage collection under it may end another consumer's use
+_lock = threading.RLock()  # reentrant: a garbage collection inside it may end another consumer's use
 
 
 class MetricsPort:
-    """One consumer's use of a server. It is opened before the consumer is complete, so that a taken port is told first,
-    and ends with the consumer, also with one that does not come to be."""
+    """One consumer's use of a server. It is opened before the consumer is complete, so that a taken port is reported
+    first. It ends with the consumer, even if the consumer's constructor fails."""
 
-    def __init__(self, consumer: Told, address: Address) -> None:
+    def __init__(self, consumer: HasMetrics, address: Address) -> None:
         self._address = address
         self._consumer = weakref.ref(consumer)
         with _lock:
@@ -104,18 +104,18 @@ class MetricsPort:
         self._dropped = weakref.finalize(consumer, _later, address, server)
         self._dropped.atexit = False
 
-    def tell(self) -> None:
-        """The consumer is complete: show it."""
+    def show(self) -> None:
+        """The consumer is complete: include its metrics."""
         consumer = self._consumer()
         if consumer is not None:
-            self._server.told.add(consumer)
+            self._server.consumers.add(consumer)
 
     def close(self) -> None:
         if self._dropped.detach() is None:
             return
         consumer = self._consumer()
         if consumer is not None:
-            self._server.told.discard(consumer)
+            self._server.consumers.discard(consumer)
         _end(self._address, self._server)
 
 
@@ -125,7 +125,7 @@ def _later(address: Address, server: _Server) -> None:
 
 
 def _end(address: Address, server: _Server) -> None:
-    with _lock:  # until the port is free: whoever comes next opens it anew
+    with _lock:  # held until the port is free: the next consumer opens it again
         server.users -= 1
         if server.users == 0:
             del _servers[address]
@@ -147,6 +147,6 @@ def _started(address: Address) -> _Server:
     return server
 
 
-def opened(consumer: Told, host: str, port: int) -> MetricsPort | None:
+def opened(consumer: HasMetrics, host: str, port: int) -> MetricsPort | None:
     """None where no port is set."""
     return MetricsPort(consumer, (host, port)) if port else None

@@ -1,7 +1,7 @@
-"""Where an application hangs: when its member is put out for not polling, the trace shows the stack of its thread.
+"""Shows where an application hangs: when its member is evicted for not polling, the trace gets the stack of its thread.
 
-The machine says that nobody polled; only the process itself can say what its polling thread does instead. Frames are
-file, line and function: no source and no values, which may hold secrets.
+The machine only sees that the application does not poll; the process can say what its polling thread does instead.
+Frames are file, line and function: no source and no values, which may hold secrets.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from holdfast.model import TraceRecord, Value
 EXPIRED = "poll-expired"
 OURS = str(Path(__file__).parents[2])
 MAX_FRAMES = 64
-"""The innermost ones: an application that is deeper than that is in a loop of its own."""
+"""Only the innermost ones: a deeper stack is a runaway recursion."""
 
 
-class Stuck:
+class PollingStack:
     """Passes trace records on, and adds the stack to the one that needs it."""
 
     def __init__(self, write: Callable[[TraceRecord], None]) -> None:
         self.thread: int | None = None
-        """The thread that polls; whoever makes the listener's calls sets it."""
+        """The thread that polls; set when it makes the listener's calls."""
         self.where: str | None = None
         """The application's innermost frame when it was last found hanging."""
         self._write = write

@@ -1,8 +1,8 @@
 """A consumer's trace in a Kafka topic, where `holdfast ui` and `holdfast doctor --follow` read those of all members.
 
-Rules. It never holds anybody up and never fails a call of the application: what the brokers don't take in time is
-dropped, counted and told in the log, at most once a minute. A group's records have its name as their key, so that they
-stay in order in one partition.
+Rules. It never delays the member and never fails a call of the application: what the brokers don't take in time is
+dropped and counted, and logged at most once a minute. A group's records have its name as their key, so that they stay
+in order in one partition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.trace import encode
 log = logging.getLogger("holdfast")
 
 QUEUED_RECORDS = 10_000
-"""Records that wait for a broker at most, about 3 MB; a round of a member is ten."""
+"""The most records that wait for a broker, about 3 MB. One round of a member makes ten."""
 LINGER_MS = 20
 TELL_EVERY_S = 60.0
 CLOSE_S = 2.0

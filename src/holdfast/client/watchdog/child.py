@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 OFFSET_COMMIT, LEAVE_GROUP, SASL_HANDSHAKE, SASL_AUTHENTICATE = 8, 13, 17, 36
 COMMIT_VERSION, LEAVE_VERSION, LEAVE_WITH_REASON = 7, 3, 5
 """The newest versions without tagged fields: easy to encode by hand, and accepted by every Kafka since 2.4. A leave
-that says why is version 5, which Kafka has since 3.2; the member says whether its coordinator takes it."""
+with a reason is version 5, which Kafka has since 3.2; the member says whether its coordinator takes it."""
 
-REASON = "its process ended without closing the consumer, says its watchdog"
-"""What the coordinator's log, `holdfast doctor` and the page tell an operator."""
+REASON = "its process ended without closing the consumer (reported by its watchdog)"
+"""What an operator reads in the coordinator's log, in `holdfast doctor` and on the page."""
 
 SLOTS_AT = 65_536
 MAX_SLOTS = 8_192
@@ -113,7 +113,7 @@ def frame(api: int, version: int, number: int, body: bytes, *, tags: bytes = b""
 
 
 def leave_frame(who: dict[str, Any]) -> bytes:
-    if who.get("takes_reason"):  # a process that started before an upgrade in place does not say
+    if who.get("takes_reason"):  # absent in notes of a process that started before an upgrade in place
         return frame(LEAVE_GROUP, LEAVE_WITH_REASON, 2, leave_with_reason_body(who), tags=NO_TAGS)
     return frame(LEAVE_GROUP, LEAVE_VERSION, 2, leave_body(who))
 

@@ -2,7 +2,7 @@
 
 Both are in shared memory. The note (member, generation, coordinator) changes once a round and is rewritten as a whole,
 under a sequence number. A position is eight bytes in a fixed slot. Its leader epoch is four more bytes, written only
-when the epoch changes. Nothing here waits for the watchdog, except a clean close for its end.
+when the epoch changes. Nothing here waits for the watchdog, except that a clean close waits for it to end.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Watchdog:
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
-    # -- what it would need to know
+    # -- what it needs to know
 
     def inform(
         self, state: MemberState, coordinator: tuple[str, int] | None, *, commits: bool, takes_reason: bool = False

@@ -1,4 +1,4 @@
-"""Logins for the watchdog, loaded only where the cluster asks for one. Blocking; the rules are `wire`'s."""
+"""Logins for the watchdog, loaded only if the cluster asks for one. Blocking; the messages are `wire`'s."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ask = Callable[[int, int, bytes], bytes]
 
 
 def wrapped(link: socket.socket, fields: Mapping[str, Any], host: str) -> ssl.SSLSocket:
-    """TLS as the member has it: the same files, the same strictness."""
+    """TLS as the member uses it: the same files and checks."""
     secret = {name: Secret(fields[name]) for name in SECRETS if fields[name] is not None}
     return Tls(**{**fields, **secret}).context().wrap_socket(link, server_hostname=host)
 

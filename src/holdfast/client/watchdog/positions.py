@@ -1,4 +1,4 @@
-"""Keeps the positions up to date that the watchdog would commit if this process died.
+"""Keeps up to date the positions that the watchdog would commit if this process died.
 
 A record counts as processed when the application calls again, and not before; with that call its position is noted.
 Where the application stores offsets itself, only those are noted. Only the polling thread calls this.
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.client.member.entries import Entries, after
-from holdfast.client.partitions import NOWHERE
+from holdfast.client.partitions import NO_OFFSET
 from holdfast.client.watchdog.child import NO_EPOCH
 from holdfast.client.watchdog.guard import Watchdog, watched
 from holdfast.model import TopicPartition
@@ -30,7 +30,7 @@ NOTE_EVERY_MS = 10.0
 may have to repeat this much work."""
 
 
-class Noting:
+class WatchdogNotes:
     """One consumer's notes for its watchdog, if it has one."""
 
     def __init__(self, data: DataPlane) -> None:
@@ -89,7 +89,7 @@ class Noting:
         """The application stores these for its next commit. An offset with metadata is removed from the note: the
         watchdog would commit it without the metadata, which may mean something else."""
         if self.watchdog is not None:
-            self.watchdog.positions({p: NOWHERE if entry.metadata else entry for p, entry in entries.items()})
+            self.watchdog.positions({p: NO_OFFSET if entry.metadata else entry for p, entry in entries.items()})
 
     def committed(self, entries: Entries) -> None:
         """The application commits these by hand. From any thread: a worker may commit while another one polls."""
@@ -98,7 +98,7 @@ class Noting:
         for partition, entry in entries.items():
             one = self._one
             if one is not None and (one.topic(), one.partition()) == partition and (one.offset() or 0) < entry.offset:
-                self._one = None  # it would be noted anew with the next poll
+                self._one = None  # the next poll would note it again, before this commit's offset
             if entry.offset >= 0:
                 self.watchdog.committed(partition, entry)
 
@@ -112,10 +112,10 @@ class Noting:
             self.watchdog.dismiss(clean=left)
 
 
-def watch(config: ConsumerConfig, noting: Noting, plane: ControlPlane) -> None:
+def watch(config: ConsumerConfig, notes: WatchdogNotes, plane: ControlPlane) -> None:
     """Start the member's watchdog, if it wants one and has none. A consumer that never subscribes needs none."""
-    if not config.inventions.watchdog or noting.watchdog is not None:
+    if not config.inventions.watchdog or notes.watchdog is not None:
         return
     watchdog = watched(config)
-    noting.begin(watchdog, by_position=config.auto_commit and config.auto_offset_store)
+    notes.begin(watchdog, by_position=config.auto_commit and config.auto_offset_store)
     plane.keep_informed(watchdog)

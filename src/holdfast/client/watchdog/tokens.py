@@ -1,6 +1,6 @@
 """Passes the newest OAuth token on to the watchdog, whichever plane asked for it.
 
-Tokens come from the application's `oauth_cb`. With OIDC, which librdkafka has built in, our own plane has a source of
+Tokens come from the application's `oauth_cb`. With OIDC, librdkafka gets its own tokens, and our plane has a source of
 its own. Tokens are kept in memory, and leave the process only through the watchdog's pipe.
 """
 
