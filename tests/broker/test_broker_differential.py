@@ -22,7 +22,7 @@ from holdfast.testing.kafka import RealKafka
 DOCS = Path(__file__).parents[2] / "docs" / "broker.md"
 
 DEVIATIONS = {
-    "auto-create*": "missing topics are made at once",
+    "auto-create*": "missing topics are created at once",
     "batch-unknown-codec": "compression that is not what it says",
     "batch-*-flag-over-plain": "compression that is not what it says",
     "batch-record-with-a-false-offset": "offsets within a batch",

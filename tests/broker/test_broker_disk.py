@@ -315,7 +315,7 @@ def test_a_group_whose_record_is_too_large_starts_over_alone(
             assert committed(client, "living") == 7
             assert broker.group("large").generation == 1, "it is what was written of it"
             waiting.socket.close()
-    assert "large goes back to what is written of it" in caplog.text
+    assert "large is reset to what its log says" in caplog.text
 
 
 def test_on_a_full_disk_a_refused_commit_concerns_its_group_alone(

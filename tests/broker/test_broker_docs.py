@@ -63,7 +63,7 @@ def test_the_limits_are_documented_with_their_numbers() -> None:
         f"{limits.max_frame_bytes // MIB} MiB",
         f"{limits.max_frame_bytes_before_login // 1024} KiB",
         f"{limits.max_bytes_in_flight // MIB} MiB",
-        f"{limits.max_bytes_unsent // MIB} MiB | beyond, whoever",
+        f"{limits.max_bytes_unsent // MIB} MiB | beyond that, the connection",
         f"{limits.max_description_bytes // MIB} MiB, or one group",
         f"{MAX_ITEMS:,}",
         f"{MOST_BYTES // MIB} MiB, else MESSAGE_TOO_LARGE",

@@ -2,7 +2,7 @@
 
     int16 version · int32 topics · {int16-length topic, int32 partitions, int32 …} …
 
-User data is added by the caller, whose it is. `holdfast.model.consumer_protocol.encode_assignment` is the reference.
+The caller appends the user data. `holdfast.model.consumer_protocol.encode_assignment` is the reference.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def _write(
     out: Any,
     version: Any,
 ) -> None:
-    """Every partition behind what its member has so far: `at` says where. Partitions come sorted, so each topic is
-    opened once for each member; `spots` says where its count stands and `counted` what it is."""
+    """Append each partition to its member's bytes; `at` is where a member's next byte goes. Partitions come sorted, so
+    a member gets each topic once; `spots` is where the count of its current topic is stored, `counted` that count."""
     for m in range(len(at)):
         head = at[m]
         count = entries[m]

@@ -1,7 +1,7 @@
 """The four built-in assignors behind the protocol that a user's own assignor follows too.
 
-They keep no state at all (KAFKA-5277; aiokafka 1175, 1176 kept it on the class): what sticky members must tell the
-leader of the round before is handed to them when they are asked for it.
+They keep no state (KAFKA-5277; aiokafka 1175, 1176 kept it on the class). What a sticky member had in the last round
+is passed in when its user data is asked for.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from holdfast.assign.rounds import STRATEGIES, plan_round
+from holdfast.assign.rounds import check_strategy, plan_round
 from holdfast.model import (
     NO_GENERATION,
     Assignment,
     Assignor,
     ClusterView,
-    HoldfastError,
     JoinedMember,
     Membership,
     RebalanceProtocol,
@@ -64,7 +63,7 @@ class BuiltIn:
 
 
 MAX_STICKY_BYTES = 64 * 1024
-"""What a member remembers in its user data: some 16,000 partitions. Kafka keeps all members' in one record of 1 MB."""
+"""The limit for one member's user data: some 16,000 partitions. Kafka keeps all members' in one record of 1 MB."""
 
 
 def sticky_user_data(partitions: frozenset[TopicPartition], generation: int | None) -> bytes:
@@ -92,9 +91,6 @@ def _as_many_as_fit(partitions: frozenset[TopicPartition]) -> frozenset[TopicPar
 
 
 def by_name(name: str) -> Assignor:
-    """A fresh assignor of that name."""
-    if name not in STRATEGIES:
-        raise HoldfastError(
-            "UNKNOWN_STRATEGY", f"There is no assignor named {name!r}.", f"Use one of {', '.join(STRATEGIES)}."
-        )
+    """A new instance of the built-in assignor with that name."""
+    check_strategy(name)
     return BuiltIn(name)

@@ -3,9 +3,9 @@
 Members and topics are sorted (as Java sorts strings), so nothing below depends on the order in which anything arrived.
 A partition of a topic that somebody subscribes to is a number `pid`: topics in order, partitions in order.
 
-What strangers send is cleaned here and nowhere else: of members with one id one is kept, a member whose bytes can't be
-read subscribes to nothing and claims nothing, topics listed twice count once, and claims on partitions that don't exist
-are set apart. The leader's plan never fails because of one member (franz-go, sarama 2285).
+Untrusted bytes are cleaned here and nowhere else. Of members with the same id one is kept. A member whose bytes can't
+be read subscribes to nothing and claims nothing. Topics listed twice count once. Claims on partitions that don't exist
+are kept apart. The leader's plan never fails because of one member (franz-go, sarama 2285).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Bools = NDArray[np.bool_]
 
 CLAIMS_FROM_OWNED = "owned"
 CLAIMS_FROM_USER_DATA = "user data"
-"""Java's eager `sticky` keeps its memory in its user data and reads it from nowhere else."""
+"""Java's eager `sticky` writes what it had into its user data, and reads it from there only."""
 NO_CLAIMS = "nowhere"
-"""For whoever wants to know the topics alone."""
+"""For callers that only need the topics."""
 
 MAX_OTHERS = 20_000
-"""Claims of one member on partitions that the leader can't see: as many as a member may have of a topic that is hidden
-from us just now. What is beyond counts as not claimed, so its holder revokes it in order; each costs an object, and a
-stranger could send a quarter of a million in a megabyte."""
+"""How many claims of one member are kept on partitions that the leader's metadata does not show. Claims beyond that are
+dropped, and the member revokes those partitions as usual. Each costs an object, and a foreign client could send a
+quarter of a million of them in a megabyte."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Columns:
     owner: NDArray[np.int32]
     """Per pid the member with the newest claim, or -1."""
     tied: NDArray[np.uint8]
-    """Per pid 1 where two members claim it in one generation: in transfer, and nobody's."""
+    """Per pid 1 where two members claim it in the same generation: then nobody owns it."""
     claim_member: NDArray[np.int32]
     claim_pid: NDArray[np.int64]
     others: list[tuple[int, str, int]]
@@ -104,7 +104,6 @@ def read(
     lengths = np.fromiter((len(member.metadata) for member in members), np.int64, len(members))
     ends = np.cumsum(lengths)
     starts = ends - lengths
-
     version, topics_end, user_data_at, owned_at = (np.full(len(members), -1, np.int64) for _ in range(4))
     scan.frame(raw, starts, ends, version, topics_end, user_data_at, owned_at, work=len(raw))
     stops, entries, counts = _walked(raw, np.where(version >= 1, owned_at, -1), ends)
@@ -119,14 +118,7 @@ def read(
         claims_at, entries, counts = _sticky(raw, user_data_at, generation)
     ahead = np.zeros(len(members), np.bool_) if newest_claim is None else (generation > newest_claim) & (counts > 0)
     entries[ahead] = counts[ahead] = 0
-
-    topics = sorted_as_java(
-        topic
-        for topic in set().union(*names)
-        if (view := cluster.topics.get(topic)) is not None and view.partitions > 0
-    )
-    first = np.zeros(len(topics) + 1, np.int64)
-    np.cumsum([cluster.topics[topic].partitions for topic in topics], out=first[1:])
+    topics, first = _existing(cluster, set().union(*names))
     columns = Columns(
         members=[member.member_id for member in members],
         instances=[member.instance_id for member in members],
@@ -151,8 +143,18 @@ def read(
     return columns
 
 
+def _existing(cluster: ClusterView, names: set[str]) -> tuple[list[str], Ints]:
+    """Those topics that exist, sorted, and the pid at which each begins."""
+    topics = sorted_as_java(
+        name for name in names if (view := cluster.topics.get(name)) is not None and view.partitions > 0
+    )
+    first = np.zeros(len(topics) + 1, np.int64)
+    np.cumsum([cluster.topics[topic].partitions for topic in topics], out=first[1:])
+    return topics, first
+
+
 def _one_per_id(joined: Iterable[JoinedMember]) -> list[JoinedMember]:
-    """Sorted as Java sorts; of members with one id the one whose content sorts first, so that order does not matter."""
+    """Sorted as Java sorts. Of members with the same id the one whose bytes sort first, whatever order they came in."""
     by_id: dict[str, JoinedMember] = {}
     for member in joined:
         known = by_id.get(member.member_id)
@@ -171,7 +173,7 @@ def _rows(raw: bytes, starts: Ints, topics_end: Ints, version: Ints) -> tuple[In
     spans = zip(starts.tolist(), topics_end.tolist(), version.tolist(), strict=True)
     for m, (start, stop, number) in enumerate(spans):
         listed = raw[start + 2 : stop] if number >= 0 else b""
-        if listed != last:  # comparing with the last is cheaper than hashing, and mostly true
+        if listed != last:  # most members send the same list, and comparing is cheaper than hashing
             row, last = seen.get(listed), listed
         if row is None:
             row = seen[listed] = len(names)
@@ -291,8 +293,7 @@ def _claim(columns: Columns, starts: Ints, entries: Ints, counts: Ints) -> None:
 
 
 def _others(raw: bytes, member: NDArray[np.int32], name: Ints, partition: Ints) -> list[tuple[int, str, int]]:
-    """The first so many of each member; its claims stand together. A name is decoded once for all partitions behind
-    it."""
+    """At most `MAX_OTHERS` per member, whose claims are adjacent. A name is decoded once for all its partitions."""
     number_of_its = np.arange(len(member)) - np.searchsorted(member, member)
     few = number_of_its < MAX_OTHERS
     names = {at: _name(raw, at) for at in set(name[few].tolist())}

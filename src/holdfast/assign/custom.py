@@ -31,7 +31,7 @@ def plan_custom(
 
 
 def _subscription(columns: Columns, member: int) -> Subscription:
-    """A member as the assignor sees it. Its claims are as it made them: who is right is for the assignor to weigh."""
+    """A member as the assignor sees it, with all its claims: conflicting claims are for the assignor to resolve."""
     claims = columns.claim_pid[columns.claim_member == member]
     topic = np.searchsorted(columns.first, claims, side="right") - 1
     owned = {

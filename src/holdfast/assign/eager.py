@@ -1,4 +1,4 @@
-"""Range and round robin, as Java's: no memory, static members first by instance id, dynamic ones by member id.
+"""Range and round robin, as in Java: stateless; static members first, by instance id, then dynamic ones by member id.
 
 Range is rack-aware (KIP-881) and keeps co-partitioned topics together (KAFKA-14891); round robin is not, as in Java.
 """
@@ -41,7 +41,7 @@ def plan_round_robin(columns: Columns, draining: frozenset[str] = frozenset()) -
 
 
 def _turns(target: Any, first: Any, order: Any, row: Any, wants: Any) -> None:
-    """Every topic has a subscriber, so each search for one ends within a circle (librdkafka 2121, 3024, 3159)."""
+    """Every topic has a subscriber, so the search for the next one always ends (librdkafka 2121, 3024, 3159)."""
     cursor = 0
     for t in range(len(first) - 1):
         for pid in range(first[t], first[t + 1]):
@@ -72,7 +72,7 @@ def plan_range(
 
 
 class _Topic:
-    """One topic in the making: its members in order, what is free, and who may still have how much."""
+    """One topic while it is planned: its members in order, what is free, and how much each member may still get."""
 
     __slots__ = ("counts", "larger_left", "members", "name", "smaller", "target")
 

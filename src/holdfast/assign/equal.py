@@ -3,10 +3,10 @@
 N partitions, M members: everybody gets ⌊N/M⌋ and N mod M of them one more. Members keep what they own up to their
 share, chosen by (partition, topic) so that shrinking takes a little of every topic (KAFKA-16277). What is free is dealt
 in (topic, partition) order, first round and round to those below the smaller share, then one each to those who may have
-one more. Without racks this is optimal: nobody can be more even, and nobody gives up what their share has room for.
+one more. Without racks this is optimal: no plan is more even, and no member gives up what its share has room for.
 
-With racks members keep what is near them, near members are dealt to first, and the rest as above. That is Java's
-greedy, which is not always the best possible; `holdfast.assign.sticky` improves on it where it is not.
+With racks, members keep what is near them, free partitions go to near members first, and the rest as above. That is
+Java's greedy algorithm, which is not always optimal; `holdfast.assign.sticky` improves on it where it is not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def plan_equal(
     partition: Ints,
     racks: RackColumns | None,
 ) -> Owners:
-    """The target of a plan in which every one of `members` may have every partition. `owner` is -1 where nobody's."""
+    """The target of a plan in which every member may have every partition. `owner` is -1 where there is none."""
     smaller, larger_count = divmod(len(owner), len(members))
     target = owner.copy()
     if racks is not None:

@@ -1,5 +1,4 @@
-"""A user's own assignor with what it leaves out: `name` and `assign` are enough, the rest has Kafka's defaults.
-Pure."""
+"""Completes a user's own assignor: `name` and `assign` are enough, everything else has Kafka's defaults. Pure."""
 
 from __future__ import annotations
 
@@ -19,19 +18,19 @@ from holdfast.model import (
 )
 
 EAGER = (RebalanceProtocol.EAGER,)
-"""As in Java: an assignor that says nothing has not been written with partitions in mind that are still held."""
+"""Java's default: an assignor that does not say otherwise was not written for partitions that are still held."""
 
 MAX_VERSION = 2**31 - 1
-"""It travels as a number that every reader can take."""
+"""The largest int32, which every client can read."""
 
 
 def is_assignor(candidate: object) -> bool:
-    """Whether it has the least that an assignor needs."""
+    """Whether it has the two things that an assignor must have."""
     return isinstance(getattr(candidate, "name", None), str) and callable(getattr(candidate, "assign", None))
 
 
 def filled(own: Any) -> Assignor:
-    """The assignor itself if it is whole; else with defaults for what it lacks."""
+    """The assignor itself if it is complete, else wrapped with defaults for what it lacks."""
     protocols = getattr(own, "protocols", EAGER)
     if not protocols or not all(isinstance(one, RebalanceProtocol) for one in protocols):
         raise HoldfastError(
@@ -51,7 +50,7 @@ def filled(own: Any) -> Assignor:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What the user has written, and defaults."""
+    """A user's assignor, with defaults for what it lacks."""
 
     own: Any
 

@@ -1,7 +1,7 @@
-"""What members and the leader say to each other about followers of state, as bytes. Pure.
+"""What members and the leader tell each other about followers of state, as bytes. Pure.
 
-A member says how many followers each partition is to have, which partitions it follows, and how far; the leader says
-what to follow from now on. Both are short and bounded, and whatever can't be read to its end says nothing.
+A member says how many followers it wants for each partition, which partitions it follows, and how far. The leader says
+what to follow from now on. Both are bounded, and bytes that can't be read to the end count as empty.
 
     "hfs" · version · followers wanted · topics
     topic: int16 length · name · int32 partitions, each int32 number · int64 offset · int16 held   (a member's)
@@ -21,11 +21,11 @@ from holdfast.model.subscription import MAX_FOLLOWERS
 MAGIC = b"hfs"
 VERSION = 1
 MAX_BYTES = 64 * 1024
-"""Of one member, as sticky has it: some 4,600 partitions. Kafka keeps all members' in one record of 1 MB. What does not
-fit is not told, so it counts as not followed."""
+"""The limit for one member, the same as for sticky: some 4,600 partitions. Kafka keeps all members' in one record of
+1 MB. Partitions that don't fit are left out, and count as not followed."""
 
 ALL = 1_000
-"""Held is told in thousandths of the state's bytes."""
+"""`held` is in thousandths of the state's bytes."""
 
 _HEAD = struct.Struct(">3sBB")
 _SHORT, _COUNT = struct.Struct(">H"), struct.Struct(">i")
@@ -36,9 +36,9 @@ class Followed(NamedTuple):
     """How far a member follows one partition's state."""
 
     offset: int
-    """Up to where the state reaches that it last saw; -1: it has seen none yet."""
+    """The offset that the state it last saw reaches up to; -1: it has seen none yet."""
     held: int
-    """How much of that state's bytes it has at hand, in thousandths."""
+    """How much of that state it has at hand, in thousandths of its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def encode_says(says: Says) -> bytes:
 
 
 def decode_says(data: bytes | None) -> Says:
-    """Foreign, damaged or newer bytes say nothing."""
+    """Foreign, damaged or newer bytes read as `NOTHING`."""
     read = _decoded(data, _FOLLOWED)
     if read is None:
         return NOTHING

@@ -69,7 +69,7 @@ def compiling() -> Iterator[None]:
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled, and kept on disk where there is a place to write; in a read-only home each process compiles anew."""
+    """Compiled, and cached on disk if that is possible; in a read-only home each process compiles again."""
     import numba
 
     try:

@@ -1,7 +1,7 @@
-"""The orders in which Java's assignors look at members, so that our answers are theirs where theirs are well defined.
+"""The orders in which Java's assignors look at members, so that our plans equal Java's where those are well defined.
 
 Java compares strings by UTF-16 code unit, Python by code point. They differ only when a character beyond U+FFFF meets
-one in U+E000–U+FFFF; we take Java's order everywhere, so that an id from the astral plane sorts as with a Java leader.
+one in U+E000–U+FFFF. We use Java's order everywhere, so that such ids sort as they do with a Java leader.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def utf16(text: str) -> bytes:
-    """A key that sorts as Java's String.compareTo does. Lone surrogates are allowed: ids come from strangers."""
+    """A key that sorts as Java's String.compareTo does. Lone surrogates are allowed: ids come from any client."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -35,8 +35,8 @@ def static_first(instance_of: Callable[[str], str | None]) -> Callable[[str], tu
 def hash_map_order(members: Sequence[str]) -> list[int]:
     """The positions of `members` in the order in which a Java HashMap of them is walked.
 
-    Where more members than there are larger shares hold enough for one, Java lets this order decide who keeps it. It
-    follows from the ids alone but for two ids in one bucket, where Java goes by insertion and we by `members`.
+    When more members hold enough for a larger share than there are larger shares, Java lets this order decide who keeps
+    one. It depends on the ids alone, except within a bucket: there Java uses insertion order, and we that of `members`.
     """
     capacity = 16
     while len(members) > capacity * 3 // 4:

@@ -23,10 +23,10 @@ NO_USER_DATA = b"\xff\xff\xff\xff"
 
 
 class Handover(NamedTuple):
-    """One partition's way from the member that holds it to the one it settles with."""
+    """One partition's move from the member that holds it to the one that the plan gives it to."""
 
     source: str | None
-    """None where two members claim it in one generation: then it is nobody's."""
+    """None where two members claim it in the same generation: then nobody owns it."""
     target: str
 
 
@@ -88,7 +88,8 @@ class RoundPlan:
 
     @cached_property
     def moved(self) -> dict[TopicPartition, Handover]:
-        """Partitions that a member holds and another one settles with, sorted. What two members claim is nobody's."""
+        """Partitions that one member holds and the plan gives to another, sorted. What two members claim in the same
+        generation is not among them."""
         owner = self.columns.owner
         away = np.flatnonzero((owner >= 0) & (self.columns.tied == 0) & (owner != self.target_column))
         return {
@@ -114,8 +115,8 @@ class RoundPlan:
 
     @cached_property
     def contested(self) -> bool:
-        """Whether somebody claims what is not his: another one's claim is newer or as new, or there is no such
-        partition. What the round takes from such a member may be somebody else's already."""
+        """Whether some member claims what it does not own: another claim is newer or as new, or the partition does not
+        exist. What this round takes from that member may already belong to another one."""
         columns = self.columns
         losing = columns.owner[columns.claim_pid] != columns.claim_member
         return bool(columns.others) or bool(columns.tied.any()) or bool(losing.any())
@@ -137,7 +138,7 @@ class RoundPlan:
         return None if member < 0 or self.columns.owner[pid] >= 0 else self.members[member]
 
     def user_data(self, member_id: str) -> bytes | None:
-        """The user data of a member's subscription, as it came."""
+        """The user data of a member's subscription, unread."""
         position = self._position.get(member_id)
         return None if position is None else self.columns.user_data(position)
 
@@ -147,7 +148,7 @@ class RoundPlan:
         return NO_GENERATION if position is None else int(self.columns.generation[position])
 
     def encode(self, notes: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
-        """The bytes of every member's assignment. Behind what a user's own assignor wanted to say go our notes."""
+        """The bytes of every member's assignment. Our notes follow the user data of a user's own assignor."""
         told = {**self.assignor_user_data, **(notes or {})}
         for member in self.assignor_user_data.keys() & (notes or {}).keys():
             told[member] = attach(self.assignor_user_data[member], told[member])

@@ -3,12 +3,11 @@
 A target says where every partition settles. Under the cooperative protocol a partition that somebody else still holds
 can't go there yet: it is withheld from its new owner this round (2c, maybe-revoking), its holder sees that it is gone
 and revokes it, and the next round finds it free (2d, ready to migrate). That includes moves for rack reasons
-(KAFKA-15170), partitions that two members claim in one generation (KAFKA-12984), whoever of them gets it, and those of
-members that no longer subscribe to the topic or that drain. Eager members have revoked everything before they joined:
-nothing is withheld.
+(KAFKA-15170), partitions that two members claim in one generation (KAFKA-12984), and those of members that no longer
+subscribe to the topic or that drain. Eager members have revoked everything before they joined: nothing is withheld.
 
-Partitions of topics that the leader's metadata does not show, perhaps because it is old, are given back to who holds
-them as long as they subscribe to the topic (2e, unknown-but-owned).
+Partitions of topics that the leader's metadata does not show, perhaps because it is old, are given back to the members
+that hold them, as long as those subscribe to the topic (2e, unknown-but-owned).
 
 This module must not know how a plan reaches the members, or what their user data means.
 """
@@ -19,6 +18,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from holdfast.assign.claims import newest_claims
 from holdfast.assign.columns import CLAIMS_FROM_OWNED, CLAIMS_FROM_USER_DATA, NO_CLAIMS, Columns, read
 from holdfast.assign.custom import plan_custom
 from holdfast.assign.eager import plan_range, plan_round_robin
@@ -32,8 +32,15 @@ STRATEGIES = ("cooperative-sticky", "range", "roundrobin", "sticky")
 """The built-in assignors, by their names in the group protocol."""
 
 
+def check_strategy(name: str) -> None:
+    if name not in STRATEGIES:
+        raise HoldfastError(
+            "UNKNOWN_STRATEGY", f"There is no assignor named {name!r}.", f"Use one of {', '.join(STRATEGIES)}."
+        )
+
+
 def topics_of(members: Iterable[JoinedMember]) -> frozenset[str]:
-    """Everything that some member subscribes to, for whoever has to look it up before a round can be planned."""
+    """Everything that some member subscribes to: a caller needs its metadata before it can plan a round."""
     return frozenset[str]().union(*read(ClusterView(), members, claims_from=NO_CLAIMS).names)
 
 
@@ -51,15 +58,13 @@ def plan_round(
 
     `strategy` is the name of a built-in assignor, or an assignor of the user's own. Members in `draining` are planned
     only what nobody else subscribes to. `return_unknown=False` drops claims on topics that the cluster does not have:
-    for callers whose view is the whole truth. `prefer_racks` looks at racks even if every partition is in all of them.
+    for callers whose view is complete. `prefer_racks` looks at racks even if every partition is in all of them.
     Claims of a generation after `newest_claim` can't be true and are not counted.
     """
     name = strategy if isinstance(strategy, str) else strategy.name
     own = not isinstance(strategy, str) and not is_built_in(strategy)
-    if not own and name not in STRATEGIES:
-        raise HoldfastError(
-            "UNKNOWN_STRATEGY", f"There is no assignor named {name!r}.", f"Use one of {', '.join(STRATEGIES)}."
-        )
+    if not own:
+        check_strategy(name)
     sticky = not own and name == "sticky"
     columns = read(
         cluster, members, claims_from=CLAIMS_FROM_USER_DATA if sticky else CLAIMS_FROM_OWNED, newest_claim=newest_claim
@@ -92,16 +97,15 @@ def plan_round(
 
 
 def _unknown(columns: Columns, cluster: ClusterView) -> dict[tuple[str, int], int]:
-    """Claimed partitions of topics that we can't see, and who gets them back: the newest claim, and nobody on a tie."""
-    best: dict[tuple[str, int], tuple[int, int]] = {}
-    for member, topic, partition in columns.others:
+    """Claimed partitions of topics that we can't see, and the position of the member that gets each back."""
+
+    def is_unknown(member: int, topic: str) -> bool:
         view = cluster.topics.get(topic)
-        if (view is not None and view.partitions > 0) or topic not in columns.names[columns.block[member]]:
-            continue
-        generation = int(columns.generation[member])
-        known = best.get((topic, partition))
-        if known is None or generation > known[0]:
-            best[topic, partition] = (generation, member)
-        elif generation == known[0]:
-            best[topic, partition] = (generation, -1)
-    return {where: member for where, (_, member) in sorted(best.items()) if member >= 0}
+        return (view is None or view.partitions == 0) and topic in columns.names[columns.block[member]]
+
+    holders = newest_claims(
+        ((topic, partition), int(columns.generation[member]), member)
+        for member, topic, partition in columns.others
+        if is_unknown(member, topic)
+    )
+    return dict(sorted(holders.items()))

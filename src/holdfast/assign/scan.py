@@ -92,7 +92,7 @@ def _index(names: Any, name_starts: Any, table: Any) -> None:
         table[slot] = topic
 
 
-def _claims(  # noqa: C901  # compiled: one walk over the bytes of all members
+def _claims(
     data: Any,
     starts: Any,
     entries: Any,
@@ -106,14 +106,11 @@ def _claims(  # noqa: C901  # compiled: one walk over the bytes of all members
     other_name: Any,
     other_partition: Any,
 ) -> Any:
-    """Write out the claims of well-formed blocks: on partitions we know by index, on others by where their name is.
-
-    Members list topics in sorted order, so the topic after the last one found is tried before the hash table.
-    """
+    """Write out the claims: on known partitions by pid, on others by where their topic's name is. Returns how many of
+    each. Topics come sorted, so the one after the last that was found is tried before the hash table."""
     mask = len(table) - 1
     topics = len(name_starts) - 1
-    claims = 0
-    others = 0
+    claims = others = 0
     for m in range(len(starts)):
         at = starts[m]
         guess = 0
@@ -121,32 +118,28 @@ def _claims(  # noqa: C901  # compiled: one walk over the bytes of all members
             named = at
             length = (data[at] << 8) | data[at + 1]
             at += 2
-            topic = -1
-            if guess < topics and name_starts[guess + 1] - name_starts[guess] == length:
-                same = 0
-                while same < length and data[at + same] == names[name_starts[guess] + same]:
-                    same += 1
-                if same == length:
-                    topic = guess
-            if topic < 0:
-                value = 0
-                for k in range(at, at + length):
-                    value = (value * 31 + data[k]) & 0xFFFFFFFF
-                slot = value & mask
-                while topic < 0 and table[slot] >= 0:
-                    seen = table[slot]
-                    if name_starts[seen + 1] - name_starts[seen] == length:
-                        same = 0
-                        while same < length and data[at + same] == names[name_starts[seen] + same]:
-                            same += 1
-                        if same == length:
-                            topic = seen
+            slot = -1
+            topic = guess
+            while topic >= 0:
+                if topic < topics and name_starts[topic + 1] - name_starts[topic] == length:
+                    same = 0
+                    while same < length and data[at + same] == names[name_starts[topic] + same]:
+                        same += 1
+                    if same == length:
+                        guess = topic + 1
+                        break
+                if slot < 0:
+                    value = 0
+                    for k in range(at, at + length):
+                        value = (value * 31 + data[k]) & 0xFFFFFFFF
+                    slot = value & mask
+                else:
                     slot = (slot + 1) & mask
+                topic = table[slot]
             at += length
             numbers = (data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]
             at += 4
-            for k in range(numbers):
-                spot = at + 4 * k
+            for spot in range(at, at + 4 * numbers, 4):
                 partition = (data[spot] << 24) | (data[spot + 1] << 16) | (data[spot + 2] << 8) | data[spot + 3]
                 if topic >= 0 and partition < first[topic + 1] - first[topic]:
                     claim_member[claims] = m
@@ -158,8 +151,6 @@ def _claims(  # noqa: C901  # compiled: one walk over the bytes of all members
                     other_partition[others] = partition
                     others += 1
             at += 4 * numbers
-            if topic >= 0:
-                guess = topic + 1
     return claims, others
 
 

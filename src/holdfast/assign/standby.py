@@ -1,14 +1,14 @@
-"""The assignor of pipelines with warm standbys: cooperative-sticky, with the state's whereabouts in mind. Pure.
+"""The assignor of pipelines with warm standbys: cooperative-sticky that prefers members which follow the state. Pure.
 
-Who gets how many partitions, and which of them stay where they are, is what cooperative-sticky says. A partition that
-has to move, because its owner died, drains or has too many, goes to a member that follows its state, where that
-changes nobody's number of partitions (or only which of two members has one more). Then every partition gets its
-followers: members other than its owner, those that follow it already first, each about as many.
+Cooperative-sticky decides how many partitions each member gets, and which stay where they are. A partition that has to
+move, because its owner died, drains or has too many, goes to a member that follows its state, if that changes no
+member's number of partitions (or only which of two members has one more). Then every partition gets its followers:
+members other than its owner, first those that follow it already, about equally many for each member.
 
 A follower that has less than half of the state at hand is not preferred: a handover to it would take more than half as
-long as one to anybody.
+long as one to any other member.
 
-Written on the surface that every program's own assignor has (docs/assignors.md).
+It uses only the interface that users' own assignors have (docs/assignors.md).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.assign.assignors import by_name
+from holdfast.assign.claims import newest_claims
 from holdfast.assign.following import ALL, NOTHING, Says, decode_says, decode_told, encode_says, encode_told
 from holdfast.model import (
     Assignment,
@@ -31,13 +32,13 @@ from holdfast.model import (
 NAME = "holdfast-standby"
 
 FRESH = ALL // 2
-"""What a follower must have at hand of a state to be preferred, in thousandths: see above."""
+"""How much of a state a follower must have at hand to be preferred, in thousandths: see above."""
 
 Owners = dict[TopicPartition, str]
 
 
 class StandbyAssignor:
-    """`says` is what this member tells the leader, `told` hears what it is to follow."""
+    """`says` returns what this member tells the leader; `told` is called with what the leader tells it to follow."""
 
     name = NAME
     version = 1
@@ -77,9 +78,9 @@ class _Round:
     members: Mapping[str, Subscription]
     says: Mapping[str, Says]
     takers: Mapping[str, list[str]]
-    """By topic who may have its partitions, sorted."""
+    """Per topic its subscribers, sorted."""
     holder: Owners
-    """Who holds a partition now and may go on with it."""
+    """The member that holds a partition now and may keep it."""
     target: Owners
     load: Counter[str] = field(default_factory=Counter)
 
@@ -99,30 +100,30 @@ class _Round:
     # -- owners
 
     def prefer_followers(self) -> None:
-        """Partitions that change hands go to whoever has their state at hand, as far as balance allows."""
+        """Give partitions that move to members that have their state at hand, as far as balance allows."""
         arriving: dict[str, list[TopicPartition]] = {}
         for partition, owner in self.target.items():
             if self.holder.get(partition) != owner:
                 arriving.setdefault(owner, []).append(partition)
-        settled = -1
-        while settled:  # what one partition frees, another may need
-            settled = 0
+        placed = -1
+        while placed:  # a move may make room for another partition's
+            placed = 0
             for partition in sorted(p for found in arriving.values() for p in found):
-                if self._settle(partition, arriving):
+                if self._try_place(partition, arriving):
                     arriving[self.target[partition]].remove(partition)
-                    settled += 1
+                    placed += 1
 
-    def _settle(self, partition: TopicPartition, arriving: dict[str, list[TopicPartition]]) -> bool:
-        """Whether the partition goes to a follower now. `arriving`: by member what is on its way to it, and may be
-        exchanged."""
+    def _try_place(self, partition: TopicPartition, arriving: dict[str, list[TopicPartition]]) -> bool:
+        """Plan the partition for one of its followers; False if that can't be. `arriving`: per member the partitions
+        that move to it, which may be exchanged."""
         return any(
-            self.target[partition] == follower or self._give(partition, follower, arriving)
+            self.target[partition] == follower or self._try_give(partition, follower, arriving)
             for follower in self._fresh(partition)
         )
 
-    def _give(self, partition: TopicPartition, follower: str, arriving: dict[str, list[TopicPartition]]) -> bool:
-        """Whether the follower has it now: for one that is on its way to it, or because it has one less than the
-        other."""
+    def _try_give(self, partition: TopicPartition, follower: str, arriving: dict[str, list[TopicPartition]]) -> bool:
+        """Plan it for this follower: as its one more, if it has one less than the present owner, or in exchange for
+        another partition that moves to the follower. False if neither can be."""
         owner = self.target[partition]
         near = self._far(partition, follower) <= self._far(partition, owner)
         if self.load[owner] == self.load[follower] + 1 and near:
@@ -146,7 +147,7 @@ class _Round:
         self.load[member] += 1
 
     def _fresh(self, partition: TopicPartition) -> list[str]:
-        """Who has most of its state at hand, best first; of equals whoever has fewest partitions."""
+        """The members with enough of its state at hand, best first; among equals the one with fewest partitions."""
         found = [
             (-one.held, -one.offset, self.load[name], name)
             for name in self.takers[partition.topic]
@@ -173,7 +174,7 @@ class _Round:
             for name in self._following(partition):
                 if name in may and book.lacks(partition, name):
                     book.add(partition, name)
-            gives_up = self.holder.get(partition)  # and so has all of its state
+            gives_up = self.holder.get(partition)  # it has all of the state
             if gives_up in may and book.lacks(partition, gives_up) and book.count[gives_up] < book.fair:
                 book.add(partition, gives_up)
         for partition in self.target:
@@ -206,26 +207,26 @@ class _Followers:
         self.count[name] += 1
 
     def lacks(self, partition: TopicPartition, name: str) -> bool:
-        """Whether it wants one more, and this one is not among its followers."""
+        """Whether the partition wants another follower, and this member is not one yet."""
         return len(self.chosen[partition]) < self.wanted[partition] and name not in self.chosen[partition]
 
     def least(self, partition: TopicPartition, may: list[str]) -> str | None:
-        """Who follows fewest, if the partition lacks a follower."""
+        """The member that follows fewest, if the partition lacks a follower."""
         chosen = self.chosen[partition]
         if len(chosen) >= self.wanted[partition]:
             return None
         return min((name for name in may if name not in chosen), key=lambda name: (self.count[name], name))
 
     def relieve(self, may: Callable[[TopicPartition], list[str]]) -> None:
-        """Whoever follows more than a fair share and one gives some to those with less, where they may have them."""
+        """Move followers from members with more than one above the fair share to members below it."""
         moved = True
         while moved:
             moved = False
             for partition in self.chosen:
-                while self._relieved(partition, may(partition)):
+                while self._try_relieve(partition, may(partition)):
                     moved = True
 
-    def _relieved(self, partition: TopicPartition, may: list[str]) -> bool:
+    def _try_relieve(self, partition: TopicPartition, may: list[str]) -> bool:
         chosen = self.chosen[partition]
         free = [name for name in may if name not in chosen and self.count[name] < self.fair]
         most = max(chosen, key=lambda name: (self.count[name], name), default=None)
@@ -239,13 +240,6 @@ class _Followers:
 
 
 def _holders(members: Mapping[str, Subscription]) -> Owners:
-    """Who holds what, and may keep it: the newest claim counts, and of two equal ones none."""
-    best: dict[TopicPartition, tuple[int, str | None]] = {}
-    for name, one in sorted(members.items()):
-        for partition in one.owned:
-            known = best.get(partition)
-            if known is None or one.generation > known[0]:
-                best[partition] = (one.generation, name)
-            elif one.generation == known[0]:
-                best[partition] = (one.generation, None)
-    return {p: name for p, (_, name) in best.items() if name is not None and p.topic in members[name].topics}
+    """Who holds what, and may keep it."""
+    holders = newest_claims((p, one.generation, name) for name, one in sorted(members.items()) for p in one.owned)
+    return {p: name for p, name in holders.items() if p.topic in members[name].topics}

@@ -1,10 +1,10 @@
 """Sticky and cooperative-sticky: the target, for equal and for differing subscriptions.
 
-Where everybody wants the same topics, Java's own algorithm runs (`equal`), and its list stands wherever it is optimal,
-which without racks is always. Everywhere else the plan is the optimum of `flow`: most balanced, then most rack-local,
-then least moved.
+Where all members want the same topics, Java's own algorithm runs (`equal`). Its plan is kept wherever it is optimal,
+which it always is without racks. Everywhere else the plan is the optimum of `flow`: most balanced, then most
+rack-local, then fewest moves.
 
-A member that drains is planned only what nobody else subscribes to.
+A draining member is planned only what nobody else subscribes to.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def plan_sticky(
 
 
 def may_have(columns: Columns, draining: frozenset[str]) -> tuple[Ints, Bools]:
-    """Per member a row, per row the topics its members may be planned: what they want, less what draining takes."""
+    """Per member a row, per row the topics that its members may get: what they want; when draining, only what no other
+    member wants."""
     drains = np.array([member in draining for member in columns.members], np.bool_)
     if not drains.any():
         return columns.block, columns.wants
@@ -58,8 +59,8 @@ def may_have(columns: Columns, draining: frozenset[str]) -> tuple[Ints, Bools]:
 
 
 def _distinct(rows: Ints) -> Ints:
-    """Each number once, in order. np.unique does it too, but loads numpy.ma for it: 20 ms before a first plan, and
-    nine thousand objects more for every garbage collection."""
+    """Each number once, in order. np.unique does this too, but loads numpy.ma: 20 ms before the first plan, and nine
+    thousand more objects for every garbage collection."""
     return np.flatnonzero(np.bincount(rows))
 
 
@@ -71,7 +72,7 @@ def _plan_equal(
     partition: Ints,
     racks: RackColumns | None,
 ) -> Owners:
-    """Java's plan for the members that want anything; with racks, only if it is as good as the best."""
+    """Java's plan for the members that want anything; with racks, the optimum where it is better."""
     if len(active) < len(members):
         position = np.full(len(members) + 1, -1, np.int32)  # the last entry keeps "nobody" nobody
         position[active] = np.arange(len(active), dtype=np.int32)
@@ -88,7 +89,7 @@ def _plan_equal(
 
 
 def _at_best(target: Owners, owner: Owners, racks: RackColumns) -> bool:
-    """Whether an even plan is plainly optimal: nothing moves, and nothing is farther than it must be."""
+    """Whether an even plan is clearly optimal: nothing moves, and nothing is farther than it must be."""
     _, far, moves = _cost(target, owner, racks)
     return moves == 0 and far == int(racks.far.min(axis=1)[racks.kind].sum())
 

@@ -4,7 +4,7 @@
         print(broker.bootstrap)
 
 Everything runs on the loop that started it. Starting refuses what would be unsafe before anything is opened; stopping
-answers whoever waits, closes connections and leaves the data folder in order.
+answers waiting clients, closes connections and leaves the data folder in order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from holdfast.trace import TraceFile
 log = logging.getLogger("holdfast.broker")
 
 HOUSEKEEPING_SECONDS = 0.5
-"""Interval flushes are a second apart at least; retention and compaction are looked after in small shares."""
+"""Interval flushes are at least a second apart; retention and compaction are done in small shares."""
 MAX_RACKS = 64
 """One listener each."""
 
@@ -102,18 +102,20 @@ class Broker:
         self._keep_house()
 
     def _load_users(self) -> Users:
-        """A users file without users is taken for a mistake: it would leave the broker open to everybody."""
+        """A users file without users is treated as a mistake: it would leave the broker open to everybody."""
         path = self.settings.security.users
         if self._users is not None or path is None:
             return self._users or Users()
         users = load_users(path, others_may=self.settings.security.insecure)
         if not users and not path.exists():
             raise HoldfastError(
-                "NO_USERS", f"There is no file {path}.", "Mend the name, or make it with `holdfast broker user add`."
+                "NO_USERS",
+                f"There is no file {path}.",
+                "Correct the name, or create it with `holdfast broker user add`.",
             )
         if not users:
             raise HoldfastError(
-                "NO_USERS", f"{path} names nobody.", "Add users with `holdfast broker user add`, or leave --users away."
+                "NO_USERS", f"{path} names nobody.", "Add users with `holdfast broker user add`, or leave out --users."
             )
         return users
 
@@ -154,7 +156,7 @@ class Broker:
         )
 
     def _listen(self, server: Server) -> list[Node]:
-        """One listener, or one per rack: a client that sees two brokers at one address takes them for the same."""
+        """One listener, or one per rack: clients take two brokers at one address for the same broker."""
         settings = self.settings
         racks: tuple[str | None, ...] = settings.racks or (None,)
         if len(racks) > MAX_RACKS:
@@ -173,7 +175,7 @@ class Broker:
         try:
             self._trace.write(record)
         except OSError as error:
-            log.error("the trace stops here: %s", error)
+            log.error("the trace can't be written, and ends here: %s", error)
             self._trace = None
 
     # Running
@@ -219,7 +221,7 @@ def address_text(host: str, port: int) -> str:
 
 
 def check_advertised(host: str) -> None:
-    """Clients connect to what they are told; "every address" is none that they could connect to."""
+    """Clients connect to the advertised address, and can't connect to "every address"."""
     if host in ("0.0.0.0", "::"):  # noqa: S104  # compared with, not listened on
         raise HoldfastError(
             "ADVERTISE_NEEDED",

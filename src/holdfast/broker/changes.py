@@ -98,7 +98,7 @@ class Changes:
                 work, told = self._queue.popleft()
                 try:
                     results.append(_Result(told, plan.do(work), None))
-                except Exception as error:  # noqa: BLE001  # raised again for whoever submitted the work
+                except Exception as error:  # noqa: BLE001  # raised again for the submitter
                     results.append(_Result(told, None, error))
         return plan, results
 

@@ -33,8 +33,8 @@ class Clock(Protocol):
 
 class SystemClock:
     """Groups run on the monotonic clock: setting the time, or waking a laptop, expels nobody. Records carry the wall
-    clock's time: producers use it too, and one that stood still while the machine slept would take them for the
-    future's.
+    clock's time, as producers do. The monotonic one may stop while the machine sleeps, and producers' times would then
+    seem to be in the future.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class ManualClock:
         return int(self._now_ms - self._set_back_ms)
 
     def set_back(self, by_ms: float) -> None:
-        """Set the time of day back, as somebody may do on a real machine. The time that passes does not notice."""
+        """Set the time of day back, as somebody may do on a real machine. Elapsed time is not affected."""
         self._set_back_ms += by_ms
 
     def call_at(self, at_ms: float, what: Callable[[], None]) -> Timer:

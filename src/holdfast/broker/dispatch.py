@@ -68,7 +68,7 @@ class Dispatcher:
         header: RequestHeader,
         api: Api,
         body: object,
-        settled: Callable[[], None] | None = None,
+        released: Callable[[], None] | None = None,
     ) -> None:
         request = codec.RequestFrame(
             api=api,
@@ -78,10 +78,10 @@ class Dispatcher:
             body=body,
         )
         exchange = Exchange(request, connection)
-        exchange.on_settled = settled
+        exchange.on_released = released
         connection.in_work = exchange
         if self._faults and self._faults.meet(exchange, connection, self._run):
-            exchange.settled()
+            exchange.release()
             return
         self._run(exchange)
 
@@ -91,7 +91,7 @@ class Dispatcher:
         frame: memoryview,
         header: RequestHeader,
         api: Api,
-        settled: Callable[[], None] | None,
+        released: Callable[[], None] | None,
     ) -> None:
         """Queue a large frame and decode it in a thread, so that many of them don't delay others' small requests.
         Decoded objects take forty times the memory of the bytes. So only one large request is in work at a time, except
@@ -104,12 +104,12 @@ class Dispatcher:
             try:
                 body = outcome()
                 if not connection.closed or self._goes_on(api):
-                    self._begin(connection, header, api, body, settled)
+                    self._begin(connection, header, api, body, released)
                     return
             except HoldfastError as error:
                 connection.close(error.what)
-            if settled is not None:
-                settled()
+            if released is not None:
+                released()
 
         self._state.slices.run_later(steps(), read)
 
@@ -136,7 +136,7 @@ class Dispatcher:
             exchange.silence()
         elif not isinstance(result, Later):
             exchange.answer(result)
-        exchange.settled()
+        exchange.release()
 
     def _in_slices(self, exchange: Exchange, steps: Steps) -> None:
         """Run long work, and encode an answer that may be long, in slices."""

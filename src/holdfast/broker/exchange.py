@@ -45,7 +45,7 @@ Result = Body | Later
 
 
 class Client(Protocol):
-    """Who sent the request, as a handler may know it."""
+    """The sender of a request, as far as handlers know it."""
 
     host: str
     node_id: int
@@ -68,7 +68,7 @@ class Client(Protocol):
 class Exchange:
     """One request of one client."""
 
-    __slots__ = ("_done", "api", "body", "changed", "client", "frame", "guard", "on_gone", "on_settled", "version")
+    __slots__ = ("_done", "api", "body", "changed", "client", "frame", "guard", "on_gone", "on_released", "version")
 
     def __init__(self, frame: RequestFrame, client: Client) -> None:
         self.frame = frame
@@ -81,9 +81,9 @@ class Exchange:
         self.changed: Callable[[Any], Body] | None = None
         """Set by a fault: what it makes of the answer is sent in its place."""
         self.on_gone: Callable[[], None] | None = None
-        """Set by whoever parks it: called if the client goes away first."""
-        self.on_settled: Callable[[], None] | None = None
-        """Called once: when it is answered, parked or given up."""
+        """Set by the code that parks it: called if the client goes away first."""
+        self.on_released: Callable[[], None] | None = None
+        """Called once, when no more work is done for it now: it is answered, parked or given up."""
         self.guard: Callable[[Callable[[], Any]], None] = lambda work: self._finish_with(work())
         """Runs work for this request. The dispatcher sets one that turns a failure into an error answer."""
         self._done = False
@@ -112,13 +112,13 @@ class Exchange:
             self._done = True
             if self.on_gone is not None:
                 self.on_gone()
-            self.settled()
+            self.release()
             self._forget()
 
-    def settled(self) -> None:
-        on_settled, self.on_settled = self.on_settled, None
-        if on_settled is not None:
-            on_settled()
+    def release(self) -> None:
+        on_released, self.on_released = self.on_released, None
+        if on_released is not None:
+            on_released()
 
     def _forget(self) -> None:
         """Break reference cycles, so that a request's bytes are freed as soon as it is done."""

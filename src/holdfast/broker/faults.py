@@ -10,7 +10,7 @@
     broker.faults.call(Api.PRODUCE, seen.append)             run a function with the request, then go on
 
 Each returns a `Fault`: `fault.hits` says how often it struck, `fault.clear()` ends it. The first fault that matches
-strikes. Without faults nothing of this is on a request's way. An error may be a bare number: a newer broker sends codes
+strikes. Without faults a request passes through none of this. An error may be a bare number: a newer broker sends codes
 that a client has no name for.
 """
 
@@ -69,7 +69,7 @@ class Fault:
 
     @property
     def over(self) -> bool:
-        """Also below nothing: it may be cleared at the very moment in which it strikes, which counts down."""
+        """`left` may be below 0: a fault that strikes counts down, also if another thread clears it just then."""
         left = self.left
         return left is not None and left <= 0
 

@@ -83,7 +83,7 @@ class Flusher:
         if failures:
             self._begin_mend()
 
-    # Files written anew
+    # Rewriting files
 
     def _begin_mend(self) -> None:
         if self._mend is not None or self._closed:

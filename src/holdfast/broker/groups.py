@@ -233,7 +233,7 @@ class Groups:
     def _start_group_over(self, group: str, error: StorageError, code: ErrorCode) -> None:
         """One group's record can't be written: reset this group to what is written. Other groups are not affected: on a
         full disk this happens with every commit, and reloading all groups each time would delay everybody."""
-        log.error("groups: %s goes back to what is written of it: %s %s", group, error.what, error.do)
+        log.error("groups: %s is reset to what its log says: %s %s", group, error.what, error.do)
         mine = [effect for effect in self._queue if _concerns(effect, group)]
         self._queue = deque(effect for effect in self._queue if not _concerns(effect, group))
         failed = [effect.token for effect in mine if isinstance(effect, Reply)]

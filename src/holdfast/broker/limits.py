@@ -1,7 +1,7 @@
-"""The broker's bounds: every one a number with its reason.
+"""The broker's limits, each with its reason.
 
-They stand in one value so that a test can make each small, and so that nothing is bounded in two places. What bounds
-groups is in `group.coordinator.settings`, what bounds logs in `storage`, what bounds a message's parts in `wire`.
+They are fields of one value, so that a test can make each small, and so that nothing is limited in two places. Limits
+of groups are in `group.coordinator.settings`, those of logs in `storage`, those of a message's parts in `wire`.
 """
 
 from __future__ import annotations

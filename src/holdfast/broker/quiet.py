@@ -44,13 +44,13 @@ class Quiet:
         if told is not None:
             told.repeats += 1
             self.tell_rest()
-        elif self._may_write():
+        elif self._take_line():
             self._told[line] = _Told(self._now())
             self._log.warning("%s", line)
 
     def exception(self, text: str, *values: object) -> None:
         """With the traceback of the exception being handled."""
-        if self._may_write():
+        if self._take_line():
             self._log.exception(text, *values)
 
     def tell_rest(self) -> None:
@@ -71,7 +71,8 @@ class Quiet:
                 self._log.warning("%s (%d more in %.0f s)", line, told.repeats, now - told.at)
                 told.at, told.repeats = now, 0
 
-    def _may_write(self) -> bool:
+    def _take_line(self) -> bool:
+        """Use up one of this second's lines; False if there is none left."""
         self.tell_rest()
         self._written += 1
         if self._written > self._lines:

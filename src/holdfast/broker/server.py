@@ -2,7 +2,7 @@
 
 Rules. Connections are counted when they are accepted, before a TLS hand-shake costs anything. One sweep a second looks
 for frames, hand-shakes and logins that take too long, and for silent connections: a timer per frame would cost more
-than serving it. Stopping closes the listeners first, then everybody.
+than serving it. Stopping closes the listeners first, then the connections.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ class Server:
 
     @property
     def unsent_bytes(self) -> int:
-        """Answers that wait for slow clients. What is less than the high-water mark on the others does not count."""
+        """Answers that wait for slow clients. What other clients have yet to take, below the high-water mark, is not
+        counted."""
         return sum(connection.unsent_bytes for connection in self._stalled)
 
     @property
@@ -178,7 +179,7 @@ class Server:
         while self.unsent_bytes > self.limits.max_bytes_unsent:
             longest = next(iter(self._stalled))
             del self._stalled[longest]
-            longest.close("its client is slow to take its answers, and too many of those wait")
+            longest.close("its client is slow to read its answers, and too many answers are waiting")
 
     # Limits in time
 
@@ -203,10 +204,10 @@ class Server:
                 connection.abort()
         elif connection.busy:
             if connection.streaming and silent > limits.idle_seconds:
-                connection.close("its client takes no more of an answer")
+                connection.close("its client has stopped reading an answer")
         elif connection.held_up:
             if connection.writing_paused and silent > limits.idle_seconds:
-                connection.close("its client takes no more of an answer")
+                connection.close("its client has stopped reading an answer")
         elif connection.frame_began is not None and now - connection.frame_began > limits.frame_seconds:
             connection.close(f"a frame was not complete after {limits.frame_seconds:g} s")
         elif not connection.authenticated and now - connection.began > limits.frame_seconds:

@@ -126,7 +126,7 @@ class Slices:
             except StopIteration as end:
                 job.finished(partial(_give, end.value))
                 return
-            except Exception as error:  # noqa: BLE001  # raised again for whoever waits for the work
+            except Exception as error:  # noqa: BLE001  # raised again for the caller that waits for the work
                 job.finished(partial(_raise, error))
                 return
             if isinstance(wanted, Until):

@@ -15,7 +15,7 @@ DEFAULT_REPLICAS = 1
 
 
 class Beside(NamedTuple):
-    """What the same request would create, and does not, because it only asks whether it could."""
+    """What a request that only validates would have created so far."""
 
     topics: int = 0
     partitions: int = 0
@@ -70,7 +70,7 @@ def check_room(state: State, *, topics: int, partitions: int) -> None:
 
 
 def spread(state: State, first: int, count: int, replication: int) -> list[list[int]]:
-    """Replica lists for new partitions, leaders round the brokers in turn. Empty for one broker: there is no choice."""
+    """Replica lists for new partitions; leaders are spread over the brokers in turn. Empty if there is one broker."""
     factor = DEFAULT_REPLICAS if replication == -1 else replication
     nodes = [node.node_id for node in state.nodes]
     if not 0 < factor <= len(nodes):

@@ -2,7 +2,7 @@
 
 A fetch that found less than its `min_bytes` is entered with the partitions it asked for. Appends count towards it; when
 there is enough, or its time is up, it is run again. Wake-ups happen in the event loop's next turn, so that a produce
-request to many partitions wakes a fetch once, and an append never runs a stranger's code.
+request to many partitions wakes a fetch once, and an append never runs another request's code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Waiting:
     def wait(
         self, partitions: Iterable[Partition], *, wanted: int, seconds: float, run: Callable[[], None]
     ) -> Callable[[], None]:
-        """Call `run` once `wanted` more bytes came to `partitions`, or after `seconds`. Returns how to give up."""
+        """Call `run` once `wanted` more bytes came to `partitions`, or after `seconds`. Returns a way to cancel it."""
         waiter = Waiter(tuple(partitions), wanted, run)
         for partition in waiter.partitions:
             self._by_partition.setdefault(partition, set()).add(waiter)
@@ -55,7 +55,7 @@ class Waiting:
                 self._soon(waiter)
 
     def changed(self, partitions: Iterable[Partition]) -> None:
-        """Something else happened to these partitions (deleted, cut): whoever waits for them must look again."""
+        """Something else happened to these partitions (deleted, cut): fetches that wait for them must look again."""
         for partition in partitions:
             for waiter in tuple(self._by_partition.get(partition, ())):
                 self._soon(waiter)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.assign.claims import newest_claims
 from holdfast.group.user_data import LeaderNote, encode_leader_note, read_member_note
 from holdfast.model import Assignment, HoldfastError, JoinedMember, Subscription, TopicPartition
 from holdfast.model.consumer_protocol import decode_subscription, encode_assignment
@@ -17,20 +18,15 @@ def kept_plan(members: Sequence[JoinedMember], *, generation: int) -> dict[str, 
     """Assign to every member what it claims. If two claim one partition, the newer generation gets it; at the same
     generation nobody does, as in any plan. A claim of this generation or a later one is invalid and ignored."""
     claims = {member.member_id: _claims(member) for member in members}
-    held: dict[TopicPartition, tuple[int, str | None]] = {}
-    for name, subscription in sorted(claims.items()):
-        for partition in subscription.owned:
-            if partition.topic not in subscription.topics or subscription.generation >= generation:
-                continue
-            newest, _ = held.get(partition, (-2, None))
-            if subscription.generation > newest:
-                held[partition] = (subscription.generation, name)
-            elif subscription.generation == newest:
-                held[partition] = (newest, None)
+    held = newest_claims(
+        (partition, subscription.generation, name)
+        for name, subscription in sorted(claims.items())
+        for partition in subscription.owned
+        if partition.topic in subscription.topics and subscription.generation < generation
+    )
     kept: dict[str, list[TopicPartition]] = {name: [] for name in claims}
-    for partition, (_, owner) in held.items():
-        if owner is not None:
-            kept[owner].append(partition)
+    for partition, owner in held.items():
+        kept[owner].append(partition)
     return {
         name: encode_assignment(Assignment(partitions=frozenset(kept[name]), user_data=_note(subscription)))
         for name, subscription in claims.items()

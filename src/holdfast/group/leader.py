@@ -13,6 +13,7 @@ from holdfast.assign import RoundPlan, plan_round, topics_of
 from holdfast.group.messages import OffsetEntry
 from holdfast.group.note_budget import NOTES_BYTES, room_for_each, write_notes
 from holdfast.group.user_data import (
+    Endpoint,
     LeaderNote,
     MemberNote,
     Positions,
@@ -32,8 +33,6 @@ from holdfast.model import (
     is_built_in,
 )
 from holdfast.model.consumer_protocol import decode_subscription
-
-NOTHING: Mapping[str, Positions] = {}
 
 DRAIN_HINT = b'"drain":1'
 """These bytes are in every draining member's note. Only if they occur are subscriptions decoded a second time."""
@@ -89,46 +88,48 @@ def plan(
     doubts = _doubts(planned, generation)
     notes = _notes(planned, doubts)
     all_read = len(notes) == len(members)
-
-    def result(written: Mapping[str, bytes], handed: Mapping[str, Positions] = NOTHING) -> LeaderPlan:
-        return LeaderPlan(
-            generation=generation,
-            handed=handed,
-            assignments=planned.encode(written),
-            round=planned,
-            draining=draining,
-            planned_for=planned_for,
-            all_list=_all_list(notes.values()) if all_read else frozenset(),
-            doubts=dict(sorted(doubts.items())),
-            newer={member: theirs for member, theirs in versions.items() if theirs > assignor.version},
+    handed: Mapping[str, Positions] = {}
+    written: Mapping[str, bytes] = {}
+    if marks:
+        cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols
+        sound = all_read and not doubts and not planned.contested
+        common = replace(
+            _flags(planned, cooperative=cooperative, all_read=all_read, sound=sound, stays=leader not in draining),
+            token=token,
+            room=room_for_each(len(members), notes_bytes),
         )
-
-    if not marks:
-        return result({})
-    cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols
-    sound = all_read and not doubts and not planned.contested
-    common = replace(
-        _flags(planned, cooperative=cooperative, all_read=all_read, sound=sound, stays=leader not in draining),
-        token=token,
-        room=room_for_each(len(members), notes_bytes),
+        offers = [*_offers(planned, notes, generation), *_untaken(planned, notes, before, generation)]
+        handed = _positions(planned, offers) if cooperative else {}
+        endpoints = _addressees(planned, notes, leader)
+        # A member may subscribe to a name that no topic can have. Readers would refuse a note that contains it.
+        own = {leader: {topic: count for topic, count in planned_for.items() if can_be_topic(topic)}}
+        written = write_notes(common, endpoints, handed, own, budget=notes_bytes, always_short=short_notes)
+    return LeaderPlan(
+        generation=generation,
+        handed=handed,
+        assignments=planned.encode(written),
+        round=planned,
+        draining=draining,
+        planned_for=planned_for,
+        all_list=_all_list(notes.values()) if all_read else frozenset(),
+        doubts=dict(sorted(doubts.items())),
+        newer={member: theirs for member, theirs in versions.items() if theirs > assignor.version},
     )
-    offers = [*_offers(planned, notes, generation), *_untaken(planned, notes, before, generation)]
-    positions = _positions(planned, offers) if cooperative else {}
+
+
+def _addressees(planned: RoundPlan, notes: Mapping[str, MemberNote], leader: str) -> dict[str, Endpoint | None]:
+    """The members that get a note, each with its endpoint for pokes: those that sent one, and the leader itself."""
     endpoints = {member: note.endpoint for member, note in notes.items()}
-    if leader and leader not in planned.assignor_user_data:  # the leader gets a note even if its own join had none
+    if leader and leader not in planned.assignor_user_data:
         endpoints.setdefault(leader, None)
-    # A member may subscribe to a name that no topic can have. Readers would refuse a note that contains it.
-    counts = {topic: count for topic, count in planned_for.items() if can_be_topic(topic)}
-    own = {leader: counts}
-    written = write_notes(common, endpoints, positions, own, budget=notes_bytes, always_short=short_notes)
-    return result(written, positions)
+    return endpoints
 
 
 def _flags(planned: RoundPlan, *, cooperative: bool, all_read: bool, sound: bool, stays: bool) -> LeaderNote:
-    """What every member's note says of this round. In an eager one nothing is kept back or handed over.
+    """What every member's note says of this round. In an eager one nothing is withheld or handed over.
 
-    A leader that drains promises nobody that positions reach their next owners: should its leave cut the next round,
-    nobody is left who could hand them over again. So whoever gives something up waits for its commit.
+    A leader that drains does not promise that positions reach their next owners: if its leave cuts the next round,
+    nobody is left who could hand them over again. So members that give something up wait for their commits.
     """
     if not cooperative:
         return LeaderNote(knows_drain=False)
@@ -212,11 +213,11 @@ def _offers(planned: RoundPlan, notes: Mapping[str, MemberNote], generation: int
 def _untaken(
     planned: RoundPlan, notes: Mapping[str, MemberNote], before: LeaderPlan | None, generation: int
 ) -> list[Positions]:
-    """What the round before this one was to hand over, and did not: it was cut by another before everybody had heard
-    its result. Whoever gave it up offers it once only.
+    """Positions that the previous round was to hand over and did not, because another round cut it before all members
+    had its result. Their former owner offers them only once.
 
-    Members that were to get it hold the same generation as then, so nobody has read these partitions since. Others are
-    not believed: one without a generation may have read them and restarted, one of a future generation errs.
+    Only for members that still hold the same generation as then: nobody has read these partitions since. A member
+    without a generation may have read them and restarted, and one of a future generation is wrong.
     """
     if before is None or before.generation != generation - 1:
         return []

@@ -14,7 +14,7 @@ from holdfast.model import ErrorCode, JoinedMember, Membership, TopicPartition
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 MAX_REASON_LENGTH = 255
-"""Reasons are for people's eyes. Kafka's own client cuts at 255; uncut ones broke the frame (KAFKA-13998)."""
+"""Reasons are read by people. Kafka's own client cuts at 255; uncut ones broke the frame (KAFKA-13998)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class JoinRequest:
 
     group: str
     membership: Membership
-    """The generation is not sent: it tells later which membership an answer belongs to (KAFKA-9823)."""
+    """The generation is not sent: it is there to tell which membership an answer belongs to (KAFKA-9823)."""
     instance_id: str | None = None
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
@@ -47,9 +47,9 @@ class JoinAnswer:
     protocol: str | None = None
     leader: str = ""
     skip_assignment: bool = False
-    """The leader's plan of before still stands: sync without planning (KIP-814)."""
+    """The previous plan is still in force: sync without planning (KIP-814)."""
     members: tuple[JoinedMember, ...] = ()
-    """Everybody, for the leader; nobody, for the others."""
+    """All members in the leader's answer; empty in the others'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class OffsetEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """Keep these positions. With no membership it is a commit from outside the group (an admin, manual assignment)."""
+    """Commit these offsets. Without a membership it comes from outside the group (an admin, manual assignment)."""
 
     group: str
     membership: Membership = field(default_factory=Membership)

@@ -50,7 +50,7 @@ pokes and all others are still reached. One peer each would make a chain that br
 
 def room_for_each(members: int, budget: int = NOTES_BYTES) -> int:
     """How many bytes of positions each member may hand over, so that the next leader can pass on all of them. A smaller
-    budget than the usual one has less room for positions, as the rest of a note takes what it takes."""
+    budget means less room for positions, because the rest of a note does not shrink."""
     room = min(POSITIONS_BYTES, max(0, budget - (NOTES_BYTES - POSITIONS_BYTES)))
     return min(MAX_ROOM_BYTES, room // max(1, members))
 

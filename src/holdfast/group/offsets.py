@@ -78,11 +78,11 @@ def commit_request(
         return CommitRequest(group=state.config.group, offsets=dict(offsets))
     if state.lost or not state.membership.joined:
         raise MembershipGone
-    strangers = frozenset(offsets) - state.owned
+    not_owned = frozenset(offsets) - state.owned
     if given_up is not None:
-        strangers &= given_up
-    if strangers:
-        raise NotOwned(strangers)
+        not_owned &= given_up
+    if not_owned:
+        raise NotOwned(not_owned)
     return CommitRequest(
         group=state.config.group,
         membership=state.membership,
@@ -99,11 +99,11 @@ def overtaken(state: MemberState, sent_as: Membership) -> bool:
 
 
 def join_carries_positions(state: MemberState) -> bool:
-    """Whether another join follows that says how far we got. Whoever reads it may go on from there."""
+    """Whether another join follows, which carries our positions to members that can read them."""
     return state.config.hand_over_offsets and state.phase is not Phase.LEAVING
 
 
-def positions_ride(state: MemberState, partitions: frozenset[TopicPartition]) -> bool:
+def positions_reach(state: MemberState, partitions: frozenset[TopicPartition]) -> bool:
     """Whether our next join brings the positions of these revoked partitions to their next owners.
 
     Not when we leave: then no join follows. Not if a foreign leader or member can't read them, or they don't fit. Not
@@ -118,7 +118,7 @@ def positions_ride(state: MemberState, partitions: frozenset[TopicPartition]) ->
 
 
 def held_partitions(state: MemberState, member_id: str) -> frozenset[TopicPartition]:
-    """What this member holds, or is just being given, if it is still the one that it was under this id."""
+    """What this member owns or is just being assigned, if it still has this member id."""
     if state.lost or state.membership.member_id != member_id:
         return frozenset()
     return state.owned | state.held.then_owned if state.phase is Phase.APPLYING else state.owned
@@ -127,7 +127,7 @@ def held_partitions(state: MemberState, member_id: str) -> frozenset[TopicPartit
 def not_committed_yet(
     handed: Mapping[TopicPartition, OffsetEntry], known: Mapping[TopicPartition, OffsetEntry]
 ) -> dict[TopicPartition, OffsetEntry]:
-    """Which of the positions that were handed over to us to commit, when the group has committed these.
+    """The positions that were handed over to us and must be committed by us; `known` is what the group has committed.
 
     Their previous owner commits them too, and its join may overtake that commit, which is refused then. The positions
     exist nowhere else until we commit them, so we do as soon as we are told, whatever our application is doing. The

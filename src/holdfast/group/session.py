@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from holdfast.group.member.effects import Assigned, Call, Lost, OnAssignment, Revoked
 from holdfast.group.member.state import MemberState
-from holdfast.group.offsets import join_carries_positions, positions_ride
+from holdfast.group.offsets import join_carries_positions, positions_reach
 from holdfast.model import TopicPartition
 
 
@@ -32,9 +32,9 @@ class HoldBack:
 class CommitBefore:
     """Commit how far these are processed, before the listener is told.
 
-    With `waits`, until it is answered: their next owner asks the coordinator where to go on, and if our join overtook
-    the commit it would do our work again. Without, their positions go with the join (see `positions_ride`), and the
-    commit goes ahead of it; a leader hands over again what a cut round was to (`leader._untaken`).
+    With `waits`, wait for the answer: the next owner asks the coordinator where to go on, and if our join overtook the
+    commit, it would do our work again. Without, the join carries the positions (see `positions_reach`), and the commit
+    is sent ahead of it. If the round is cut, the leader hands the positions over again (`leader._untaken`).
     """
 
     partitions: frozenset[TopicPartition]
@@ -50,7 +50,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class CommitAfter:
-    """The same as `CommitBefore` for what the listener itself has stored or committed. Then the positions are final."""
+    """As `CommitBefore`, for what the listener itself has stored or committed. After it the positions are final."""
 
     partitions: frozenset[TopicPartition]
     waits: bool
@@ -92,12 +92,12 @@ def steps_around(state: MemberState, call: Call) -> tuple[Step, ...]:
 
 
 def _giving_up(state: MemberState, call: Revoked, partitions: frozenset[TopicPartition]) -> tuple[Step, ...]:
-    rides = positions_ride(state, partitions)
-    # A leader that drains is gone right after the round that hands its positions over. Should that round be cut, nobody
-    # is left who could hand them over again.
-    waits = not rides or (state.round.leads and state.draining is not None)
-    # A draining member joins once more only where its positions reach the next owners.
-    told = rides or (join_carries_positions(state) and state.draining is None)
+    reach = positions_reach(state, partitions)
+    # A leader that drains leaves right after the round that hands its positions over. If that round is cut, nobody is
+    # left who could hand them over again.
+    waits = not reach or (state.round.leads and state.draining is not None)
+    # A draining member joins once more only if its positions reach the next owners.
+    told = reach or (join_carries_positions(state) and state.draining is None)
     return (
         HoldBack(partitions),
         CommitBefore(partitions, waits=waits),

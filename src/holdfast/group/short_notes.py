@@ -135,7 +135,7 @@ def _peers(data: bytes, at: int) -> tuple[str, tuple[Endpoint, ...], int]:
             raise Unreadable("it ends inside an endpoint")
         endpoint = Endpoint(str(ipaddress.ip_address(packed)), _PORT.unpack(port)[0])
         if not can_be_poked(endpoint.host) or endpoint.port == 0:
-            raise Unreadable("an endpoint is no IP address and port of one host")
+            raise Unreadable("an endpoint is not the IP address and port of one host")
         peers.append(endpoint)
     if len(token) != TOKEN_BYTES or not peers:
         raise Unreadable("it ends inside its peers")

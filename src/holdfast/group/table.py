@@ -19,7 +19,7 @@ H = TypeVar("H", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Handled(Generic[S, H]):
-    """The event does something here, were it only an answer."""
+    """The event does something here, even if it is only an answer."""
 
     handler: H
     to: tuple[S, ...] = ()

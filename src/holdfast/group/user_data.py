@@ -95,7 +95,7 @@ class LeaderNote:
     """What a poke must carry in this generation."""
     positions: Positions = field(default_factory=dict)
     all_read: bool = False
-    """Whether every member of this round reads notes, so that positions reach whoever gets the partition."""
+    """Whether every member of this round reads notes, so that positions reach the partitions' next owners."""
     read_on: bool = False
     """Whether a member may go on reading partitions that this round takes from it, until the others have joined the
     next round: nobody gets them before it has joined too. Only short notes carry this."""
@@ -250,7 +250,7 @@ def json_leader_note(data: bytes) -> LeaderNote:
     body = read_json(data)
     peers, token = body.get("peers", []), body.get("token", "")
     if not isinstance(peers, list):
-        raise Unreadable("its peers are no list")
+        raise Unreadable("its peers are not a list")
     everybody = _flag(body, "all")  # the flag of older leaders without `room`, which pass on all positions
     return LeaderNote(
         withheld=_flag(body, "wait"),
@@ -300,14 +300,14 @@ def _read_offsets(raw: object) -> list[tuple[TopicPartition, int]]:
     if raw is None:
         return offsets
     if not isinstance(raw, dict):
-        raise Unreadable("its positions are no object")
+        raise Unreadable("its positions are not an object")
     for topic, pairs in raw.items():
         name = _topic(topic)
         if not isinstance(pairs, list):
-            raise Unreadable("its positions are no lists")
+            raise Unreadable("its positions are not lists")
         for pair in pairs:
             if not isinstance(pair, list) or len(pair) != 2:
-                raise Unreadable("a position is no pair")
+                raise Unreadable("a position is not a pair")
             partition = TopicPartition(name, _number(pair[0], "a partition", MAX_PARTITION))
             offsets.append((partition, _number(pair[1], "an offset", MAX_OFFSET)))
     return offsets
@@ -317,21 +317,21 @@ def read_counts(raw: object) -> dict[str, int] | None:
     if raw is None:
         return None
     if not isinstance(raw, dict):
-        raise Unreadable("its counts are no object")
+        raise Unreadable("its counts are not an object")
     return {_topic(topic): _number(count, "a count", MAX_PARTITION) for topic, count in raw.items()}
 
 
 def read_endpoint(raw: object) -> Endpoint:
     if not isinstance(raw, list) or len(raw) != 2 or not isinstance(raw[0], str):
-        raise Unreadable("an endpoint is no address and port")
+        raise Unreadable("an endpoint is not an address and a port")
     if _number(raw[1], "a port", 65_535) == 0 or not can_be_poked(raw[0]):
-        raise Unreadable("an endpoint is no IP address and port of one host")
+        raise Unreadable("an endpoint is not the IP address and port of one host")
     return Endpoint(raw[0], raw[1])
 
 
 @lru_cache(maxsize=4_096)
 def can_be_poked(host: str) -> bool:
-    """Whether this is the IP address of a single host. Looking up a name would block the loop of whoever pokes it."""
+    """Whether this is the IP address of a single host. Looking up a name would block the loop that pokes it."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -349,7 +349,7 @@ def _flag(body: Mapping[str, object], key: str) -> bool:
 
 def _number(raw: object, what: str, highest: int) -> int:
     if type(raw) is not int or not 0 <= raw <= highest:
-        raise Unreadable(f"{what} is no number from 0 to {highest}")
+        raise Unreadable(f"{what} is not a number from 0 to {highest}")
     return raw
 
 
@@ -360,13 +360,13 @@ def can_be_topic(name: str) -> bool:
 
 def _topic(raw: object) -> str:
     if not isinstance(raw, str) or not can_be_topic(raw):
-        raise Unreadable("a topic's name can't be one")
+        raise Unreadable("a name that no topic can have")
     return raw
 
 
 def _token(raw: object) -> str:
     if not isinstance(raw, str) or len(raw) > MAX_TOKEN or not raw.isascii() or not (raw == "" or raw.isprintable()):
-        raise Unreadable("its token is no short ASCII text")
+        raise Unreadable("its token is not a short ASCII text")
     return raw
 
 
@@ -374,5 +374,5 @@ def _names(raw: object) -> tuple[str, ...]:
     if raw is None:
         return ()
     if not isinstance(raw, list) or not all(isinstance(name, str) and 0 < len(name) <= 255 for name in raw):
-        raise Unreadable("its assignors are no names")
+        raise Unreadable("its assignors are not names")
     return tuple(raw[:MAX_ASSIGNORS])

@@ -1,8 +1,8 @@
-"""Watched groups in Prometheus's text form.
+"""Watched groups in Prometheus's text format.
 
-Offsets and lag come under the names that the two usual lag exporters give them (kafka_exporter's with `consumergroup`,
+Offsets and lag have the names that the two usual lag exporters give them (kafka_exporter's with `consumergroup`,
 kafka-lag-exporter's with `group`), so that dashboards go on working; what is learnt by watching is under
-`holdfast_group_…`. A figure that is not known is left out: a zero would be a lie.
+`holdfast_group_…`. A figure that is not known is left out: a zero would be wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.observe.history import CAUSES, History
 from holdfast.observe.snapshot import GroupSnapshot
 
 MOST_CULPRITS = 50
-"""Members whose names one group may put into labels, the most frequent: pods have new names after each deploy."""
+"""How many members of one group are named in labels, the most frequent: pods have new names after each deploy."""
 
 PLACEMENTS = ("local", "cross-zone", "unknown")
 
@@ -49,8 +49,8 @@ def exposed(
     cluster: str = "",
     unread: Collection[str] = (),
 ) -> str:
-    """All groups. `failures` counts the looks at each that failed; `unread` are those whose last one did, and of which
-    nothing is told that could be otherwise by now."""
+    """All groups. `failures` counts the failed looks at each. For the groups in `unread` the last look failed: figures
+    that may have changed since are left out."""
     out = Exposition()
     for name, (kind, help_text) in _METRICS.items():
         out.declare(name, kind, help_text)

@@ -1,7 +1,7 @@
-"""Is a group well? The checklist, and where something is off the investigation, in its order.
+"""Whether a group is healthy: a checklist, and, if something is wrong, an investigation.
 
-The checklist: Stable; rebalances near zero; instance ids; nobody in limbo; cooperative in use; lag moving. Then four
-questions, each answered by what was seen: does somebody crash and restart within its session; does somebody exceed
+The checklist: Stable; rebalances near zero; instance ids; every partition owned; cooperative in use; lag moving. Then
+four questions, each answered by what was seen: does a member crash and restart within its session; does one exceed
 max.poll.interval.ms; do two processes share an instance id; is the cooperative assignor really in use.
 
 Pure: it judges a `History`.
@@ -21,7 +21,7 @@ MOST_PER_HOUR = 5.0
 """Rebalances an hour beyond which one should look for the reason."""
 
 COMMITS_EVERY_MS = 5_000.0
-"""Kafka's auto.commit.interval.ms: whoever reads and is watched for twice as long has committed."""
+"""Kafka's auto.commit.interval.ms: a member that reads commits within twice this time."""
 
 AGAIN = 2
 """Once is an accident; twice is a pattern."""
@@ -30,7 +30,7 @@ AGAIN = 2
 class Verdict(StrEnum):
     FINE = "ok"
     ADVICE = "advice"
-    """Worth a change, and no reason to call the group unwell."""
+    """Worth a change, but the group is healthy."""
     FINDING = "FINDING"
     UNKNOWN = "?"
 
@@ -210,7 +210,7 @@ def _stuck(first: GroupSnapshot, last: GroupSnapshot) -> dict[TopicPartition, in
 
 
 def _between_commits(first: GroupSnapshot, last: GroupSnapshot, watched_ms: float) -> float:
-    """Records that come in from one commit to the next: by so much the lag of who keeps up goes up and down."""
+    """Records that arrive between two commits: the lag of a group that keeps up varies by this much."""
     both = [(first.offsets[at].end, one.end) for at, one in last.offsets.items() if at in first.offsets]
     came = sum(end - before for before, end in both if before is not None and end is not None)
     return came * COMMITS_EVERY_MS / watched_ms if watched_ms else 0.0  # looked at once: nothing came in between
@@ -220,7 +220,7 @@ def _between_commits(first: GroupSnapshot, last: GroupSnapshot, watched_ms: floa
 
 
 def investigate(history: History) -> tuple[Answer, ...]:
-    """Four questions in their order. What was not seen is said to be so: watching for longer may show it."""
+    """Four questions, in this order. What was not seen is reported as not seen: watching for longer may show it."""
     assert history.last is not None
     return (
         _crashing(history),
@@ -231,7 +231,7 @@ def investigate(history: History) -> tuple[Answer, ...]:
 
 
 def _worst(history: History, *causes: str) -> tuple[str, int]:
-    """Who did this most often, and how often."""
+    """The member that did this most often, and how often."""
     counted: dict[str, int] = {}
     for (cause, who), times in history.culprits.items():
         if cause in causes:

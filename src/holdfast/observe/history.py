@@ -1,17 +1,16 @@
 """What happened to a group, learnt by looking at it again and again.
 
-A coordinator tells its state and its members, and keeps no history. Looks that follow each other do: a state that left
-Stable and came back is a rebalance with a duration; a change between two Stable looks is one that was too short to be
-seen; whoever came or went in between is its cause.
+A coordinator reports its state and its members, and keeps no history. A series of looks gives one: a state that left
+Stable and came back is a rebalance with a duration; a change between two Stable looks is a rebalance too short to be
+seen; the members that came or went in between are its cause.
 
-How the causes are told apart. A process that is killed and restarted comes back under a new member id while its old one
-still waits for the session to end. The round that this starts ends when everybody has answered or was put out, so both
-are there at once within a round and never after one: who is there after it is alive, and leaves when it vanishes. Seen
-beside each other in the round, the old one has `expired`; else the process was started anew (`restart`), and nobody can
-tell a crash from a deploy. Where two live processes share client id and host, no ghost can be told. A member that
-exceeds max.poll.interval.ms leaves by itself, is away, and comes back under another id (`return`). Two processes with
-one instance id take it from each other: its member id changes again and again (`replaced`). Client id and host together
-stand for a process.
+How the causes are told apart. Client id and host together stand for a process. A process that is killed and restarted
+comes back under a new member id, while its old id stays until its session ends. Both are in the group during the round
+that this starts, and never after it, because the round expels the silent one. If both were seen in the round, the old
+id has `expired`. Otherwise the process was restarted (`restart`), and a crash can't be told from a deploy. If two live
+processes share client id and host, an old id can't be recognised. A member that exceeds max.poll.interval.ms leaves by
+itself and comes back later under another id (`return`). Two processes with one instance id take it from each other: its
+member id changes again and again (`replaced`).
 
 Pure: a look is a snapshot and its time in milliseconds.
 """
@@ -29,7 +28,7 @@ KEPT = 1_000
 """Rebalances that are remembered one by one; the sums go on."""
 
 REMEMBERED_MS = 3_600_000.0
-"""How long somebody who left is remembered: who comes back later has been started anew."""
+"""How long a member that left is remembered: one that comes back later counts as a new one."""
 
 FOLLOW_UP_MS = 10_000.0
 """How soon after a cooperative round its second one begins: with everybody's next heartbeat, 3 s by default."""
@@ -63,7 +62,7 @@ _PAST = {
     "return": "came back",
     "leave": "left",
     "join": "joined",
-    "subscription": "subscribed otherwise",
+    "subscription": "changed its subscription",
     "partitions": "has more partitions",
     "unknown": "rejoined",
 }
@@ -115,7 +114,7 @@ class History:
     """The last look outside of a rebalance: what the next one is compared with."""
     _began_ms: float | None = None
     _ghosts: set[str] = field(default_factory=set)
-    """Members that were there before the round under way, and in it beside a new id of the same process."""
+    """Old ids: members from before the round under way that were seen in it beside a new id of the same process."""
     _shared: set[Process] = field(default_factory=set)
     """Client ids and hosts that two live members had at once: more than one process."""
     _left: dict[Process, float] = field(default_factory=dict)
@@ -124,7 +123,7 @@ class History:
 
     @property
     def cooperative(self) -> bool | None:
-        """As the last look tells, or the last settled one: in the middle of a round a coordinator tells nothing."""
+        """By the last look, or the last one outside a rebalance: during one the coordinator does not say."""
         told = None if self.last is None else is_cooperative(self.last.described)
         return told if told is not None or self._settled is None else is_cooperative(self._settled.described)
 
@@ -140,7 +139,7 @@ class History:
 
     @property
     def share(self) -> float:
-        """Of the watched time that was spent in rebalances."""
+        """The share of the watched time that was spent in rebalances."""
         return self.rebalancing_ms / self.watched_ms if self.watched_ms > 0 else 0.0
 
     @property
@@ -156,7 +155,7 @@ class History:
         return recent * 3_600_000.0 / (self.last_ms - since) if self.last_ms > since else 0.0
 
     def see(self, look: GroupSnapshot, now_ms: float) -> Rebalance | None:
-        """The rebalance that this look ends, if it does."""
+        """Take in a look. Returns the rebalance that has ended with it, if one has."""
         before_ms, self.last_ms = self.last_ms, now_ms
         self.looks += 1
         if self.first is None:
@@ -169,7 +168,7 @@ class History:
                 self._began_ms = now_ms
             self._ghosts |= _ghosts(self._settled, look)
             return None
-        self._share(look)
+        self._note_shared(look)
         ended = self._ended(look, before_ms, now_ms)
         self._settled, self._began_ms = look, None
         self._ghosts.clear()
@@ -205,7 +204,7 @@ class History:
         self._count(changes)
         return ended
 
-    def _share(self, look: GroupSnapshot) -> None:
+    def _note_shared(self, look: GroupSnapshot) -> None:
         held = Counter(map(_process, look.described.members))
         now = {who for who, count in held.items() if count > 1}
         self._shared = self._shared | now if len(self._shared) < KEPT else now  # hosts come and go
@@ -221,16 +220,16 @@ class History:
         came = [now[name] for name in sorted(now.keys() - was.keys())]
         went = [was[name] for name in sorted(was.keys() - now.keys())]
         self._left = {who: at for who, at in self._left.items() if now_ms - at < REMEMBERED_MS}
-        found = _replaced(came, went)
-        found += self._restarted(came, went)
+        found = _take_replaced(came, went)
+        found += self._take_restarted(came, went)
         found += [self._gone(member, now_ms) for member in went]
         found += [self._new(member, now_ms) for member in came]
         if not found:
             found = self._otherwise(before, after)
         return tuple(sorted(found, key=lambda change: (CAUSES.index(change.cause), change.who)))
 
-    def _restarted(self, came: list[DescribedMember], went: list[DescribedMember]) -> list[Change]:
-        """Who went and came within one rebalance; both lists lose them."""
+    def _take_restarted(self, came: list[DescribedMember], went: list[DescribedMember]) -> list[Change]:
+        """Processes that went and came back within one rebalance; they are removed from both lists."""
         found = []
         for gone in list(went):
             new = next((one for one in came if _process(one) == _process(gone)), None)
@@ -252,7 +251,7 @@ class History:
         return Change(cause="join", who=name(member))
 
     def _otherwise(self, before: GroupSnapshot, after: GroupSnapshot) -> list[Change]:
-        """What else starts a rebalance, nobody having come or gone."""
+        """What else can start a rebalance, when nobody came or went."""
         was = {member.member_id: member for member in before.described.members}
         found = []
         for member in after.described.members:
@@ -269,12 +268,12 @@ class History:
 
 
 def name(member: DescribedMember) -> str:
-    """A member as a person knows it: its instance id or client id, and where it runs."""
+    """A member's name for people: its instance id or client id, and where it runs."""
     return one_line(f"{member.instance_id or member.client_id or member.member_id}@{member.host.lstrip('/')}")
 
 
 def _holder(member: DescribedMember) -> str:
-    """Who holds a partition: an instance keeps what it holds under whatever member id it comes back."""
+    """Who holds a partition: the instance id, where there is one, because it stays the same over restarts."""
     return member.member_id if member.instance_id is None else f"instance {member.instance_id}"
 
 
@@ -296,7 +295,7 @@ def _process(member: DescribedMember) -> Process:
 
 
 def _ghosts(settled: GroupSnapshot | None, look: GroupSnapshot) -> set[str]:
-    """Members of before that are still there, beside a new one of the same process."""
+    """Members from before that are still there, beside a new one of the same process."""
     if settled is None:
         return set()
     known = {member.member_id for member in settled.described.members}
@@ -304,8 +303,8 @@ def _ghosts(settled: GroupSnapshot | None, look: GroupSnapshot) -> set[str]:
     return {one.member_id for one in look.described.members if one.member_id in known and _process(one) in anew}
 
 
-def _replaced(came: list[DescribedMember], went: list[DescribedMember]) -> list[Change]:
-    """Instance ids with another member id than before; both lists lose them."""
+def _take_replaced(came: list[DescribedMember], went: list[DescribedMember]) -> list[Change]:
+    """Instance ids with another member id than before; they are removed from both lists."""
     found = []
     for gone in [one for one in went if one.instance_id is not None]:
         new = next((one for one in came if one.instance_id == gone.instance_id), None)

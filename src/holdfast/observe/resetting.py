@@ -1,7 +1,7 @@
-"""Where a group shall go on: new offsets from a rule, kept within what the log still has.
+"""Where a group is to continue: new offsets from a rule, kept within what the log still has.
 
-A rule is one of Kafka's: earliest, latest, current, an offset, a shift, a time, or a file. What lies outside of the log
-is moved to its nearer end and said so: a consumer that starts outside goes by its `auto.offset.reset`, and may skip or
+A rule is one of Kafka's: earliest, latest, current, an offset, a shift, a time, or a file. An offset outside the log is
+moved to its nearer end, with a note: a consumer that starts outside goes by its `auto.offset.reset`, and may skip or
 repeat everything.
 """
 
@@ -109,8 +109,8 @@ def _target(rule: Rule, standing: Standing, number: int) -> tuple[int, str]:
 def move_rows(
     group: str, moves: Mapping[TopicPartition, Move], statuses: Mapping[TopicPartition, str] | None = None
 ) -> list[Row]:
-    """GROUP, TOPIC, PARTITION and NEW-OFFSET as Kafka's tool prints them; what it was before, and notes, behind. With
-    statuses, what became of each: of one that has none nothing was tried."""
+    """GROUP, TOPIC, PARTITION and NEW-OFFSET as Kafka's tool prints them; then the offset before, and notes. With
+    `statuses`, also what became of each; one without a status was not tried."""
     return [
         {
             "GROUP": group,
@@ -191,8 +191,8 @@ def write_offsets(found: Offsets) -> str:
 
 
 def read_offsets(text: str, group: str | None) -> dict[str, dict[TopicPartition, int]]:
-    """Such a file's offsets. `group` is whose they are where the file does not say; given with a file that does, only
-    that group's are taken."""
+    """The offsets in such a file. `group` is the group they belong to if the file does not say; if it does, only that
+    group's are taken."""
     found: dict[str, dict[TopicPartition, int]] = {}
     for number, row in _rows(text):
         if not row:
@@ -236,7 +236,7 @@ def _bad_line(number: int, why: str) -> HoldfastError:
     return HoldfastError(
         "OFFSETS_FILE_INVALID",
         f"Line {number} of the file is not topic,partition,offset or group,topic,partition,offset: {why}.",
-        "Mend it, or write it anew with `holdfast groups export`. Nothing was changed.",
+        "Correct it, or write it again with `holdfast groups export`. Nothing was changed.",
     )
 
 

@@ -1,4 +1,4 @@
-"""A snapshot as rows of tables: the columns of kafka-consumer-groups.sh in its order, and ours behind them.
+"""A snapshot as rows of tables: the columns of kafka-consumer-groups.sh in its order, then ours.
 
 What is not known is "-", in every column, so that a table can be split at blanks. Rows are sorted.
 """

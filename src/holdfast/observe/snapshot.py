@@ -1,8 +1,8 @@
-"""A group at one moment, as its coordinator and the leaders of its partitions tell it.
+"""A group at one moment, as its coordinator and the leaders of its partitions report it.
 
 Groups of both protocols are described in the same words: classic ones (KIP-429 and before) and those of the new
-protocol (KIP-848). What could not be read is part of the value: one partition without a leader costs one number, and
-not the picture.
+protocol (KIP-848). What could not be read is part of the value: one partition without a leader costs one number, not
+the whole snapshot.
 """
 
 from __future__ import annotations
@@ -142,10 +142,10 @@ def can_process(state: str, *, cooperative: bool | None) -> str | None:
 
 
 def is_cooperative(described: DescribedGroup) -> bool | None:
-    """Whether members keep what they hold while they join; None where nothing tells.
+    """Whether members keep what they hold while they join; None if that can't be known.
 
-    In the middle of a round the coordinator names no assignor, and Kafka's no metadata of members either. A claim in a
-    subscription gives a cooperative group away; that there is none says nothing.
+    In the middle of a round the coordinator names no assignor, and Kafka's shows no metadata of members either. A claim
+    in a subscription shows that the group is cooperative; the lack of one shows nothing.
     """
     if described.kind == "consumer":
         return True

@@ -10,5 +10,5 @@
 `grounds` are worlds written by hand, `swarm` draws them at random, `mutations` break the machines on purpose.
 
 It imports what it runs (`group`, `assign`) and never the other way round. Nothing here reads a real clock, opens a
-socket or draws from an unseeded source, but for the swarm's stop-watch and its worker processes.
+socket or draws from an unseeded source, except the swarm's stop-watch and its worker processes.
 """

@@ -1,8 +1,8 @@
 """The simulated application of one member: it processes what the member owns, and commits how far it got.
 
-It owns the lanes. The driver (`member`) tells it what was assigned and what was taken away; it never decides that by
-itself. A lane opens once the machine says that the partition is owned, and stops before the listener hears that it is
-not: the forbidden overlap would show in its trace.
+It owns the lanes; a lane is one member's work on one partition. The driver (`member`) tells it what was assigned and
+what was taken away; it never decides that by itself. A lane opens once the machine says that the partition is owned,
+and stops before the listener hears that it is not. So an overlap would show in its trace.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Application:
         self._restored_at = 0.0
 
     def open(self, partition: TopicPartition, position: int, why: str) -> None:
-        """Start to process a partition from a position. One that has been deleted meanwhile gives nothing to do."""
+        """Start to process a partition from a position, unless it has been deleted meanwhile."""
         log = self._broker.logs.get(partition)
         if log is None or partition in self.lanes:
             return
@@ -70,7 +70,7 @@ class Application:
         clock.at(self._restored_at, self._restored, partition, lane)
 
     def _restored(self, partition: TopicPartition, lane: Lane) -> None:
-        if self.lanes.get(partition) is not lane:  # taken away again, or the process is no more
+        if self.lanes.get(partition) is not lane:  # taken away again, or the process has ended
             return
         self.restoring.discard(partition)
         if not self.stalled:
@@ -93,7 +93,7 @@ class Application:
         return positions
 
     def stall(self, why: str) -> None:
-        """Everything stands still: the application hangs, or the process was stopped."""
+        """Stop all lanes: the application hangs, or the process was stopped."""
         if self.stalled:
             return
         self.stalled = True
@@ -102,7 +102,7 @@ class Application:
                 self._note("lane-stopped", partition, lane.stall(self._broker.clock.now), why)
 
     def go_on(self, why: str) -> None:
-        """It goes on where it stood, knowing nothing of what happened meanwhile."""
+        """Go on where it stopped, without knowing what happened meanwhile."""
         if not self.stalled:
             return
         self.stalled = False
@@ -115,7 +115,7 @@ class Application:
         return {p: self.lanes[p].position(now) for p in sorted(partitions) if p in self.lanes}
 
     def uncommitted(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
-        """What a commit would say that is news."""
+        """The positions that are not committed yet."""
         return {
             partition: OffsetEntry(position)
             for partition, position in self.positions(partitions).items()

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from holdfast.group.coordinator import Coordinator, CoordinatorSettings, GroupRecord, Persist, Record, Reply, Token
+from holdfast.group.coordinator import (
+    Coordinator,
+    CoordinatorSettings,
+    GroupRecord,
+    Persist,
+    Record,
+    Reply,
+    Token,
+    refusal,
+)
 from holdfast.group.coordinator.effects import Effect
 from holdfast.group.coordinator.states import State
 from holdfast.group.messages import (
@@ -18,14 +27,11 @@ from holdfast.group.messages import (
     CommitAnswer,
     CommitRequest,
     HeartbeatAnswer,
-    HeartbeatRequest,
     JoinAnswer,
     JoinRequest,
     LeaveAnswer,
-    LeaveRequest,
     Request,
     SyncAnswer,
-    SyncRequest,
 )
 from holdfast.model import ClusterView, ErrorCode, TopicPartition, TopicView, TraceRecord, Value
 from holdfast.sim.clock import Clock, Timer
@@ -121,7 +127,7 @@ class SimBroker:
         self._parked = {}
 
     def restart(self) -> None:
-        """Come back with what the log says."""
+        """Start again from the log alone."""
         if self.up:
             return
         self.up = True
@@ -139,30 +145,21 @@ class SimBroker:
         if epoch != connection.epoch:
             return
         self._connections[connection] = epoch
-        refusal = self._refusal(request)
-        if refusal is not None:
-            connection.answer(epoch, number, refusal)
+        refused = self._refused(request)
+        if refused is not None:
+            connection.answer(epoch, number, refused)
             return
         asked = Asked(connection, epoch, number, request)
         self._perform(self.ask(self.coordinator, asked, request, self.clock.now))
         if not asked.answered and self.up:
             self._parked.setdefault((connection, epoch), []).append(asked)
 
-    def _refusal(self, request: Request) -> Answer | None:
-        """Now and then the broker refuses a request with a transient error before it reaches the group."""
+    def _refused(self, request: Request) -> Answer | None:
+        """Now and then the broker refuses a member's request with a transient error before it reaches the group."""
         if not self.refuses or self._random.random() >= self.refuses:
             return None
-        code = self._random.choice(REFUSALS)
-        match request:
-            case JoinRequest():
-                return JoinAnswer(error=code)
-            case SyncRequest():
-                return SyncAnswer(error=code)
-            case HeartbeatRequest():
-                return HeartbeatAnswer(error=code)
-            case LeaveRequest():
-                return LeaveAnswer(error=code)
-        return None
+        answer = refusal(request, self._random.choice(REFUSALS))
+        return answer if isinstance(answer, JoinAnswer | SyncAnswer | HeartbeatAnswer | LeaveAnswer) else None
 
     def hung_up(self, connection: Connection, epoch: int) -> None:
         """The client's end of a connection was closed."""
@@ -223,7 +220,7 @@ class SimBroker:
             self._send(asked, answer)
 
     def _forget(self, asked: Asked) -> None:
-        """It waits no longer."""
+        """It is not parked any more."""
         waiting = self._parked.get((asked.connection, asked.epoch))
         if waiting is not None and asked in waiting:
             waiting.remove(asked)

@@ -1,8 +1,8 @@
 """Whether a simulated application may go on with what its member owns: the rule is the group's (`may_process`).
 
 If the coordinator has acknowledged nothing for a session timeout, others may own everything by now. The application
-then stands still until it is acknowledged again, or hears that it has lost its partitions. A batch in its hands is
-finished first. Other clients have no such rule.
+then stops until its member is acknowledged again, or hears that it has lost its partitions. A batch in work is finished
+first. Other clients have no such rule.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from holdfast.sim.member import SimMember
 
 JUST_AFTER_MS = 0.01
-"""A session timeout is over just after its last moment. Less than the quickest message takes, so that the coordinator,
-which counts from when it got one, is always later."""
+"""How long after the session timeout we look. Less than the quickest message takes: the coordinator counts from the
+arrival of our last message, so it always expires the session later."""
 
 
 class Certainty:
@@ -26,7 +26,7 @@ class Certainty:
         self._member = member
         self._awake_since = 0.0
         self.unsure = False
-        # Where mutations break it.
+        # A hook for mutations.
         self.may_process = may_process
 
     def start(self) -> None:
@@ -34,12 +34,12 @@ class Certainty:
             self._look_later()
 
     def woke(self) -> None:
-        """The process was stopped, and does not know for how long."""
+        """The process was stopped, for how long it does not know."""
         self._awake_since = self._member.world.clock.now
         self.look()
 
     def look(self) -> None:
-        """Stand still, or go on."""
+        """Stop the application or let it go on, as the rule says now."""
         member = self._member
         if member.plan.foreign or member.dead:
             return

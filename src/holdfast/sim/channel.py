@@ -41,7 +41,7 @@ ANSWERED: Mapping[type[Answer], Callable[[int, Any], Event]] = {
 """What the machine is told of an answer."""
 
 JOIN_GRACE_MS = 5_000.0
-"""A join may be parked for the whole rebalance timeout; so much longer its client waits for the answer."""
+"""A join may be parked for the whole rebalance timeout; its client waits this much longer for the answer."""
 
 
 class Channel:
@@ -68,7 +68,7 @@ class Channel:
 
         def failed(reason: str) -> None:
             member.feed(RequestFailed(serial, reason))
-            member.certainty.look()  # a parked join is waited for in silence; one that failed is not
+            member.certainty.look()  # silence during a parked join is normal; after a failure it counts
 
         def answered(answer: Answer) -> None:
             member.feed(ANSWERED[type(answer)](serial, answer))
@@ -86,7 +86,7 @@ class Channel:
         connection.ask(request, timeout, answered, failed)
 
     def reconnect(self) -> None:
-        """The network works again: what it has lost is not waited for any longer."""
+        """The network works again: stop waiting for answers that it has lost."""
         for connection in (self.data, self._group):
             if not self._member.dead:
                 connection.close("reset")

@@ -19,7 +19,7 @@ class WorldSpins(Exception):
 
 
 class Timer:
-    """One scheduled call; it can be taken back."""
+    """One scheduled call; it can be cancelled."""
 
     __slots__ = ("args", "at", "call")
 
@@ -77,5 +77,5 @@ class Clock:
 
     @property
     def agenda_length(self) -> int:
-        """Calls to come, those taken back not counted."""
+        """Calls to come, without the cancelled ones."""
         return len([timer for _, _, timer in self._agenda if timer.call is not None])

@@ -31,14 +31,14 @@ class MemberPlan:
     max_poll_interval_ms: int = 10_000
     commit_interval_ms: float = 1_000.0
     poll_ms: float = 500.0
-    """How often the application is heard of. Real ones poll more often; nothing depends on it below the limits."""
+    """How often the application polls. Real ones poll more often, which makes no difference within the limits."""
     listener_ms: float = 1.0
     """How long a listener's call takes, if it has partitions."""
     batch_ms: float = 0.0
     """How long the application works on the result of one poll. A listener's call may have to wait as long. It polls
     again when it is done, which may be later than `poll_ms` and than max.poll.interval.ms."""
     batch_spread: float = 0.0
-    """By which share such a batch may be shorter or longer. Without it equal members poll in step."""
+    """The share by which such a batch may be shorter or longer. Without it equal members poll in step."""
     restore_ms: float = 0.0
     """How long the state of one partition takes to restore before it can be processed; one partition at a time."""
     listener_raises: bool = False
@@ -106,7 +106,8 @@ class WorldConfig:
     notes_bytes: int = NOTES_BYTES
     """Limit for all notes of a plan. With a low one even this small group gets a large group's notes."""
     short_notes: bool = False
-    """Whether leaders write a large group's notes, which let members read on for a while what they lost."""
+    """Whether leaders write a large group's notes, with which members read on for a while what a round took from them.
+    """
     request_timeout_ms: float = 5_000.0
     metadata_ms: float = 5_000.0
     """How old a member's view of the topics may become."""

@@ -38,7 +38,7 @@ WAITING_GROUND = replace(
     happenings=parse_happenings("join@3s,join@6s"),
     duration_ms=12_000,
 )
-"""Without instant rejoins: whoever revoked has to start the next round."""
+"""Without instant rejoins: the member that revoked has to start the next round."""
 
 LARGE_GROUND = replace(PROVING_GROUND, short_notes=True, plan_ms=100.0)
 """The notes and slow rounds of a large group, in which members read on for a while what a round took from them."""
@@ -82,7 +82,7 @@ SILENT_GROUND = replace(
     happenings=parse_happenings("cut:c0@4s+9s,freeze:c1@20s+9s"),
     duration_ms=34_000,
 )
-"""One can't reach the broker for longer than its session lasts, and the process of another is stopped for as long."""
+"""One member can't reach the broker for longer than its session, and another's process is stopped for as long."""
 
 CUT_GROUND = replace(PROVING_GROUND, happenings=parse_happenings("cut:c0@4s+4s"), duration_ms=12_000)
 """A member that can't reach the broker for a while."""
@@ -115,7 +115,7 @@ INTERRUPTED_GROUND = replace(
     duration_ms=14_000,
     plan_ms=100.0,
 )
-"""One joins in the middle of the round that hands partitions over to another newcomer."""
+"""A member joins in the middle of the round that hands partitions over to another newcomer."""
 
 MIDDLE_GROUND = replace(
     RARE_GROUND,
@@ -125,7 +125,7 @@ MIDDLE_GROUND = replace(
     network=NetworkProfile(),
     plan_ms=200.0,
 )
-"""One leaves in the middle of a round, between the join's answer and the sync's."""
+"""A member leaves in the middle of a round, between the join's answer and the sync's."""
 
 MIXED_GROUND = replace(
     ORDERLY_GROUND,

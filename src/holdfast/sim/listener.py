@@ -1,8 +1,8 @@
 """The application's thread of a simulated member: it makes the listener's calls, one after the other, in virtual time.
 
-A notice of the machine waits for the batch in work and for a hung application. A partition's lane stops before its
-revoke is told, and opens after the machine says that it is owned: `owned` alone is not enough, because what is about to
-be revoked stays owned until the listener has returned.
+A notice of the machine waits for the batch in work and for a hung application. A partition's lane stops before the
+listener is told of its revoke, and opens after the machine says that it is owned: `owned` alone is not enough, because
+what is about to be revoked stays owned until the listener has returned.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Listener:
         """Owned until the listener has returned, but on their way out: no lane opens for these any more."""
         self._final: dict[TopicPartition, int] = {}
         """Positions of what was held back in the call that is being made."""
-        # Where mutations break it.
+        # A hook for mutations.
         self.steps_around = steps_around
         self._starts: dict[TopicPartition, int] = {}
         """Handed-over positions of partitions that the listener is being told of."""
@@ -92,7 +92,7 @@ class Listener:
         then: tuple[Any, ...],
         positions: dict[TopicPartition, int],
     ) -> None:
-        """The steps around one call, in order. Those that take time go on from where they end."""
+        """Perform the steps around one call, in order. After a step that takes time, this continues with the rest."""
         member, app, offsets = self._member, self._member.app, self._member.offsets
         while steps:
             step = steps.popleft()
@@ -120,7 +120,7 @@ class Listener:
                     positions.update(self._final if hands_over else {})
                     self._final = {}
                 case Start():
-                    pass  # the lanes open behind the answer
+                    pass  # the lanes open after the answer
         call, *arguments = then
         call(*arguments)
 
@@ -169,7 +169,7 @@ class Listener:
             member.offsets.fetch(wanted)
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Whatever was on its way to a start with these."""
+        """Cancel what was under way to start with these."""
         for partition in partitions:
             self._member.offsets.stop_fetching(partition)
             self._starts.pop(partition, None)

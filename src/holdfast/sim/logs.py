@@ -45,13 +45,13 @@ class Lane:
         return max(self._position, min(read, self.log.end(now)))
 
     def stall(self, now: float) -> int:
-        """The application stands still; where it stands."""
+        """Stop; the position where it stopped."""
         self._position = self.position(now)
         self.running = False
         return self._position
 
     def go_on(self, now: float) -> int:
-        """It works again, from where it stood."""
+        """Go on from that position."""
         self._since = now
         self.running = True
         return self._position

@@ -1,8 +1,8 @@
 """A simulated member: the production machine, and a driver that performs its effects in virtual time.
 
-The driver is what `client` is in production, in small: it performs effects, answers with events and keeps one timer.
-What it sends goes through `channel`; the application's thread is `polling` and `listener`, its work `application`. The
-process around it can crash, be stopped and wake (a zombie), and its application can hang while heartbeats go on.
+The driver is a small `client`: it performs effects, answers with events and keeps one timer. What it sends goes through
+`channel`; the application's thread is `polling` and `listener`, its work `application`. The process around it can
+crash, be stopped and wake (a zombie), and its application can hang while heartbeats go on.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ from holdfast.sim.polling import Polling
 from holdfast.sim.watchdog import SimWatchdog
 
 POKE_DELAYS_MS = (2.0, 25.0)
-"""A poke leaves a little after what it announces, so that the coordinator knows when the others ask; and once more."""
+"""A poke is sent a little after the request that it announces, so that the coordinator knows of it when the others ask;
+and once more, later."""
 
 LOOK_MS = 2.0
 """How long a newcomer's look at the group takes."""
@@ -94,7 +95,7 @@ class SimMember:
         self.dead = False
         self.frozen = False
         self.error: HoldfastError | None = None
-        # The machine and the leader's planning: where mutations break them.
+        # The machine and the leader's planning: hooks for mutations.
         self.step: Callable[[MemberState, Event, float], tuple[MemberState, tuple[Effect, ...]]] = strict_step
         self.plan_round = leader.plan
         self._last_plan: leader.LeaderPlan | None = None
@@ -189,7 +190,7 @@ class SimMember:
             self.app.go_on("returned")
 
     def reconnect(self) -> None:
-        """The network works again: what it has lost is not waited for any longer."""
+        """The network works again: stop waiting for answers that it has lost."""
         self._channel.reconnect()
 
     def leave(self, reason: str) -> None:
@@ -236,7 +237,7 @@ class SimMember:
     # The machine
 
     def feed(self, event: Event) -> None:
-        """One turn of the machine: take the event, perform what it wants, set its timer anew."""
+        """One turn of the machine: feed it the event, perform its effects, re-arm its timer."""
         self.state, effects = self.step(self.state, event, self.world.clock.now)
         for effect in effects:
             if isinstance(effect, Emit):
@@ -275,7 +276,7 @@ class SimMember:
             case Closed():
                 self.app.close(list(self.app.lanes), "closed")
                 self._end("process-ended")
-            case _:  # ForgetCoordinator: there is one broker, it is where it was
+            case _:  # ForgetCoordinator: there is only one broker
                 pass
 
     def _tick(self) -> None:

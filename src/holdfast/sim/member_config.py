@@ -10,7 +10,7 @@ from holdfast.group.user_data import Endpoint
 from holdfast.sim.config import GROUP, MemberPlan
 
 POKE_PORT = 9_000
-"""Where every process hears pokes; each has an address of its own."""
+"""The port on which every process hears pokes; each has its own address."""
 
 
 def address(incarnation: int) -> Endpoint:

@@ -83,7 +83,7 @@ class Network:
 
 
 class Process(Protocol):
-    """The one at the client's end: it may be frozen or dead when something arrives."""
+    """The process at the client's end: it may be frozen or dead when something arrives."""
 
     @property
     def name(self) -> str: ...
@@ -92,7 +92,7 @@ class Process(Protocol):
 
 
 class Server(Protocol):
-    """The one at the other end."""
+    """The broker at the other end."""
 
     def receive(self, connection: Connection, epoch: int, number: int, request: Request) -> None: ...
 

@@ -1,8 +1,8 @@
-"""A simulated member's dealings with committed offsets: asking for them, and committing.
+"""How a simulated member fetches and commits offsets.
 
-Offsets live outside the member's machine, as in production; whether a commit may be sent is `group.offsets`' to say.
-A question that fails is asked again; an answer for a partition that was given up meanwhile is dropped. The commit of a
-revoke is one, and bounded by the request's timeout. Where the positions also go with the join it is not waited for.
+Offsets live outside the member's machine, as in production; `group.offsets` decides whether a commit may be sent. A
+fetch that fails is repeated; an answer for a partition that was given up meanwhile is dropped. A revoke sends one
+commit and waits at most for the request timeout; not at all where the join also carries the positions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Offsets:
         self._commits = 0
         self._newest: dict[TopicPartition, int] = {}
         """For each partition the number of the last commit that was asked for."""
-        # Where mutations break it.
+        # Hooks for mutations.
         self.not_committed_yet = not_committed_yet
         self.request: Callable[[Mapping[TopicPartition, OffsetEntry]], CommitRequest | None] = self._request
 
@@ -85,7 +85,7 @@ class Offsets:
         self._connection.ask(request, member.world.config.request_timeout_ms, answered, failed)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None] | None) -> None:
-        """Commit. `then` comes when it is answered, or can't be: a revoke waits for it, within bounds."""
+        """Commit. `then` is called when it was answered or has failed: a revoke waits for that."""
         request = self.request(offsets) if offsets else None
         if request is not None:
             self._number(offsets)
@@ -128,7 +128,7 @@ class Offsets:
         self._connection.ask(request, member.world.config.request_timeout_ms, answered, failed)
 
     def commit_handed(self, handed: Mapping[TopicPartition, OffsetEntry]) -> None:
-        """Commit what was handed over to us, where the group has not: whatever the application is doing."""
+        """Commit what was handed over to us and the group has not committed, whatever the application is doing."""
         member = self._member
         number = self._number(handed)
 

@@ -56,7 +56,7 @@ class Played:
 
     @cached_property
     def victims(self) -> frozenset[TopicPartition]:
-        """What the target of it worked on at that moment."""
+        """The partitions that its target worked on at that moment."""
         target = "" if self.event is None else self.event.data["target"]
         return frozenset(
             partition

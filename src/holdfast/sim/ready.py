@@ -1,7 +1,7 @@
-"""Ready scenes: histories that articles tell about rebalances, as setups, with the figures that they give.
+"""Ready scenes: what articles tell about rebalances, as setups, with the figures that those articles give.
 
-A claim is a figure as it is told, and the measure that shows it here. Where the played figure lies outside of what is
-told, the claim says why; a test holds that it does so exactly then. Nothing in here is a result.
+A claim is such a figure, and the measure that it is compared with here. Where the measured figure lies outside the
+claim, the claim says why; a test ensures that it does so exactly then. Nothing in this file is a result.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ STORM_SHARE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A figure that is told of a scene."""
+    """A figure that articles give for a scene."""
 
     measure: str
     """A key of `played.MEASURES`."""
     about: str
-    """The kind that it is told of."""
+    """The kind that it is about."""
     told: str
-    """The figure, as it is told."""
+    """The figure in words."""
     low: float
     high: float
-    """What it comes to: milliseconds, a number or percent."""
+    """The same as a range: milliseconds, a number or percent."""
     why: str = ""
-    """Why the played one lies outside of that."""
+    """Why the measured figure lies outside that range, if it does."""
 
     def holds(self, played: Played) -> bool:
         return self.low <= played.measure(self.measure) <= self.high

@@ -30,7 +30,7 @@ MAX_TIMEOUT_MS = 24 * 86_400_000.0
 """Timeouts are 32 bits of milliseconds on the wire: 24.8 days."""
 
 MAX_DURATION_MS = 3_600_000.0
-"""An hour of 50 members is a million steps: about a minute of work, and as much as anybody can look at."""
+"""An hour with 50 members is a million steps: about a minute of work, and as much as anybody can look at."""
 
 
 def scene_config(
@@ -52,7 +52,7 @@ def scene_config(
     without: Iterable[str] = (),
     foreign: bool = False,
 ) -> WorldConfig:
-    """So many members of one kind on one topic. Times as people write them, and the consumer's where none are given.
+    """A world with `members` alike on one topic. Times are texts such as "20s", by default the consumer's defaults.
 
     `without` switches off what makes our consumers quick: words of `SWITCHES`, or "all" of them. `foreign` members
     behave like other clients, which have none of it.
@@ -62,32 +62,19 @@ def scene_config(
     duration_ms = parse_time(duration)
     if not 0 < duration_ms <= MAX_DURATION_MS:
         raise HoldfastError("BAD_DURATION", f"{duration} is not a length to play.", "Use more than 0 and up to 60m.")
-    max_poll_ms = _timeout("max-poll", max_poll)
-    session_ms = min(SESSION_MS, max_poll_ms) if session is None else _timeout("session", session)
-    session_ms = max(MIN_SESSION_MS, session_ms)
-    heartbeat_ms = min(HEARTBEAT_MS, session_ms / 3) if heartbeat is None else _timeout("heartbeat", heartbeat)
-    switches: dict[str, Any] = {**dict.fromkeys(SWITCHES.values(), True), **_switched_off(without)}
-    if static:  # who is expected back is not spoken for
-        switches["watchdog"] = False
-    if foreign:
-        switches = {**dict.fromkeys(SWITCHES.values(), False), "foreign": True}
-    plans = tuple(
-        MemberPlan(
-            name=f"c{number}",
-            assignors=(assignor,),
-            instance_id=f"i-c{number}" if static else None,
-            heartbeat_interval_ms=int(heartbeat_ms),
-            session_timeout_ms=int(session_ms),
-            max_poll_interval_ms=int(max_poll_ms),
-            commit_interval_ms=COMMIT_INTERVAL_MS,
-            batch_ms=parse_time(batch),
-            batch_spread=spread,
-            listener_ms=parse_time(listener),
-            restore_ms=parse_time(restore),
-            **switches,
-        )
-        for number in range(members)
+    common = MemberPlan(
+        name="",
+        assignors=(assignor,),
+        commit_interval_ms=COMMIT_INTERVAL_MS,
+        batch_ms=parse_time(batch),
+        batch_spread=spread,
+        listener_ms=parse_time(listener),
+        restore_ms=parse_time(restore),
+        **_timeouts(max_poll, session, heartbeat),
+        **_switches(without, static=static, foreign=foreign),
     )
+    names = [f"c{number}" for number in range(members)]
+    plans = tuple(replace(common, name=name, instance_id=f"i-{name}" if static else None) for name in names)
     return WorldConfig(
         seed=seed,
         members=plans,
@@ -97,8 +84,30 @@ def scene_config(
     )
 
 
+def _timeouts(max_poll: str, session: str | None, heartbeat: str | None) -> dict[str, Any]:
+    """A member's three timeouts; what is not set follows from the others, as with the consumer."""
+    max_poll_ms = _timeout("max-poll", max_poll)
+    session_ms = min(SESSION_MS, max_poll_ms) if session is None else _timeout("session", session)
+    session_ms = max(MIN_SESSION_MS, session_ms)
+    heartbeat_ms = min(HEARTBEAT_MS, session_ms / 3) if heartbeat is None else _timeout("heartbeat", heartbeat)
+    return {
+        "max_poll_interval_ms": int(max_poll_ms),
+        "session_timeout_ms": int(session_ms),
+        "heartbeat_interval_ms": int(heartbeat_ms),
+    }
+
+
+def _switches(without: Iterable[str], *, static: bool, foreign: bool) -> dict[str, Any]:
+    off = _switched_off(without)
+    if foreign:
+        return {**dict.fromkeys(SWITCHES.values(), False), "foreign": True}
+    if static:  # a static member is expected back, so no watchdog leaves for it
+        off["watchdog"] = False
+    return {**dict.fromkeys(SWITCHES.values(), True), **off}
+
+
 def _timeout(name: str, text: str) -> float:
-    """Members count in whole milliseconds, and divide by them: less than one of them is none."""
+    """At least 1 ms: members count in whole milliseconds, and divide by them."""
     ms = parse_time(text)
     if not 1 <= ms <= MAX_TIMEOUT_MS:
         raise HoldfastError("BAD_TIMEOUT", f"{text} is not a time for {name}.", "Use 1ms to 24 days (34560m).")

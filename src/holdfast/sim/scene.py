@@ -1,4 +1,4 @@
-"""A world for the eye: what happened step by step, the timeline of every partition, and the gaps. Needs rich.
+"""A world on the terminal: what happened step by step, the timeline of every partition, and the gaps. Needs rich.
 
 Everything is drawn from trace records. Colours only help; every cell also has its letter, so that a log file or a
 colour-blind reader loses nothing.

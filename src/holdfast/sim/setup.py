@@ -1,5 +1,4 @@
-"""What is to be played, as people say it: the settings of a scene, which the command line, the page's address and the
-ready scenes share.
+"""The settings of a scene, which the command line, the page's address and the ready scenes share.
 
 A setup is played in three kinds, on the same seed and events: `eager` and `cooperative` as other clients play them, and
 `holdfast`, which is cooperative with what makes our handovers quick.
@@ -45,7 +44,7 @@ class Setup:
     max_poll: str = "5m"
     batch: str = "200ms"
     spread: float = 0.0
-    """By which share batches differ in length, where they are longer than the usual time between two polls."""
+    """The share by which batches differ in length, if they are longer than the usual time between two polls."""
     listener: str = "100ms"
     restore: str = "0ms"
     """How long the state of one partition takes to restore."""
@@ -101,7 +100,7 @@ def option_of(field: str) -> str:
 
 
 def setup_of(words: Mapping[str, str], start: Setup | None = None) -> Setup:
-    """Read words as `as_words` writes them, over a setup to start from. Strangers write them, too."""
+    """Read words as `as_words` writes them, over a setup to start from. Untrusted: anybody can write an address."""
     given: dict[str, Any] = {f.name: _value(f.name, words[f.name]) for f in fields(Setup) if f.name in words}
     return replace(start or Setup(), **given)
 

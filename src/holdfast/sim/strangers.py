@@ -12,19 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.group.leader import LeaderPlan
-from holdfast.group.member import Effect, Event, MemberState, Send
-from holdfast.group.messages import JoinRequest
 from holdfast.group.short_notes import read_leader_note
 from holdfast.group.user_data import GENERATION, LeaderNote, encode_leader_note
 from holdfast.model import Assignment, Subscription, TopicPartition
 from holdfast.model.attached import MAGIC
-from holdfast.model.consumer_protocol import (
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from holdfast.model.consumer_protocol import decode_assignment, decode_subscription, encode_assignment
 from holdfast.sim.member import SimMember
+from holdfast.sim.mutations.mutation import change_joins
 from holdfast.sim.world import World
 
 Damage = Callable[[SimMember], None]
@@ -90,7 +84,7 @@ def writes_nonsense(member: SimMember) -> None:
     _change_notes(member, lambda _name, _note: MAGIC + b'\x01{"peers":[["10.0.0.1\\u0000",9]],"token":"t"}')
     body = {"at": ["\ud800", 9], "pos": {"orders": [[0, 2**70]]}}
     said = MAGIC + b"\x01" + json.dumps(body).encode()
-    _change_joins(member, lambda asked: replace(asked, user_data=GENERATION.pack(asked.generation) + said))
+    change_joins(member, lambda asked: replace(asked, user_data=GENERATION.pack(asked.generation) + said))
 
 
 def claims_the_future(member: SimMember) -> None:
@@ -100,7 +94,7 @@ def claims_the_future(member: SimMember) -> None:
         everything = frozenset(TopicPartition("orders", number) for number in range(6))
         return replace(asked, owned=everything, generation=2**31 - 1)
 
-    _change_joins(member, change)
+    change_joins(member, change)
 
 
 STRANGERS: dict[str, Damage] = {
@@ -125,21 +119,3 @@ def _change_notes(member: SimMember, change: Callable[[str, LeaderNote | None], 
         return replace(made, assignments=given)
 
     member.plan_round = plan
-
-
-def _change_joins(member: SimMember, change: Callable[[Subscription], Subscription]) -> None:
-    sound = member.step
-
-    def changed(effect: Effect) -> Effect:
-        if not isinstance(effect, Send) or not isinstance(effect.request, JoinRequest):
-            return effect
-        protocols = tuple(
-            (name, encode_subscription(change(decode_subscription(data)))) for name, data in effect.request.protocols
-        )
-        return replace(effect, request=replace(effect.request, protocols=protocols))
-
-    def step(state: MemberState, event: Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
-        after, effects = sound(state, event, now)
-        return after, tuple(map(changed, effects))
-
-    member.step = step

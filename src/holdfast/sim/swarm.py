@@ -4,7 +4,7 @@
     holdfast sim --world 4711                         that world, step by step
 
 Each world has a safety phase under faults and a liveness phase on a healed world. The draw favours trouble: short
-timeouts, faults close together, members of several makes in one group.
+timeouts, faults close together, members of several clients in one group.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from holdfast.sim.network import NetworkProfile
 from holdfast.sim.world import World
 
 CHUNK = 8
-"""Worlds per order to a worker: large enough to hide the ordering, small enough for visible progress."""
+"""Worlds per task of a worker: enough to hide a task's overhead, few enough for visible progress."""
 
 MAX_SEEDS, MAX_JOBS = 10_000_000, 256
 
 COOPERATIVE, EAGER, BOTH = ("cooperative-sticky",), ("range",), ("cooperative-sticky", "range")
 DEFAULT, OLD = ("default",), ("range", "roundrobin")
-"""A consumer of ours that was told no strategy, and one of librdkafka's that was told none."""
+"""A consumer without a configured strategy: ours, and librdkafka's."""
 FITTING_IN = (*OLD, *COOPERATIVE)
 MIXES: tuple[tuple[tuple[str, ...], ...], ...] = (
     (COOPERATIVE,),
@@ -47,14 +47,14 @@ MIXES: tuple[tuple[tuple[str, ...], ...], ...] = (
     (DEFAULT, BOTH),
     (DEFAULT, COOPERATIVE),
 )
-"""Which assignors the members of a world have: alike mostly, half migrated in both bounces of KIP-429's way, and those
-that join what runs beside those that run it."""
+"""Which assignors the members of a world list: mostly the same; half migrated, in each of KIP-429's two bounces; and
+members that adapt to the group beside members that don't."""
 
 NOTES = (NOTES_BYTES, NOTES_BYTES, 250, 100, 20)
 """What notes may take: everything; short ones with a few peers; flags; next to nothing."""
 
 LARGE_SHARE = 0.2
-"""Of all worlds: those that behave as large groups do, in which whoever loses a partition reads on for a while."""
+"""The share of worlds that behave like large groups, where members read on for a while what a round took from them."""
 
 MEMBER_FAULTS = (
     "crash", "crash", "bounce", "bounce", "restart", "restart", "hang", "hang", "freeze", "freeze", "leave", "drain",
@@ -100,7 +100,7 @@ def random_world(seed: int) -> WorldConfig:
 
 
 def _as_in_a_large_group(random: Random, world: WorldConfig) -> WorldConfig:
-    """All of one make, and slow enough in a round for faults to meet a member that reads on: joins just before them."""
+    """Only our own members, and rounds slow enough for faults to hit a member that reads on: joins just before them."""
     before = [max(500.0, happening.at_ms - random.uniform(0.0, 1_000.0)) for happening in world.happenings[:4]]
     anywhere = [random.uniform(3_000, world.duration_ms) for _ in range(2)]
     joins = tuple(Happening(at_ms=round(at, 1), kind="join") for at in (*before, *anywhere))
@@ -156,8 +156,8 @@ def _random_member(
 def _with_watchdogs(
     seed: int, members: tuple[MemberPlan, ...], happenings: tuple[Happening, ...]
 ) -> tuple[tuple[MemberPlan, ...], tuple[Happening, ...]]:
-    """In every third world: watchdogs beside those who are not expected back, machines that die, and batches that may
-    outlast max.poll.interval.ms. From a source of their own, so that the other worlds stay as they were."""
+    """In every third world: watchdogs for dynamic members, machines that die, and batches that may outlast
+    max.poll.interval.ms. Drawn from a separate random source, so that the other worlds stay as they were."""
     random = Random(f"watchdogs of {seed}")
     if random.random() >= 0.33:
         return members, happenings
@@ -173,7 +173,7 @@ def _with_watchdogs(
         replace(each, kind="machine-crash") if each.kind == "crash" and random.random() < 0.3 else each
         for each in happenings
     )
-    # Some who would get a slow listener get long batches instead.
+    # Some members get long batches instead of a slow listener.
     return watched, tuple(
         replace(each, kind="batch", lasts_ms=random.uniform(600.0, 20_000.0))
         if each.kind == "slow" and random.random() < 0.5
@@ -196,7 +196,7 @@ def _random_network(random: Random, *, quiet: bool) -> NetworkProfile:
 def _random_happenings(
     random: Random, names: list[str], topics: tuple[tuple[str, int], ...], duration: float
 ) -> Iterator[Happening]:
-    """Clustered, because faults that meet are the ones that hurt."""
+    """Clustered, because it is the faults that coincide which hurt."""
     centre = random.uniform(2_000, duration)
     for _ in range(random.choice((random.randint(0, 4), random.randint(4, 9), random.randint(9, 20)))):
         if random.random() < 0.4:
@@ -243,7 +243,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a batch of worlds came to."""
+    """The result of a batch of worlds."""
 
     worlds: int
     calls: int

@@ -1,8 +1,8 @@
 """Who processed which partition when, and when nobody did: computed from trace records and from nothing else.
 
-A gap is the time between the end of one lane and the begin of the next on the same partition, while no other lane is
-open there. What its begin was ("revoked", "crashed", "hung" …) is its cause. Before the first lane there is no gap: the
-group has not begun yet.
+A gap is the time from the end of one lane to the start of the next on the same partition, while no other lane is open
+there. Its cause is why the first lane ended ("revoked", "crashed", "hung" …). Before the first lane there is no gap:
+the group has not begun yet.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ CHECKPOINT_MS = 2_000.0
 """How often the checkers that look at the world itself are asked."""
 PROCESS_RESTART_MS = 2_000.0
 FAILED_RESTART_MS = 1_000.0
-"""A supervisor starts a process again that failed: not for ever, but in this world it does."""
+"""After how long a supervisor restarts a process that failed; in this world without a limit."""
 MAX_MEMBERS = 4_000
 """Processes in all: a group of 2,000, each of which is started once more."""
 FOR_GOOD = ("FENCED_INSTANCE_ID", "INCONSISTENT_GROUP_PROTOCOL")
@@ -147,7 +147,7 @@ class World:
         self.heal()
         plans = self.config.members
         patience = 2.0 * max(plan.max_poll_interval_ms for plan in plans)
-        # Silence of the dead lasts until their sessions have expired: a fault that stops no earlier.
+        # A dead member is silent until its session has expired: that fault does not stop earlier.
         quiet_at = max(self.clock.now, self.last_disturbance_at) + max(plan.session_timeout_ms for plan in plans)
         self.healed_at = quiet_at
         deadline = quiet_at + patience
@@ -224,7 +224,7 @@ class World:
         self.clock.after(delay_ms, self._start_again, member)
 
     def _disturb(self, delay_ms: float) -> None:
-        """All is not quiet before this has happened."""
+        """Faults have not stopped before this has happened."""
         self.last_disturbance_at = max(self.last_disturbance_at, self.clock.now + delay_ms)
 
     def _start_again(self, member: SimMember) -> None:

@@ -1,5 +1,4 @@
-"""Things to test against: the embedded broker, a real Apache Kafka, members of the other clients, checkers of their
-logs.
+"""What tests run against: the embedded broker, a real Apache Kafka, members of other clients, checkers of their logs.
 
 Rule: importing this package imports nothing else. `Broker` is loaded when it is asked for; the other parts have modules
 of their own, for example `holdfast.testing.kafka`.

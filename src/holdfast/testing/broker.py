@@ -136,7 +136,7 @@ class Broker:
         return broker
 
     def stop(self) -> None:
-        """Stop in order: whoever waits is answered, and a data folder is left clean."""
+        """Stop in order: waiting clients are answered, and a data folder is left clean."""
         if self._thread is None or self._broker is None:
             return
         if not self._thread.stop(self._broker.stop(), timeout_s=STOP_SECONDS):
@@ -171,7 +171,7 @@ class Broker:
         return self._thread.call(run(), CALL_SECONDS)
 
     def change(self, what: Callable[[State], T]) -> T:
-        """The same for what changes topics: it returns once that is on disk."""
+        """The same for a function that changes topics: returns once the change is on disk."""
         broker = self._running
         assert self._thread is not None
 
@@ -193,7 +193,7 @@ class Broker:
         return self.call(lambda state: state.groups.describe(name))
 
     def move_coordinator(self, node_id: int) -> None:
-        """Let another of the advertised brokers look after every group from now on, as when the old one goes down.
+        """Make another of the advertised brokers the coordinator of every group, as when the old one goes down.
 
         Groups and offsets go with it. For brokers with `racks`, which advertise one broker each.
         """
@@ -207,7 +207,7 @@ class Broker:
         self._moved.append(self.faults.change(Api.FIND_COORDINATOR, lambda body: _pointing_to(node, body)))
 
     def expel(self, group: str, member_id: str) -> None:
-        """Forget a member, as a coordinator does whose session with it is over. A fault's function may call it too."""
+        """Remove a member, as a coordinator does when its session expires. A fault's function may call it too."""
         request = LeaveRequest(group=group, members=(Leaver(member_id=member_id),))
         if self._thread is not None and self._thread.is_current:
             self._running.state.groups.ask(request, lambda answer: None)
@@ -250,7 +250,7 @@ class Topics:
         return self._broker.call(lambda state: [topic.name for topic in state.store.topics()])
 
     def offsets(self, name: str) -> dict[TopicPartition, tuple[int, int]]:
-        """Each partition's first offset and the one behind its last."""
+        """Each partition's first offset and the one after its last."""
 
         def look(state: State) -> dict[TopicPartition, tuple[int, int]]:
             topic = state.store.topic(name)

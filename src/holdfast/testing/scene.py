@@ -31,7 +31,7 @@ WAIT_LIMIT_S = 100.0
 """A change takes milliseconds to a session timeout of 6 s; beside other work, many times that. Then it has failed."""
 
 AUTO_COMMIT = {"enable.auto.commit": "true"}
-"""For a holdfast member: then its watchdog commits in its name, and its positions change hands with a round."""
+"""For a holdfast member: then its watchdog commits for it, and its positions are handed over in rounds."""
 
 
 class GroupScene:
@@ -116,7 +116,7 @@ class GroupScene:
         member.resume()
 
     def hang(self, name: str, seconds: float) -> MemberProcess:
-        """The poll loop stands still for so long; out of `members` until `back`."""
+        """Stop the poll loop for that long; the member is out of `members` until `back`."""
         member = self.members.pop(name)
         member.hang(seconds)
         return member
@@ -163,7 +163,7 @@ class GroupScene:
     # -- what they wrote down
 
     def logs(self) -> list[MemberLog]:
-        """Everybody's, also of those who have gone."""
+        """All members' logs, also of those that have left."""
         return [log.refresh() for _, member in sorted(self._all.items()) for log in member.logs]
 
     def log(self, name: str) -> MemberLog:
@@ -194,7 +194,7 @@ class GroupScene:
 
 
 def quick_options(bootstrap: str, topic: str) -> MemberOptions:
-    """Kafka's defaults take 45 s to miss a dead member; a test can't wait that long."""
+    """With Kafka's defaults a dead member is noticed after 45 s; a test can't wait that long."""
     return MemberOptions(
         bootstrap=bootstrap,
         group=topic,

@@ -1,18 +1,17 @@
-"""What the logs of a group's members prove about the group as a whole, once everybody has gone on to the end.
+"""What the logs of a group's members prove about the group as a whole, once the run is over.
 
-`groupcheck` finds facts; here they are judged. Rules, by how a member ended its hold on a partition:
+`groupcheck` finds facts; here they are judged. Rules, by how a member's hold on a partition ended:
 
 - A clean handover (revoked, closed, drained) excuses nothing: no record twice, no two owners at a time.
-- A member that was *killed* could not commit: what it processed in its last stint may be processed again. One whose
-  watchdog *spoke for it* committed in its name: only the batch that was in its hands, the last one it wrote down, may
-  come again.
+- A member that was *killed* could not commit: what it processed in its last stint may be processed again. If its
+  watchdog *spoke for it*, that committed in its name: only the batch in work, the last one in its log, may come again.
 - A member that *lost* its partitions (it hung, it was frozen) could not commit either, and did not know that it owned
   nothing any more; but it must not process anything more of them.
 - A *zombie* is a foreign client that was frozen and, on waking, processes what it had fetched before it learns that it
-  is out. Its own doings are not held against the group.
-- A batch that was in a member's hands when it froze (#held) is processed when it wakes; no client can take it back.
-- A *foreign* client that says itself that a commit was refused (kafka-python's, closed while it is between two
-  generations) may leave what it processed before that to the next. One of ours has no such excuse.
+  is out. What it does then is not held against the group.
+- A batch that a member was working on when it froze (#held) is processed when it wakes; no client can take it back.
+- A *foreign* client that logs a refused commit (kafka-python's, closed between two generations) may leave what it
+  processed before that to the next owner. Ours has no such excuse.
 - Nothing excuses a lost record.
 """
 
@@ -67,7 +66,7 @@ def judge(
     zombies: Collection[str] = (),
     foreign: Collection[str] = (),
 ) -> Verdict:
-    """Judge the whole run. Nobody committed for those `killed` without `spoken_for`; `foreign` members are not ours."""
+    """Judge the whole run. Nobody committed for members in `killed`, except for those in `spoken_for`."""
     everything = logs
     logs = [log.without({event.time_ms for event in log.named("held")}) for log in everything]
     held = {log.name: stints(log) for log in logs}

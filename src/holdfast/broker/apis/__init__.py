@@ -1,8 +1,8 @@
 """The APIs, one module each, named as in Kafka's schemas, loaded when first asked for.
 
 A module has `handle(exchange, state)` and `refuse(exchange, error)`: the answer (or steps towards it, where the work
-grows with the request, see `slices`), and the answer that says no to everything that was asked. Those with a codec of
-their own also have `decode`. Which versions are served is said here and nowhere else; a module's notes say what its
+grows with the request, see `slices`), and the answer that refuses everything that was asked. Those with their own codec
+also have `decode`. The versions that are served are listed here and nowhere else; a module's notes say what its
 versions add and what is not implemented.
 """
 
@@ -24,7 +24,7 @@ _NOT_SERVED = frozenset({Api.CONSUMER_GROUP_DESCRIBE, Api.DESCRIBE_ACLS, Api.CRE
 """Known to `wire` for the client's sake. Groups are classic ones, rules are kept in the users file."""
 
 _LOWEST = {Api.SASL_HANDSHAKE: 1}
-"""Version 0 of the hand-shake is followed by bytes without a frame, which no client of today sends."""
+"""Version 0 of the hand-shake is followed by bytes without a frame, which no current client sends."""
 
 SERVED: Mapping[Api, range] = {
     api: range(_LOWEST.get(api, api.lowest), api.highest + 1) for api in Api if api not in _NOT_SERVED

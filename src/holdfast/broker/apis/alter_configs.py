@@ -24,7 +24,8 @@ def handle(exchange: Exchange, state: State) -> Steps:
 
 
 def each_once(exchange: Exchange, state: State, change: Callable[[Any], Body]) -> Steps:
-    """Change every resource that is named once; which of two changes is meant can't be known, so neither is made."""
+    """Change every resource that is named once. Of two changes of the same resource neither is made: which of them is
+    meant can't be known."""
     counts = Counter((each.resource_type, each.resource_name) for each in exchange.body.resources)
 
     def once(each: Any) -> Body:

@@ -1,6 +1,6 @@
-"""CreatePartitions, 0 to 3: more partitions for topics that are there.
+"""CreatePartitions, 0 to 3: more partitions for existing topics.
 
-Version notes: 2 compact · 3 nothing that we would use.
+Version notes: 2 compact · 3 nothing that we use.
 """
 
 from __future__ import annotations

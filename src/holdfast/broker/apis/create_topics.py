@@ -28,8 +28,8 @@ def handle(exchange: Exchange, state: State) -> Steps:
     beside = NOTHING_BESIDE
 
     def answer(topic: Any) -> Body:
-        """Whoever only asks is told what would be so if he did it: the answers to more topics than there may be are
-        hundreds of megabytes."""
+        """A request that only validates is held to the broker's limits too: otherwise the answer could list more
+        topics than there may be, in hundreds of megabytes."""
         nonlocal beside
         body = _answer(exchange, state, topic, counts[topic.name], beside)
         if exchange.body.validate_only and body["error_code"] is ErrorCode.NONE:

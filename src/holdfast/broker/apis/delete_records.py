@@ -62,8 +62,8 @@ def _delete(state: State, topic: str, asked: Any) -> Steps:
 
 
 def _move_start(log: Log, start: int) -> Steps:
-    """On disk, then for everybody: also if the client goes in between, or the records would vanish at the next start of
-    the broker, long after."""
+    """Write the new start to disk, then apply it, even if the client disconnects in between: otherwise the records
+    would vanish only at the next start of the broker."""
     written = False
 
     def write() -> None:

@@ -54,12 +54,12 @@ def _delete(exchange: Exchange, state: State, name: str | None, topic_id: UUID |
         state.store.delete_topic(topic.name)
     except StorageError as refused:
         return _answer(name, topic_id, refused.error, refused.what)
-    state.store.when_true(partial(_gone, state, topic))
+    state.store.when_written(partial(_gone, state, topic))
     return _answer(topic.name, topic.topic_id, ErrorCode.NONE)
 
 
 def _gone(state: State, topic: Topic) -> None:
-    """What else goes with a topic, once its end is on disk."""
+    """What follows from a deletion, once it is on disk."""
     numbers = range(topic.partitions)
     state.groups.partitions_deleted(TopicPartition(topic.name, number) for number in numbers)
     state.waiting.changed((topic.topic_id, number) for number in numbers)

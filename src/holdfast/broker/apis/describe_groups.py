@@ -19,8 +19,8 @@ DEAD = "Dead"
 
 
 def handle(exchange: Exchange, state: State) -> Steps:
-    """A group that is named several times is described once. What would make the answer too long is left for later:
-    clients ask again for those groups, and for those only."""
+    """A group that is named several times is described once. A group that would make the answer too long gets an error,
+    and clients ask again for it alone."""
     groups: list[Body] = []
     room = state.limits.max_description_bytes
     for name in dict.fromkeys(exchange.body.groups):

@@ -35,7 +35,7 @@ from holdfast.wire.fetch import (
 from holdfast.wire.frames import RequestHeader
 
 SENDFILE_BYTES = 128 * 1024
-"""From here on a slice goes from the file to the socket by itself; below, reading it costs less than the detour."""
+"""A slice of at least this size is sent with sendfile; for a smaller one, reading it costs less."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Budget:
     """The first batch found is sent even if it is too large, or a client could never get past it (KIP-74)."""
     found: int = 0
     final: bool = False
-    """Something was found that waiting can't improve: an error, or another replica to ask."""
+    """The answer has something that can't wait: an error, or another replica to ask."""
     files: list[FileRange] = field(default_factory=list)
     """Files of which slices are in the answer."""
 
@@ -83,7 +83,7 @@ def handle(exchange: Exchange, state: State) -> Steps:
 
 
 def _grown(state: State, found: FetchResponse) -> bool:
-    """Whether something came to a partition after it was looked at: a long request is read with pauses."""
+    """Whether records were appended to a partition after it was read: a long request is read with pauses."""
     for each in found.topics:
         topic = state.topic(each.topic, each.topic_id)
         for partition in each.partitions:
@@ -94,7 +94,7 @@ def _grown(state: State, found: FetchResponse) -> bool:
 
 
 def _again(exchange: Exchange, state: State) -> Steps:
-    """After the wait: whatever there is now."""
+    """Read again after the wait, and answer with what there is now."""
     found, budget = yield from _read(exchange, state)
     return _encoded(exchange, found, budget)
 
@@ -196,7 +196,7 @@ def _read_in(log: Log, found: FileRange) -> bytes:
 
 
 def epoch_error(epoch: int) -> ErrorCode:
-    """Whether somebody's idea of the leader is ours. An epoch from the future belongs to another cluster."""
+    """The error for a leader epoch that a client names. One after ours belongs to another cluster."""
     return ErrorCode.NONE if epoch <= LEADER_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 

@@ -1,8 +1,8 @@
-"""FindCoordinator, 0 to 6: the first of the advertised brokers looks after every group.
+"""FindCoordinator, 0 to 6: the first of the advertised brokers is the coordinator of every group.
 
 Version notes: 1 key types and messages · 3 compact · 4 several keys · 5 and 6 for transactions and share groups.
-Not implemented: coordinators of transactions and share groups. Of a transaction's, the answer is an error that every
-client takes for final: librdkafka asks again and again after any other.
+Not implemented: coordinators of transactions and share groups. For a transaction the answer is an error that every
+client takes as final: after any other, librdkafka asks again and again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _coordinator(exchange: Exchange, state: State, kind: int, key: str) -> Coord
         text = "This broker has no transactions."
         return Coordinator(key=key, error=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message=text)
     if kind != GROUP_KEY:
-        return Coordinator(key=key, error=ErrorCode.INVALID_REQUEST, message="This broker looks after groups only.")
+        return Coordinator(key=key, error=ErrorCode.INVALID_REQUEST, message="This broker coordinates groups only.")
     error = state.group_refusal(exchange, Operation.DESCRIBE, key)
     if error is not ErrorCode.NONE:
         return Coordinator(key=key, error=error)

@@ -1,7 +1,7 @@
-"""Heartbeat, 0 to 4: still here; anything new?
+"""Heartbeat, 0 to 4: keep a member's session alive, and tell it of a rebalance.
 
 Version notes: 3 static members · 4 compact.
-All of it is the coordinator's: see `holdfast.group.coordinator`.
+The coordinator does the work: see `holdfast.group.coordinator`.
 """
 
 from __future__ import annotations

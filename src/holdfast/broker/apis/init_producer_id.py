@@ -1,8 +1,8 @@
 """InitProducerId, 0 to 5: an id for an idempotent producer, never given out twice.
 
 Version notes: 2 compact · 3 the producer's id and epoch so far, which only matter to transactions: without one, a new
-id is the answer, as in Kafka · 4 and 5 new errors. Not implemented: transactional ids, which are refused in a way
-that clients take for final; 6 (two-phase commit).
+id is the answer, as in Kafka · 4 and 5 new errors. Not implemented: transactional ids, which are refused with an error
+that clients take as final; 6 (two-phase commit).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def handle(exchange: Exchange, state: State) -> Body | Steps:
 
 
 def _reserved(state: State) -> Steps:
-    """The first of the next thousand waits until they are taken for good."""
+    """Reserve the next thousand ids on disk, and answer the first of them."""
     return _given((yield Until(partial(state.changes.submit, state.store.next_producer_id))))
 
 

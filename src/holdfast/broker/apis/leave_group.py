@@ -1,7 +1,7 @@
-"""LeaveGroup, 0 to 5: go, or be removed by an administrator.
+"""LeaveGroup, 0 to 5: members leave, or are removed by an administrator.
 
 Version notes: 3 several members at once, by member or instance id (KIP-345) · 4 compact · 5 a reason each.
-All of it is the coordinator's: see `holdfast.group.coordinator`.
+The coordinator does the work: see `holdfast.group.coordinator`.
 """
 
 from __future__ import annotations

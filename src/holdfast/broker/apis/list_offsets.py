@@ -1,4 +1,4 @@
-"""ListOffsets, 1 to 10: where a partition begins and ends, and where a time is.
+"""ListOffsets, 1 to 10: where a partition begins and ends, and the first offset of a time.
 
 Version notes: 2 isolation level · 4 leader epochs · 6 compact · 7 the record with the latest time (-3) · 8 the earliest
 local offset (-4), here the earliest · 9 the latest tiered offset (-5), of which there is none · 10 a time-out, which we
@@ -22,7 +22,7 @@ from holdfast.model import ErrorCode
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 FIRST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-"""Negative times stand for places, each from some version on; others are refused as in Kafka."""
+"""Negative times stand for positions, each from some version on; others are refused as in Kafka."""
 NOTHING = (-1, -1, -1)
 """Timestamp, offset and epoch when there is no such record."""
 
@@ -97,7 +97,7 @@ def _find(log: Log, timestamp: int) -> Steps:
 
 
 def _in_thread(search: Search) -> Steps:
-    """The log is searched here; looking into a batch, which may take seconds, is done beside the loop."""
+    """Search the log on the loop, but look into batches, which may take seconds, in a thread."""
     value = None
     while True:
         try:

@@ -1,6 +1,6 @@
 """What the APIs of a group's members have in common: translate, ask the coordinator, wait for its answer.
 
-Not an API itself. `wire.groups_served` translates, `groups` asks; here they meet an exchange.
+Not an API itself. `wire.groups_served` translates and `groups` asks; this connects them with an exchange.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def _asked(exchange: Exchange, state: State, asked: Any) -> Steps:
     keys = list(dict.fromkeys((wanted.name, getattr(wanted, "topic_id", None)) for wanted in asked))
     found: dict[Key, Body] = {}
     for key in keys:
-        if not _makes(exchange, state, *key):
+        if not _creates(exchange, state, *key):
             found[key] = _one(exchange, state, *key)
         yield PAUSE
     made = yield from state.changes.each(
@@ -71,7 +71,7 @@ def _asked(exchange: Exchange, state: State, asked: Any) -> Steps:
     return [found[key] for key in keys]
 
 
-def _makes(exchange: Exchange, state: State, name: str | None, topic_id: UUID | None) -> bool:
+def _creates(exchange: Exchange, state: State, name: str | None, topic_id: UUID | None) -> bool:
     """Whether asking for this topic creates it."""
     if topic_id is not None or name is None or state.store.topic(name) is not None:
         return False
@@ -100,7 +100,7 @@ def _one(exchange: Exchange, state: State, name: str | None, topic_id: UUID | No
 
 
 def _created(exchange: Exchange, state: State, name: str) -> Body:
-    """A missing topic is made where that is wanted; Kafka makes clients ask again, we have it at once."""
+    """Create a missing topic where that is wanted. Kafka makes clients ask again; here it exists at once."""
     try:
         check_name(name)
         if _wants_creation(exchange, state) and _may_create(exchange, state, name):

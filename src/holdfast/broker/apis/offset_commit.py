@@ -1,4 +1,4 @@
-"""OffsetCommit, 2 to 9: keep these positions.
+"""OffsetCommit, 2 to 9: commit offsets.
 
 Version notes: 2 to 4 carry a retention time, which is ignored as in Kafka since 5 · 6 leader epochs · 7 static members
 · 8 compact · 9 for KIP-848, whose errors classic groups never get. Not implemented: 10, which names topics by id.
@@ -46,7 +46,7 @@ def handle(exchange: Exchange, state: State) -> Steps:
 
 
 def refusals(exchange: Exchange, state: State, partitions: Iterable[TopicPartition]) -> Steps:
-    """Which of these partitions the user may not read, or are not there, each with its reason."""
+    """Those partitions that the user may not read or that don't exist, each with its error."""
     refused = {}
     for partition in partitions:
         verdict = _verdict(exchange, state, partition)

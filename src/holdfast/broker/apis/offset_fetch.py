@@ -1,4 +1,4 @@
-"""OffsetFetch, 1 to 9: where did these groups stop?
+"""OffsetFetch, 1 to 9: the committed offsets of groups.
 
 Version notes: 2 null asks for every partition, and an error of the whole · 5 leader epochs · 6 compact · 7
 require_stable, always so without transactions · 8 several groups · 9 a member's epoch, for KIP-848. Not implemented:
@@ -20,11 +20,11 @@ from holdfast.model import ErrorCode
 from holdfast.wire.groups_served import offset_fetch_body, offset_fetches_of
 
 MANY_PARTITIONS = 5_000
-"""Beyond so many the answer is put together beside the loop: it takes two seconds for a million."""
+"""An answer with more of them is built in a thread: a million take two seconds."""
 
 
 def handle(exchange: Exchange, state: State) -> Steps:
-    """A group that is named several times is answered once. What would make the answer too long is answered by an error
+    """A group that is named several times is answered once. A group that would make the answer too long gets an error
     that makes clients ask again."""
     answers: dict[str, tuple[FetchOffsetsRequest, FetchOffsetsAnswer]] = {}
     room = state.limits.max_description_bytes

@@ -1,5 +1,4 @@
-"""OffsetForLeaderEpoch, 2 to 4: where an epoch ended. Consumers ask it to find out whether a log was cut behind their
-back.
+"""OffsetForLeaderEpoch, 2 to 4: where an epoch ended. Consumers ask this to detect that a log was truncated.
 
 Version notes: 3 the replica's id · 4 compact. There is one epoch, and it has not ended: the answer is the log end.
 """

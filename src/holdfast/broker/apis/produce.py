@@ -4,7 +4,7 @@ Version notes: 5 log start offset · 8 a message with an error · 9 compact · 1
 that Kafka 4 dropped too; they are advertised and not served (see `apis`).
 acks=1 and acks=all are the same here: an answer means that a killed process loses nothing. acks=0 has no answer; if
 something can't be appended, the connection is closed instead, as in Kafka: it is the only sign there is.
-Not implemented: transactions. A producer that names one is told at once, with an error that clients take for final.
+Not implemented: transactions. A producer that names one is told at once, with an error that clients take as final.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def _answer(exchange: Exchange, topics: tuple[ProducedTopic, ...]) -> Result:
 
 
 def _told(state: State, topics: tuple[ProducedTopic, ...], failures: Failures) -> tuple[ProducedTopic, ...]:
-    """What was refused before keeps its reason; what was appended to a file whose sync failed is not acknowledged. The
-    others' is on disk: refused, it would be sent again, and be there twice."""
+    """The answers after a sync that failed for some files: appends to those are refused. The other appends are on disk
+    and stay acknowledged: if refused, they would be sent again and stored twice."""
     told = []
     for each in topics:
         topic = state.topic(each.topic, each.topic_id)
@@ -141,7 +141,7 @@ def _append(state: State, topic: str, asked: ProducePartition) -> Steps:
         appended = log.append(records, commit=False)
     except StorageError as error:
         state.troubles.tell(error)
-        # As in Kafka: who sent a batch, if a wrong one, hears where the log starts.
+        # As in Kafka: the answer to a batch that is refused says where the log starts.
         start = log.log_start_offset if log is not None and is_batch(records) else -1
         return ProducedPartition(
             partition=asked.partition, error=error.error, error_message=error.what, log_start_offset=start

@@ -50,7 +50,7 @@ def _step(exchange: Exchange, connection: Connection, login: Login) -> Result | 
 def _checked(exchange: Exchange, connection: Connection, user: str, right: Callable[[], bool]) -> Steps:
     """Slow on purpose, so it runs in a thread; one request is in work per connection, so nothing overtakes it.
 
-    In a lane of its own: strangers guess as much as they like, and what goes to the disk must not wait behind them.
+    In a lane of its own: anybody may guess passwords, and disk work must not wait for that.
     """
     if not (yield InThread(right, LOGIN)):
         _fail(exchange, connection, f"wrong name or password for {user!r}")

@@ -1,6 +1,6 @@
 """SaslHandshake, 1: which mechanism will it be?
 
-Version 0 is followed by bytes without frames; no client of today sends it, and it is not offered.
+Version 0 is followed by bytes without frames; no current client sends it, and it is not offered.
 PLAIN is offered over TLS only, unless the broker was started with --insecure.
 """
 

@@ -1,7 +1,7 @@
-"""SyncGroup, 0 to 5: bring the plan, or wait for one's part of it.
+"""SyncGroup, 0 to 5: the leader brings its plan, the others wait for their part of it.
 
 Version notes: 3 static members · 4 compact · 5 protocol type and name, checked against the group's.
-All of it is the coordinator's: see `holdfast.group.coordinator`.
+The coordinator does the work: see `holdfast.group.coordinator`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Written as text, in the users file and on the command line alike:
     create:cluster                 the cluster has no name
     all                            everything: an administrator
 
-Without any user nobody is asked anything: the broker is open, as a Kafka without an authorizer is. Operations and what
-they imply are Kafka's.
+Without users nothing is checked: the broker is open, like a Kafka without an authorizer. Operations and what they imply
+are Kafka's.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 
 
 def rule_text(operation: Operation, resource: Resource, name: str) -> str:
-    """The rule that would allow this, as it is written. Names come from strangers, so they are cut and quoted."""
+    """The rule that would allow this, as text. The name comes from a client, so it is cut and quoted if need be."""
     words = [operation.name.lower().replace("_", "-"), resource.name.lower()]
     if resource is not Resource.CLUSTER:
         words.append(name if name.isprintable() and len(name) <= MAX_NAME_SHOWN else repr(name[:MAX_NAME_SHOWN]))

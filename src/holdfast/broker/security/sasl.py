@@ -3,8 +3,9 @@
     login = start(mechanism, users)          raises for a mechanism that is not offered
     login.step(message) -> Challenge | Done | Check     raises LoginFailed
 
-Rules. Every failure looks the same from outside: which half was wrong is nobody's business. A nonce is compared whole.
-Nothing here sends, waits or computes for long: PLAIN's slow comparison is returned as a `Check` to be run elsewhere.
+Rules. Every failure looks the same from outside, so that a client can't tell a wrong name from a wrong password. A
+nonce is compared as a whole. Nothing here sends, waits or computes for long: PLAIN's slow comparison is returned as a
+`Check`, to be run elsewhere.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _FIRST = re.compile(
     r"(?P<gs2>[ny],(?P<authzid>a=[^,]*)?,)(?P<bare>n=(?P<user>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+))"
 )
 _FINAL = re.compile(r"(?P<bare>c=(?P<binding>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)),p=(?P<proof>[^,]+)")
-"""A nonce is printable ASCII in both messages (RFC 5802), and what is not may not be compared: Python refuses to."""
+"""A nonce is printable ASCII in both messages (RFC 5802). `hmac.compare_digest` refuses other text."""
 
 
 class LoginFailed(HoldfastError):
@@ -56,7 +57,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The user is who it says it is. Send this."""
+    """The login has succeeded. Send this."""
 
     user: str
     message: bytes = b""

@@ -1,6 +1,6 @@
 """SCRAM's arithmetic (RFC 5802, RFC 7677): verifiers made from passwords, and proofs checked against them.
 
-What is stored can check a password and can't be used as one: whoever reads the users file still has to guess. Comparing
+What is stored can check a password and can't be used as one: a thief of the users file still has to guess. Comparing
 takes the same time wherever two values differ. This module knows no user by name and no message.
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 MIN_ITERATIONS = 4_096
-"""RFC 7677's least; Kafka's too."""
+"""The minimum of RFC 7677, and Kafka's."""
 MAX_ITERATIONS = 100_000
 """More would let a users file make each login cost seconds. Clients refuse absurd counts as well."""
 DEFAULT_ITERATIONS = 10_000
-"""About 5 ms for whoever knows the password, and for each guess."""
+"""About 5 ms for each login, and for each guess."""
 SALT_BYTES = 24
 
 
@@ -61,7 +61,7 @@ def make_verifier(
 
 
 def fake_verifier(mechanism: Mechanism, user: str, secret: bytes) -> Verifier:
-    """What an unknown user is answered with: the same salt every time, and a key that nobody has a password for."""
+    """The verifier of a user that does not exist: the same salt every time, and a key that no password matches."""
 
     def derived(what: bytes) -> bytes:
         return hmac.digest(secret, what + mechanism.hash.encode() + b"\0" + user.encode(), "sha512")
@@ -85,7 +85,7 @@ def proof_is_right(mechanism: Mechanism, verifier: Verifier, auth_message: bytes
 
 
 def server_signature(mechanism: Mechanism, verifier: Verifier, auth_message: bytes) -> bytes:
-    """By which the client knows that we know it too."""
+    """Proves to the client that this server knows its verifier."""
     return hmac.digest(verifier.server_key, auth_message, mechanism.hash)
 
 

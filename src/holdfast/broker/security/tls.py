@@ -11,8 +11,8 @@ from holdfast.model import HoldfastError
 
 
 def check_given(security: Security) -> None:
-    """A certificate turns TLS on, and the other files mean nothing without it. Whoever gives only those believes that
-    the broker is protected, while it would speak plaintext; so that is refused."""
+    """A certificate turns TLS on, and the other files mean nothing without it. Giving only those is refused: the user
+    would believe that the broker is protected, while it spoke plaintext."""
     if security.certificate is not None:
         return
     for option, path in (("--tls-key", security.key), ("--tls-client-ca", security.client_ca)):

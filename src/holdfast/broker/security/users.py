@@ -3,7 +3,7 @@
     {"version": 1, "secret": "...", "users": {"alice": {"allow": ["read:topic:orders"],
         "SCRAM-SHA-256": {"salt": "...", "iterations": 10000, "stored_key": "...", "server_key": "..."}, ...}}}
 
-Written beside and renamed into place, mode 0600; refused if others may use it. A file that can't be understood is
+Written to a new file that is renamed into place, mode 0600; refused if others may use it. A file that can't be read is
 refused too: a broker must not start open because of a typing error.
 """
 
@@ -53,7 +53,7 @@ class Users:
 
     by_name: Mapping[str, User] = field(default_factory=dict)
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
-    """From which unknown users' salts are made, so that they look the same after a restart."""
+    """The salts of unknown users are made from it, so that they are the same after a restart."""
 
     def __bool__(self) -> bool:
         return bool(self.by_name)
@@ -103,8 +103,8 @@ def _check_user(name: str, password: str, iterations: int) -> None:
 
 
 def load_users(path: Path, *, others_may: bool = False) -> Users:
-    """The users in a file; none if there is no file. One that others may read or change is refused, as ssh does: its
-    verifiers can be tried against guessed passwords, and who writes it says who may log in."""
+    """The users in a file; none if there is no file. A file that others may read or change is refused, as by ssh: a
+    reader can try passwords against its verifiers, and a writer decides who may log in."""
     try:
         found = path.stat()
         if found.st_size > MAX_FILE_BYTES:

@@ -95,7 +95,7 @@ def _check_header(header: BatchHeader, size: int, max_bytes: int) -> None:
 
 
 def _check_origin(header: BatchHeader) -> None:
-    """What only a client may not send; all of it under the checksum, so it is checked after it."""
+    """What a client may not send. The checksum covers these fields, so they are checked after it."""
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         what = f"The batch says {header.record_count} records but spans {header.last_offset_delta + 1} offsets."
         raise _refuse(ErrorCode.INVALID_RECORD, what)
@@ -108,8 +108,8 @@ def _check_origin(header: BatchHeader) -> None:
 def stamp(payload: Buffer, header: BatchHeader, *, offset: int, append_time: int | None) -> list[Buffer]:
     """The batch as it is stored: our offset and epoch, and with `append_time` the topic's time instead of the sender's.
 
-    A sender's claim that its times are the broker's is taken out, as Kafka does. Returned as buffers for one vectored
-    write; the records themselves are never copied.
+    A sender's flag that its times are the broker's is cleared, as in Kafka. Returned as buffers for one vectored write;
+    the records themselves are never copied.
     """
     view = memoryview(payload)
     if append_time is None and not header.attributes & LOG_APPEND_TIME:

@@ -17,9 +17,7 @@ UNLIMITED = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """A topic's settings as the log uses them. Constructed directly, any numbers go; `parse` holds users to the
-    bounds.
-    """
+    """A topic's settings as the log uses them. The constructor takes any numbers; `parse` checks what users set."""
 
     segment_bytes: int = 64 * 1024 * 1024
     """Kafka's default is 1 GiB. Smaller here, because after a crash the last segment is scanned, and retention works by

@@ -22,9 +22,7 @@ class StorageError(HoldfastError):
 
 
 def disk_trouble(doing: str, cause: OSError) -> StorageError:
-    """The disk said no (full, read-only, failing). Clients retry on this code, so the broker recovers when the disk
-    does.
-    """
+    """The disk refused (full, read-only, failing). Clients retry on this code, so all goes on when the disk works."""
     return StorageError(
         ErrorCode.KAFKA_STORAGE_ERROR,
         f"{doing} failed: {cause.strerror or cause}.",
@@ -34,7 +32,7 @@ def disk_trouble(doing: str, cause: OSError) -> StorageError:
 
 @contextmanager
 def disk_work(doing: str) -> Iterator[None]:
-    """Turn what the disk says no to into a refusal. For the paths that aren't hot."""
+    """Turn an OSError into a refusal. Not for hot paths."""
     try:
         yield
     except OSError as error:
@@ -62,7 +60,7 @@ class Recovery:
     next_offset: int = -1
     """First good offset after the trouble."""
     unopened: bool = False
-    """Nothing is known to be wrong with the bytes: nobody could look at them."""
+    """The file could not be opened, so nothing is known about its bytes."""
     reason: str
 
     @property

@@ -1,7 +1,7 @@
 """The file layer: the few operations the storage engine needs, behind a Protocol so that tests can make every one fail.
 
 Rules: paths are relative to the layer's root and use "/". A write happens at a position the caller keeps, and is
-whole or raises; what a failed write left behind is the caller's to cut. Nothing here retries, caches or knows what is
+complete or raises; the caller cuts off what a failed write left behind. Nothing here retries, caches or knows what is
 in a file.
 """
 
@@ -76,7 +76,7 @@ class RealFile:
 
     def pread(self, count: int, position: int) -> bytes:
         """All that is asked for, or what there is up to the file's end. A short read is continued: before a sector that
-        can't be read Linux gives what it has, and tells the reason only to whoever asks for the rest.
+        can't be read Linux returns what it has, and reports the error only to the next read.
         """
         data = os.pread(self._fd, min(count, PREAD_LIMIT), position)
         if len(data) == count or not data:

@@ -1,11 +1,11 @@
 """The sparse index of a segment: one entry for about every 4 KiB of log, with three rising columns.
 
 An entry says: the batch with this base offset starts at this position, and everything before it in the segment has at
-most this timestamp. So one table answers both "where is offset N" and "where may time T start". It is only a short
-cut: whoever follows it walks on by batch headers, and a missing or damaged index file is rebuilt from the log.
+most this timestamp. So one table answers both "where is offset N" and "where may time T start". It is only a shortcut:
+readers go on from there by batch headers, and a missing or damaged index file is rebuilt from the log.
 
 On disk an index also records how much of the log it covers and the producers' state there, which is what makes
-opening a partition cheap: only what lies behind that point is scanned.
+opening a partition cheap: only what lies after that point is scanned.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class IndexFile:
 def end_promised(head: bytes, *, log_bytes: int) -> int | None:
     """The offset behind a log of `log_bytes`, by the first bytes of its index; None if they don't describe all of it.
 
-    A hint for whoever wants to know at little cost whether a log has its full length: the checksum is not looked at.
+    A cheap hint whether a log has its full length: the checksum is not verified.
     """
     if len(head) < _HEAD.size:
         return None

@@ -156,7 +156,7 @@ class Journal:
             self._file = file
             self._confirmed = self._size
             if not self._syncer.broken(self._path):
-                # It may be there only because it was the process that died, and not the machine.
+                # What was read may be in the page cache only: the process died, not the machine.
                 self._syncer.wrote(self._path)
                 self._syncer.changed_folder(self._folder)
 
@@ -332,7 +332,7 @@ class Journal:
         if self._unsure or self._syncer.broken(self._path):
             self.compact()
         if self._replaced and self._syncer.policy is FlushPolicy.ALWAYS:
-            self._settle()
+            self._drop_replaced()
 
     def _opened(self) -> File:
         if self._file is None:
@@ -362,7 +362,7 @@ class Journal:
         """Compact when it is worth it. If the disk is full, try again when the journal has grown by half."""
         with self._alone:
             if self._replaced:
-                self._settle()
+                self._drop_replaced()
             if not self.compaction_due():
                 return False
             try:
@@ -399,7 +399,7 @@ class Journal:
             self._live_bytes = sum(place[1] for place in live.values())
             self._confirmed, self._unsure, self._cut_at, self._retry_at = size, False, None, 0
             self._syncer.changed_folder(self._folder)
-            self._settle()
+            self._drop_replaced()
 
     def _remove_refused(self, path: str) -> None:
         """A rename that failed may have happened. The newer name must not hide what is appended to this file later."""
@@ -410,7 +410,7 @@ class Journal:
         except OSError:
             self._unsure = True
 
-    def _settle(self) -> None:
+    def _drop_replaced(self) -> None:
         """Remove the files before this one, once a crash can't undo the new one's name."""
         with disk_work(f"Replacing a file of the journal {self.name}"):
             self._files.fsync_dir(self._folder)

@@ -78,7 +78,7 @@ class Log:
         self._clock = clock
         """The time of day, for what records carry. It may be set back."""
         self._steady = steady
-        """Milliseconds that never go back, for how long something has been so."""
+        """Milliseconds that never go back, for durations."""
         self._report = report
         self._producers = Producers()
         self._segments: list[Segment] = []
@@ -175,7 +175,7 @@ class Log:
         after = self._bases[bisect_right(self._bases, segment.base_offset)]
         if segment.end_offset >= after and not result.reason:
             return
-        reason = result.reason or "the file ends too early, or a segment behind it is gone"
+        reason = result.reason or "the file ends too early, or a segment after it is gone"
         hole = Hole(
             start=result.position,
             end=segment.size,
@@ -271,8 +271,8 @@ class Log:
     def _broken(self) -> StorageError:
         return StorageError(
             ErrorCode.KAFKA_STORAGE_ERROR,
-            f"Forcing {self.topic}-{self.partition} to disk failed, and its file is not written anew yet.",
-            "Check the disk; the broker goes on by itself once it could write the file anew.",
+            f"Forcing {self.topic}-{self.partition} to disk failed, and its file is not rewritten yet.",
+            "Check the disk; the broker goes on by itself once it could rewrite the file.",
         )
 
     def _writable(self, size: int) -> Segment:
@@ -286,7 +286,7 @@ class Log:
             raise self._broken()
         now = self._steady()
         if last.created_ms == NO_TIMESTAMP:
-            last.created_ms = now  # opened, not created: its age counts from here, as retention looks at records anyway
+            last.created_ms = now  # opened, not created: its age counts from now; retention goes by records anyway
         if self._rolling or (
             last.size
             and (last.size + size > self.config.segment_bytes or now - last.created_ms >= self.config.segment_ms)
@@ -363,7 +363,7 @@ class Log:
         return run_here(self.search_time(timestamp))
 
     def search_time(self, timestamp: int) -> Search:
-        """The same as a search whose slow parts, looking into batches, can be done elsewhere (see `times.Search`)."""
+        """The same as a search whose slow parts, looking into batches, may run in a thread (see `times.Search`)."""
         with self._disk("Searching"):
             # A copy, because segments may be added or deleted while a batch is searched in a thread.
             opened = (self._ensure_open(segment) for segment in tuple(self._segments))
@@ -473,7 +473,7 @@ class Log:
     def owns(self, path: str) -> bool:
         return path.rpartition("/")[0] == self._folder
 
-    def mended(self, mend: Mend) -> bool:
+    def use_mended(self, mend: Mend) -> bool:
         """Use a file that was rewritten. False if it does not contain what it should: then the log must be opened
         again, as after a crash.
         """

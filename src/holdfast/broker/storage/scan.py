@@ -1,4 +1,4 @@
-"""Walking a log file batch by batch with every check there is, and finding the way on after damage.
+"""Checks a log file batch by batch, and finds the next good batch after damage.
 
 Two kinds of trouble look alike at first: a torn tail (the process or machine died while writing: nothing good
 follows) and damage in the middle (a flipped bit, a lost sector: acknowledged batches follow). The first is cut, the
@@ -39,7 +39,7 @@ class Hole:
 
 @dataclass(slots=True)
 class Scan:
-    """How far a scan came: everything before `position` is good but for the holes, and the next offset is `offset`."""
+    """How far a scan got: everything before `position` is good except the holes, and the next offset is `offset`."""
 
     position: int
     offset: int
@@ -95,7 +95,7 @@ def scan(file: File, *, start: int, end: int, offset: int, visit: Visit | None =
 
 
 def _run(window: _Window, result: Scan, visit: Visit | None) -> None:
-    """The fast way through one window full of good batches; stops at anything else and leaves it to `_check`."""
+    """The fast path through one window full of good batches; stops at anything else and leaves it to `_check`."""
     view = window.view(result.position, WINDOW_BYTES)
     at, limit, offset = 0, len(view), result.offset
     while at + HEADER_BYTES <= limit:
@@ -150,7 +150,7 @@ def _whole(window: _Window, header: BatchHeader, position: int, end: int) -> str
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """What is known about a damaged place, to judge what is found behind it."""
+    """What is known about a damaged place, to judge what is found after it."""
 
     position: int
     end: int
@@ -198,7 +198,7 @@ def _find_next(window: _Window, position: int, end: int, offset: int) -> tuple[i
 
 
 def _search(window: _Window, start: int, gap: _Gap) -> tuple[int, BatchHeader] | None:
-    """Look for the five fixed bytes of a header (epoch and magic) and test every place where they stand."""
+    """Look for the five fixed bytes of a header (epoch and magic) and test every place where they occur."""
     position = start + _EPOCH_AT
     while position < gap.end:
         chunk = bytes(window.view(position, WINDOW_BYTES))

@@ -33,12 +33,12 @@ INDEX_SUFFIX = ".index"
 _WALK_BYTES = 4096
 """Headers are walked through a window of one page."""
 _HEADERS_AT_A_TIME = 1_000
-"""Of a search: about a millisecond."""
+"""Between two pauses of a search: about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Whole batches as a piece of a file. Holds the file open, so it may be sent at leisure."""
+    """Whole batches as a piece of a file. Holds the file open, so it may be sent later."""
 
     file: File
     position: int
@@ -98,7 +98,7 @@ class Segment:
         self._index_due = 0
         self._index_read = False
         self._covered = 0
-        """Bytes described by the index file we opened with, and the offset behind them."""
+        """Bytes described by the index file we opened with, and the offset after them."""
         self._covered_offset = base_offset
         self._unchecked_left = 0
         self._unchecked = bytearray()
@@ -122,14 +122,14 @@ class Segment:
         return end_promised(head, log_bytes=size)
 
     def load_index(self) -> bool:
-        """Take over the index file if it is sound. True if there is one; `open` then scans only what lies behind it."""
+        """Take over the index file if it is sound. True if there is one; `open` then scans only what lies after it."""
         self.size = self._pool.files.size(self.path)
         self._index_read = True
         try:
             size = self._pool.files.size(self.index_path)
             data = self._pool.files.open(self.index_path).pread(size, 0)
         except OSError:
-            return False  # there is none, or it can't be read: the log itself says all of it
+            return False  # there is none, or it can't be read: the log itself has all of it
         stored = load_index(data, base_offset=self.base_offset, log_bytes=self.size)
         if stored is None or not self._agrees(stored):
             self._pool.files.unlink(self.index_path)  # it must not fit by chance once the log has grown again

@@ -1,7 +1,8 @@
 """The one number a partition can't derive from its segments: where DeleteRecords said that the log starts.
 
-Written beside and renamed into place, synced whatever the policy: deleted records must not come back. Either the new
-number is on disk afterwards, or the old one is back in its place: a refused deletion must not happen at the next start.
+Written to a new file that is renamed into place, and synced whatever the policy: deleted records must not come back.
+Afterwards either the new number is on disk, or the old one is restored: a refused deletion must not happen at the next
+start.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _START = struct.Struct("<qI")
 
 
 def read_start(files: Files, folder: str) -> int:
-    """The stored start offset; 0 if there is none, or it can't be read, which only brings old records back."""
+    """The stored start offset; 0 if there is none, or if it can't be read: that only brings old records back."""
     try:
         data = files.open(f"{folder}/{START_FILE}").pread(_START.size, 0)
     except FileNotFoundError:

@@ -4,13 +4,13 @@
     clean                           there while no broker runs and the last one stopped in order
     catalog/                        journal of topics and properties
     journals/NAME/                  other journals, e.g. groups and offsets
-    topics/TOPIC-ID/PARTITION/      segments of one partition; made when its first record comes
+    topics/TOPIC-ID/PARTITION/      segments of one partition; created with its first record
 
 Rules: a change of the catalog is all or nothing, in memory, on disk and after a restart. Topics are named by id on
 disk, so a topic that is deleted and created again never sees old files, and no name from the network becomes a path.
 Partitions open on first use and share a bounded number of file handles, so thousands cost nothing until they are used.
-After a crash those with data are opened at once, so that every repair is reported on start. The time of day, which may
-be set back, is for what records carry; how long something has been so is measured by a clock that never goes back.
+After a crash those with data are opened at once, so that every repair is reported on start. Records carry the time of
+day, which may be set back; durations are measured by a clock that never goes back.
 
 More than 400 lines because it is the only door: most methods hand on to what does the work (`topics`, `log`,
 `journal`, `sync`, `mend`), and callers need not know which.
@@ -76,7 +76,7 @@ def steady_clock() -> float:
 
 
 class Store:
-    """Open with `Store(directory)` or `Store(None)` for memory; close with `close()`. Not thread-safe, but for
+    """Open with `Store(directory)` or `Store(None)` for memory; close with `close()`. Not thread-safe, except for
     `SyncRound.run`.
     """
 
@@ -246,7 +246,7 @@ class Store:
         config = parse(configs)
         if not validate_only:
             self._catalog.put(topic)
-            self._catalog.when_true(lambda: self._configure(topic, config))
+            self._catalog.when_written(lambda: self._configure(topic, config))
         return topic
 
     def _configure(self, topic: Topic, config: LogConfig) -> None:
@@ -258,7 +258,7 @@ class Store:
         """Forget a topic at once. Its files go now if they are few, else with the next ticks or the next start."""
         topic = self._existing(name)
         self._catalog.begin_delete(topic)
-        self._catalog.when_true(lambda: self._forget(topic))
+        self._catalog.when_written(lambda: self._forget(topic))
         return topic
 
     def _forget(self, topic: Topic) -> None:
@@ -267,9 +267,9 @@ class Store:
         self._sweeper.add(topic)
         self._sweep()
 
-    def when_true(self, what: Callable[[], None]) -> None:
-        """Call this when the changes just made to the catalog are on disk."""
-        self._catalog.when_true(what)
+    def when_written(self, what: Callable[[], None]) -> None:
+        """Call `what` when the changes just made to the catalog are on disk."""
+        self._catalog.when_written(what)
 
     def planning(self) -> AbstractContextManager[Plan]:
         """Changes without blocking the loop: `with planning() as plan` let `plan.do(work)` change topics and
@@ -362,7 +362,7 @@ class Store:
         if number is None:
             first = int(self._catalog.properties.get("producer.ids", "0"))
             self._catalog.set_property("producer.ids", str(first + PRODUCER_ID_BLOCK))
-            self._catalog.when_true(lambda: self._reserved(first + 1, first + PRODUCER_ID_BLOCK))
+            self._catalog.when_written(lambda: self._reserved(first + 1, first + PRODUCER_ID_BLOCK))
             number = first
         return number
 
@@ -397,7 +397,7 @@ class Store:
         return self._syncer.done(taken)
 
     def sync_due(self) -> bool:
-        """Whether it is the interval policy's turn."""
+        """Whether the interval policy wants a sync now."""
         return self._syncer.due()
 
     def take_mend(self) -> Mend | None:
@@ -421,16 +421,16 @@ class Store:
         if mend.error is not None:
             self._mend_wait = min(max(FIRST_MEND_AFTER_MS, 2 * self._mend_wait), LAST_MEND_AFTER_MS)
             self._mend_at = self._steady() + self._mend_wait
-            raise disk_trouble(f"Writing {mend.path} anew", mend.error)
+            raise disk_trouble(f"Rewriting {mend.path}", mend.error)
         self._mend_wait = 0.0
         self._syncer.renewed(mend.path)
         for key, log in list(self._logs.items()):
-            if log.owns(mend.path) and not log.mended(mend):
+            if log.owns(mend.path) and not log.use_mended(mend):
                 del self._logs[key]
                 self._log(self._catalog.by_id[key[0]], key[1])  # reopen now, so that what is missing is reported now
 
     def tick(self) -> None:
-        """Everything that is to be done now and then, here: `keep_house`, and syncs and mends that are due."""
+        """Do all that is due, on this thread: `keep_house`, syncs and mends."""
         if self.sync_due():
             self._syncer.sync()
         mend = self.take_mend()

@@ -1,4 +1,4 @@
-"""Removing the files of deleted topics, a few folders at a time, so that a topic of thousands never stalls the loop.
+"""Removes the files of deleted topics, a few folders at a time, so that thousands of partitions never stall the loop.
 
 The catalog keeps a deleted topic's entry until its last file is gone; that is how a removal interrupted by a crash,
 or put off by a failing disk, is found again.

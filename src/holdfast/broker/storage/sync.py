@@ -163,7 +163,7 @@ class Syncer:
         return Failures(failures, frozenset(taken.folders))
 
     def sync(self, path: str = "") -> None:
-        """Everything, now, here; raises if the disk refused anything that concerns `path` or what is below it."""
+        """Sync everything now, on this thread. Raises if the disk refused `path` or anything below it."""
         taken = self.take()
         error = None if taken is None else self.done(taken.run()).of(path)
         if error is not None:
@@ -175,9 +175,9 @@ class Syncer:
             self.sync(path)
 
     def due(self) -> bool:
-        """Whether it is the interval policy's turn."""
+        """Whether the interval policy wants a sync now."""
         return self.policy is FlushPolicy.INTERVAL and self._steady() - self._last_sync >= self._interval_ms
 
 
 def _before() -> OSError:
-    return OSError(errno.EIO, "an earlier attempt failed, and the file was not written anew since")
+    return OSError(errno.EIO, "an earlier attempt failed, and the file was not rewritten since")

@@ -1,6 +1,6 @@
 """Finding a record by its time: the only place where storage looks inside a batch, and then only at the times.
 
-Headers say how late a batch reaches; where in it the wanted record stands takes decoding one batch, with the bounds on
+A header says the latest time in its batch. To find the record itself that one batch is decoded, with the bounds on
 decompression that all decoding has.
 """
 
@@ -24,8 +24,8 @@ class TimedOffset:
 
 
 Search = Generator[Callable[[], "TimedOffset | None"] | None, "TimedOffset | None", "TimedOffset | None"]
-"""A search that yields its slow parts: whoever runs it calls each where it likes, and sends back what it gave. None is
-a pause, for whoever has something else to do."""
+"""A search that yields its slow parts: its caller runs each, in a thread if it likes, and sends back the result. None
+is a pause, in which the caller may do something else."""
 
 
 def run_here(search: Search) -> TimedOffset | None:

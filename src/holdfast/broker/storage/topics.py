@@ -197,8 +197,8 @@ class Catalog:
         self._plan.then.append(do)
         self._plan.undo.append(undo)
 
-    def when_true(self, what: Callable[[], None]) -> None:
-        """Call this when the changes made just now take effect: at once, or when their plan is on disk."""
+    def when_written(self, what: Callable[[], None]) -> None:
+        """Call `what` when the changes just made take effect: at once, or when their plan is on disk."""
         if self._plan is None:
             what()
         else:

@@ -9,7 +9,7 @@ How to drive it
     effects = coordinator.tick(now)                      # when next_deadline() has come; harmless at any other time
     effects = coordinator.disconnected(token, now)       # the client behind a token went away
     effects = coordinator.drop_partitions(gone, now)     # partitions were deleted from the cluster
-    effects = coordinator.close(now)                     # stop serving: whoever waits is told to look elsewhere
+    effects = coordinator.close(now)                     # stop serving: waiting clients are told to look elsewhere
     coordinator.next_deadline()                          # when to tick next, in the time of `now`; None: not at all
     coordinator.describe(group_id), .list_groups()       # views for DescribeGroups and ListGroups
 
@@ -33,22 +33,22 @@ has.
 
 What it keeps
 -------------
-`Coordinator.replay` of all records ever persisted gives the durable state of before (invariant I8): members, protocol,
-leader, generation and assignments as of the last completed join or sync barrier, and all offsets. Not kept: who is
-joining right now, ids given out, timers, waiting clients. Members get fresh sessions; a round whose generation was out
-and whose plan was not continues with its sync barrier. `Coordinator.records()` is the same state as the shortest log.
+`Coordinator.replay` of all records ever persisted restores the durable state (invariant I8): members, protocol, leader,
+generation and assignments as of the last completed join or sync barrier, and all offsets. Not kept: who is joining
+right now, ids given out, timers, waiting clients. Members get fresh sessions. A round that had a generation but no plan
+yet continues with its sync barrier. `Coordinator.records()` is the same state as the shortest log.
 
 Where things are
 ----------------
 `table` says what each event does in each state (drawn in docs/coordinator-states.md); `joining`, `syncing`, `leaving`,
 `offsets`, `ending` do it, with `rounds` for what they share; `checks` decides who is refused; `roster` is a group's
-data. That the answers are Kafka's is tested by playing the same scenes before a real one.
+data. Tests play the same scenes against a real Kafka and compare the answers.
 
 Where it goes beyond Kafka 4.1's classic coordinator, on purpose:
-- a generation is written down before it is given out, so that it never comes twice, even after a crash between the two;
+- a generation is persisted before it is given out, so that none is used twice, even after a crash between the two;
 - a static member that returns with other topics starts a round (Kafka looks only at the protocol's name);
-- a full group lets its own static members return, and absent ones keep their places from newcomers;
-- a client that vanishes while its join waits and never learnt its member id leaves no ghost behind (KAFKA-7610);
+- a full group lets its own static members return, and new members don't get the places of absent ones;
+- a client that vanishes while its join waits and never learnt its member id leaves no dead member behind (KAFKA-7610);
 - static members that did not join a round are not expelled for not syncing in it;
 - an offset committed to an empty group is kept for the whole retention time from then on;
 - a pending member that leaves does not disturb a stable group.

@@ -37,7 +37,7 @@ from holdfast.model import ErrorCode, Membership
 
 
 def refusal(request: Request | AdminRequest, error: ErrorCode) -> Answer | AdminAnswer:
-    """The answer that refuses a request of any kind. Drivers use it too: if an append failed, or for want of rights."""
+    """The answer that refuses any request. Drivers use it too: after a failed append, or when permission is missing."""
     match request:
         case JoinRequest():
             return JoinAnswer(error=error, membership=Membership(request.membership.member_id))
@@ -83,7 +83,7 @@ def growth(roster: Roster | None, request: Request | AdminRequest) -> tuple[Erro
 
 
 def membership_error(roster: Roster, member_id: str, instance_id: str | None) -> ErrorCode | None:
-    """Whether somebody is who it says it is. A static member's place has one holder; the others are fenced."""
+    """Whether the sender is the member it says it is. An instance id has one holder; other processes are fenced."""
     if instance_id is not None:
         holder = roster.static.get(instance_id)
         if holder is None:
@@ -94,7 +94,7 @@ def membership_error(roster: Roster, member_id: str, instance_id: str | None) ->
 
 
 def generation_error(roster: Roster, membership: Membership, instance_id: str | None) -> ErrorCode | None:
-    """Whether a request comes from a member, and from the generation of now."""
+    """Whether a request comes from a member in the current generation."""
     error = membership_error(roster, membership.member_id, instance_id)
     if error is None and membership.generation != roster.generation:
         return ErrorCode.ILLEGAL_GENERATION
@@ -111,7 +111,7 @@ def sync_error(roster: Roster, request: SyncRequest) -> ErrorCode | None:
 
 
 def commit_error(roster: Roster, request: CommitRequest) -> ErrorCode | None:
-    """Members commit in their generation; from outside, only while nobody is inside."""
+    """Members commit in their generation; clients outside the group only while it is empty."""
     member = request.membership
     if roster.state is State.EMPTY and member.generation < 0:
         return None
@@ -136,7 +136,7 @@ def join_error(roster: Roster, event: Joined | Returned | Rejoined) -> ErrorCode
 
 
 def shape_error(request: JoinRequest, settings: CoordinatorSettings) -> ErrorCode | None:
-    """What is wrong with a join in itself, whatever the group. An empty list of protocols is (KAFKA-6005)."""
+    """What is wrong with a join in any group, for instance an empty list of protocols (KAFKA-6005)."""
     if not settings.group_min_session_timeout_ms <= request.session_timeout_ms <= settings.group_max_session_timeout_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     if request.instance_id is not None and not 0 < len(request.instance_id) <= settings.max_id_length:
@@ -147,7 +147,7 @@ def shape_error(request: JoinRequest, settings: CoordinatorSettings) -> ErrorCod
 
 
 def metadata_error(roster: Roster, event: Joined | Returned | Rejoined) -> ErrorCode | None:
-    """Whether what a member brings along fits, alone and with what the others brought."""
+    """Whether a member's metadata fits, alone and together with that of the others."""
     size = sum(len(metadata) for _, metadata in event.request.protocols)
     known = known_member(roster, event)
     others = roster.metadata_bytes - (known.metadata_bytes if known is not None else 0)
@@ -157,7 +157,7 @@ def metadata_error(roster: Roster, event: Joined | Returned | Rejoined) -> Error
 
 
 def known_member(roster: Roster, event: Joined | Returned | Rejoined) -> Member | None:
-    """The member that a join speaks for, if it is one already."""
+    """The member that a join comes from, if it is a member already."""
     if isinstance(event, Returned):
         return roster.members[roster.static[event.request.instance_id or ""]]
     return roster.members.get(event.request.membership.member_id)
@@ -166,9 +166,9 @@ def known_member(roster: Roster, event: Joined | Returned | Rejoined) -> Member 
 def has_room(roster: Roster, member: Member | None) -> bool:
     """Whether a join keeps within the group's size. The last to come are the ones refused (KAFKA-9885).
 
-    While the join barrier is up, members that have not come yet don't count: they may never come, and a group that is
-    larger than a lowered limit shrinks to it this way. Absent static members do count, because they keep their place;
-    and whoever takes over such a place takes no new one.
+    While the join barrier is up, members that have not joined yet don't count: they may never come, and this way a
+    group shrinks to a limit that was lowered. Absent static members do count, because they keep their place; a process
+    that takes over such a place needs no new one.
     """
     limit = roster.settings.group_max_size
     if roster.state is not State.PREPARING:

@@ -1,6 +1,6 @@
 """All groups of one coordinator: finds the group, keeps their number within bounds, keeps one timer for all.
 
-Rules as for `group`. What a request means to its group is none of this file's business.
+Rules as for `group`. This file must not know what a request means to its group.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Coordinator:
             coordinator._load(record, now)
         for group_id in list(coordinator._groups):
             coordinator._groups[group_id].wake(now)
-            coordinator._settle(group_id)
+            coordinator._track(group_id)
         return coordinator
 
     # What happens
@@ -117,12 +117,12 @@ class Coordinator:
         gone = frozenset(partitions)
         effects: list[Effect] = []
         concerned = [group_id for group_id, group in self._groups.items() if group.roster.committed_among(gone)]
-        for group_id in sorted(concerned):  # of thousands that is mostly none, and many topics may go at once
+        for group_id in sorted(concerned):  # usually none of thousands of groups, so they are checked first
             effects += self._done(group_id, self._groups[group_id].drop_partitions(gone, now))
         return effects
 
     def close(self, now: float) -> list[Effect]:
-        """Stop serving. Whoever waits is answered NOT_COORDINATOR, whoever comes later COORDINATOR_NOT_AVAILABLE."""
+        """Stop serving. Waiting clients are answered NOT_COORDINATOR, later ones COORDINATOR_NOT_AVAILABLE."""
         self._closed = True
         effects: list[Effect] = []
         for group_id in sorted(self._groups):
@@ -139,7 +139,7 @@ class Coordinator:
             self._load(record, now)
         if group_id in self._groups:
             self._groups[group_id].wake(now)
-            self._settle(group_id)
+            self._track(group_id)
         return effects
 
     # What it shows
@@ -177,10 +177,10 @@ class Coordinator:
         """How many clients are parked."""
         return len(self._parked)
 
-    # How it is kept
+    # Bookkeeping
 
     def _refuse_absent(self, request: Request | AdminRequest) -> Answer | AdminAnswer | None:
-        """The answer for a group that does not exist, unless the request may bring it into being."""
+        """The answer for a group that does not exist, unless the request may create it."""
         if self._closed:
             return refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if not 0 < len(request.group) <= self._settings.max_id_length:
@@ -218,11 +218,11 @@ class Coordinator:
         for effect in effects:
             if isinstance(effect, Reply):
                 self._parked.pop(effect.token, None)
-        self._settle(group_id)
+        self._track(group_id)
         return effects
 
-    def _settle(self, group_id: str) -> None:
-        """After anything happened to a group: forget it if it is gone, else know when it wants to be woken."""
+    def _track(self, group_id: str) -> None:
+        """After any change of a group: forget it if it is gone, else note its next deadline and its weight."""
         group = self._groups[group_id]
         deadline = group.next_deadline()
         if group.roster.state is State.DEAD or group.roster.is_worthless or deadline is None:

@@ -15,7 +15,7 @@ from holdfast.group.messages import Answer
 from holdfast.model import TraceRecord, Value
 
 Token = Hashable
-"""By which the caller knows a waiting client. The machine only keeps it and gives it back."""
+"""Identifies a waiting client to the caller. The machine only keeps it and gives it back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The end of a group on this coordinator, and what those get who come too late."""
+"""The end of a group on this coordinator, and the answers to requests that come after it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FromClient = IdWanted | Joined | Returned | Rejoined | Synced | Heartbeat | Left
 
 
 def unload(roster: Roster, event: Unloaded, step: Step) -> None:
-    """Stops serving the group: whoever waits is answered NOT_COORDINATOR. The log keeps what was written."""
+    """Stops serving the group: waiting clients are answered NOT_COORDINATOR. The log keeps what was written."""
     for member in in_order(roster):
         answer_parked(roster, step, member, ErrorCode.NOT_COORDINATOR)
     roster.deadlines.clear_all()
@@ -51,5 +51,5 @@ def refuse_not_found(roster: Roster, event: FromClient, step: Step) -> None:
 
 
 def show_nothing(roster: Roster, event: OffsetsAsked, step: Step) -> None:
-    """Answers no offsets, as for a group that never was."""
+    """Answers no offsets, as for a group that never existed."""
     step.reply(event.token, FetchOffsetsAnswer())

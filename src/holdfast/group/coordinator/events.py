@@ -22,7 +22,7 @@ from holdfast.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class IdWanted:
-    """A dynamic stranger joins without an id, and will come back with the one it is given (KIP-394)."""
+    """A new dynamic member joins without an id, and will come back with the one it is given (KIP-394)."""
 
     token: Token
     request: JoinRequest
@@ -30,7 +30,7 @@ class IdWanted:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A new member joins: with the id it was given, as a static member, or as a client too old to be asked back."""
+    """A new member joins: with the id it was given, as a static member, or from a client too old for that."""
 
     token: Token
     request: JoinRequest
@@ -54,7 +54,7 @@ class Rejoined:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """A member brings its plan, or asks for its part."""
+    """The leader brings its plan, or a member asks for its part of it."""
 
     token: Token
     request: SyncRequest
@@ -78,7 +78,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Positions are to be kept."""
+    """Offsets are to be committed."""
 
     token: Token
     request: CommitRequest
@@ -94,7 +94,7 @@ class OffsetsAsked:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsDeleted:
-    """An administrator has offsets forgotten."""
+    """An administrator deletes offsets."""
 
     token: Token
     request: DeleteOffsetsRequest
@@ -102,7 +102,7 @@ class OffsetsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """An administrator has the group forgotten."""
+    """An administrator deletes the group."""
 
     token: Token
     request: DeleteGroupRequest
@@ -110,7 +110,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class SessionExpired:
-    """Nothing was heard of a member for its session timeout; or a new member's join was parked for too long."""
+    """Nothing was heard from a member for its session timeout, or a new member's join was parked for too long."""
 
     member_id: str
 

@@ -1,7 +1,7 @@
 """One group: takes requests and the time, returns what is to be done. `table` says what each of them means.
 
-Rules. No clock, no random, no waiting: time comes with each call, ids from a source that is given, and whoever has to
-wait is known by a token. This file must not know what any event does.
+Rules. No clock, no random, no waiting: time comes with each call, ids from a source that is given, and a waiting client
+is known by its token. This file must not know what any event does.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Group:
         return self.happen(WaiterGone(token), now)
 
     def drop_partitions(self, partitions: frozenset[TopicPartition], now: float) -> list[Effect]:
-        """These partitions exist no more."""
+        """These partitions no longer exist."""
         return self.happen(PartitionsDropped(partitions), now)
 
     def unload(self, now: float) -> list[Effect]:

@@ -7,7 +7,7 @@ from holdfast.group.messages import JoinRequest
 from holdfast.model import HoldfastError
 
 NAME_LENGTH = 200
-"""Of a client's name, in its member ids: with a UUID behind it an id stays within 249 characters."""
+"""How much of a client's name goes into its member ids: with a UUID after it an id stays within 249 characters."""
 
 ATTEMPTS = 8
 """A source that repeats itself so often is broken."""

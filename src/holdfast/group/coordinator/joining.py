@@ -1,4 +1,4 @@
-"""JoinGroup: strangers, newcomers, static members that return, and members that join again."""
+"""JoinGroup: requests for an id, new members, static members that return, and members that join again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def give_id(roster: Roster, event: IdWanted, step: Step) -> None:
 
 def admit(roster: Roster, event: Joined, step: Step) -> None:
     """Adds a new member and lets its join wait for the others."""
-    if refused(roster, event, step):
+    if refuse_if_invalid(roster, event, step):
         return
     request = event.request
     member = Member(
@@ -69,7 +69,7 @@ def admit(roster: Roster, event: Joined, step: Step) -> None:
 
 def rejoin_barrier(roster: Roster, event: Rejoined, step: Step) -> None:
     """Lets the join wait for the others."""
-    if refused(roster, event, step):
+    if refuse_if_invalid(roster, event, step):
         return
     member = roster.members[event.request.membership.member_id]
     update(roster, member, event.request)
@@ -79,11 +79,11 @@ def rejoin_barrier(roster: Roster, event: Rejoined, step: Step) -> None:
 
 def rejoin_completing(roster: Roster, event: Rejoined, step: Step) -> None:
     """Answers the round once more; a changed subscription starts a new one."""
-    if refused(roster, event, step):
+    if refuse_if_invalid(roster, event, step):
         return
     member = roster.members[event.request.membership.member_id]
     if member.protocols == unique_protocols(event.request):
-        # It may have missed the answer of before: nothing is new.
+        # Nothing has changed: it may have missed the previous answer.
         answer_again(roster, event, step, member)
     else:
         rejoin_with(roster, event, step, member, f"subscription of {member.name} changed{because(event.request)}")
@@ -91,7 +91,7 @@ def rejoin_completing(roster: Roster, event: Rejoined, step: Step) -> None:
 
 def rejoin_stable(roster: Roster, event: Rejoined, step: Step) -> None:
     """Starts a round if the leader joins or the subscription changed; else answers the current generation."""
-    if refused(roster, event, step):
+    if refuse_if_invalid(roster, event, step):
         return
     member = roster.members[event.request.membership.member_id]
     if member.protocols != unique_protocols(event.request):
@@ -118,7 +118,7 @@ def answer_again(roster: Roster, event: Rejoined, step: Step, member: Member) ->
 
 def return_to_barrier(roster: Roster, event: Returned, step: Step) -> None:
     """Takes over the static member's place, fences the former holder, waits for the others."""
-    if refused(roster, event, step):
+    if refuse_if_invalid(roster, event, step):
         return
     member = replace_static(roster, event, step)
     park(roster, step, member, event.token)
@@ -127,7 +127,7 @@ def return_to_barrier(roster: Roster, event: Returned, step: Step) -> None:
 
 def return_completing(roster: Roster, event: Returned, step: Step) -> None:
     """Takes over the static member's place and starts a new round: the plan under way names the old id."""
-    if refused(roster, event, step):
+    if refuse_if_invalid(roster, event, step):
         return
     member = replace_static(roster, event, step)
     park(roster, step, member, event.token)
@@ -138,7 +138,7 @@ def return_completing(roster: Roster, event: Returned, step: Step) -> None:
 
 def return_stable(roster: Roster, event: Returned, step: Step) -> None:
     """Takes over the static member's place without a round, unless its subscription or the protocol changed."""
-    if refused(roster, event, step):
+    if refuse_if_invalid(roster, event, step):
         return
     old_leader = roster.leader
     topics_before = topics_of(roster, known_member(roster, event))
@@ -166,7 +166,8 @@ def return_stable(roster: Roster, event: Returned, step: Step) -> None:
 
 
 def replace_static(roster: Roster, event: Returned, step: Step) -> Member:
-    """A new process stands where the old one stood. Requests of the old one, parked or to come, are fenced."""
+    """A new process takes the place of the old one, whose requests are fenced: a parked one now, later ones as they
+    come."""
     member = known_member(roster, event)
     assert member is not None
     old_id = member.member_id
@@ -185,7 +186,7 @@ def replace_static(roster: Roster, event: Returned, step: Step) -> Member:
 
 
 def update(roster: Roster, member: Member, request: JoinRequest) -> None:
-    """Take over what a join brings: subscription, timeouts (KAFKA-14009), whereabouts."""
+    """Take over what a join brings: subscription, timeouts (KAFKA-14009), client id and host."""
     longest = roster.settings.max_id_length
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = max(request.rebalance_timeout_ms, 0)
@@ -202,8 +203,8 @@ def unique_protocols(request: JoinRequest) -> tuple[tuple[str, bytes], ...]:
     return tuple(first.items())
 
 
-def refused(roster: Roster, event: Joined | Returned | Rejoined, step: Step) -> bool:
-    """Answer a join that can't be. One that finds the group full loses the place it may have had."""
+def refuse_if_invalid(roster: Roster, event: Joined | Returned | Rejoined, step: Step) -> bool:
+    """Refuse a join that can't go ahead, and return True. One that finds the group full loses the place it may have."""
     error = join_error(roster, event)
     if error is None and not has_room(roster, known_member(roster, event)):
         error = ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -221,7 +222,7 @@ def refuse_join(roster: Roster, event: IdWanted | Joined | Returned | Rejoined, 
 
 
 def give_up_place(roster: Roster, event: Joined | Returned | Rejoined, step: Step) -> None:
-    """A member, or the holder of an id, that was refused for good is not waited for."""
+    """Stop waiting for a member, or for the holder of an id, that was refused for good."""
     roster.drop_pending(event.request.membership.member_id)
     member = known_member(roster, event)
     if member is not None:
@@ -230,5 +231,5 @@ def give_up_place(roster: Roster, event: Joined | Returned | Rejoined, step: Ste
 
 
 def because(request: JoinRequest) -> str:
-    """The client's own reason, for people."""
+    """The client's own reason, as part of a cause."""
     return f" (reason: {cut_reason(request.reason)})" if request.reason else ""

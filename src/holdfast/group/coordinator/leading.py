@@ -1,7 +1,7 @@
-"""Who leads a round: whoever led the last one, if it is there and no member knows the group's assignor better.
+"""Who leads a round: the last leader, if it has joined and no member has a newer version of the group's assignor.
 
 In a deploy that changes a program's own assignor, members of two versions meet. A new version can read what an old one
-says, and plan by the old rules; an old one can't do either. So the highest version leads, as KIP-429 wished for.
+says, and plan by the old rules; an old one can do neither. So the highest version leads, as KIP-429 proposes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERSION_HINT = b'"av":'
 
 
 def leader_of_round(roster: Roster) -> str:
-    """The member that plans, of those that have joined. The eldest leads where the last leader can't."""
+    """The member that plans, of those that have joined. If the last leader can't, the longest-standing member does."""
     here = [member for member_id, member in roster.members.items() if member_id not in roster.awaited]
     versions = {member.member_id: _version(roster, member) for member in here}
     newest = max(versions.values())

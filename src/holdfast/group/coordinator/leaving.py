@@ -1,4 +1,4 @@
-"""How members go: by LeaveGroup, by silence, by losing their connection; and what the barriers' deadlines do."""
+"""How members leave: by LeaveGroup, by silence, by losing their connection; and what the barriers' deadlines do."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def expire_session(roster: Roster, event: SessionExpired, step: Step) -> None:
     """Removes a member that was silent for its session timeout; a round starts for the others."""
     member = roster.members.get(event.member_id)
     if member is None:
-        return  # A timer of somebody already gone (KAFKA-8896).
+        return  # the timer of a member that is already gone (KAFKA-8896)
     if member.is_parked:
         cause = f"{member.name}'s join was parked for longer than a new member may wait"
     else:

@@ -131,7 +131,7 @@ def forget_offsets(roster: Roster, step: Step, partitions: list[TopicPartition],
 
 
 def expire_offsets(roster: Roster, event: CheckDue, step: Step) -> None:
-    """Forgets expired offsets; a group of no use any more is gone."""
+    """Forgets expired offsets, and the group itself if it is empty and has none left."""
     retention_ms = roster.settings.offsets_retention_ms
     old = [each for each, record in roster.offsets.items() if record.committed_at_ms + retention_ms <= step.now]
     if roster.members:
@@ -163,7 +163,7 @@ def keep_group(roster: Roster, event: Deleted, step: Step) -> None:
 
 
 def bury(roster: Roster, step: Step, cause: str) -> None:
-    """The end of an empty group. Its name may be used again, from generation 0 on."""
+    """End an empty group. Its name may be used again, from generation 0 on."""
     step.trace("group-gone", generation=roster.generation, cause=cause)
     if roster.durable is not None:
         step.persist(GroupTombstone(roster.group_id))

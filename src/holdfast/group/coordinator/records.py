@@ -44,7 +44,7 @@ class GroupRecord:
     since_ms: float = 0.0
     """When the group came into this state: offsets of an empty group expire from here on."""
     members: tuple[MemberRecord, ...] = ()
-    """In order of their joining: the eldest is the next to lead."""
+    """In order of joining: the first is the next to lead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """As people know it."""
+        """For messages."""
         return f"{self.member_id} (static {self.instance_id})" if self.instance_id is not None else self.member_id
 
     @property
@@ -101,7 +101,7 @@ class Roster:
     protocol: str | None = None
     leader: str = ""
     members: dict[str, Member] = field(default_factory=dict)
-    """By member id, in order of joining: the eldest is the next to lead."""
+    """By member id, in order of joining: the first is the next to lead."""
     static: dict[str, str] = field(default_factory=dict)
     """Instance id -> member id."""
     pending: set[str] = field(default_factory=set)
@@ -143,7 +143,7 @@ class Roster:
         self._count(member, 1)
 
     def remove(self, member: Member) -> None:
-        """Take a member out. Whoever waits in its name must have been answered before."""
+        """Remove a member. Its parked requests must have been answered before."""
         assert not member.is_parked, member.member_id
         del self.members[member.member_id]
         if member.instance_id is not None:
@@ -202,8 +202,8 @@ class Roster:
             self._offset_weight -= offset_weight(before.metadata)
 
     def committed_among(self, partitions: frozenset[TopicPartition]) -> list[TopicPartition]:
-        """Those of which an offset is kept. The fewer are looked up among the more: a topic may have ten thousand
-        partitions, a broker as many groups, and each of them is asked."""
+        """Those that have a committed offset. The smaller set is looked up in the larger one: a topic may have ten
+        thousand partitions, and this is called for each of a broker's thousands of groups."""
         if len(partitions) < len(self.offsets):
             return [each for each in partitions if each in self.offsets]
         return [each for each in self.offsets if each in partitions]
@@ -234,16 +234,16 @@ class Roster:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether somebody with these protocols fits in: one of them must be common to all."""
+        """Whether a member with these protocols fits in: one of them must be common to all."""
         if not self.members:
             return protocol_type != "" and any(True for _ in protocols)
         everybody = len(self.members)
         return protocol_type == self.protocol_type and any(self._protocol_counts[n] == everybody for n in protocols)
 
     def vote(self) -> str:
-        """The protocol of the next generation: among the common ones, everybody votes for the one it likes best.
+        """The protocol of the next generation: of those that all list, each member votes for the one it lists first.
 
-        With equal votes the one named first in the alphabet wins, so that the outcome depends on nothing else.
+        A tie goes to the first in alphabetical order, so that the outcome depends on nothing else.
         """
         everybody = len(self.members)
         common = {name for name, count in self._protocol_counts.items() if count == everybody}
@@ -276,8 +276,8 @@ class Roster:
     # Sessions
 
     def watch(self, member: Member, now: float) -> None:
-        """Expect to hear of the member within its session timeout. A parked client can't heartbeat and is not expected
-        to, but a new member's may be gone for good without a word, so that it waits for a bounded time only."""
+        """Restart the member's session timeout. A parked client can't heartbeat, so it has none; but a new member's
+        client may have vanished unnoticed, so its join is parked for a bounded time only."""
         key = (SESSION, member.member_id)
         if not member.is_parked:
             self.deadlines.set(key, now + member.session_timeout_ms)

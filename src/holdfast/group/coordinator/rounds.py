@@ -1,4 +1,4 @@
-"""One round: how it starts, how its join barrier completes, and how members fall out of it.
+"""One round: how it starts, how its join barrier completes, and how members drop out of it.
 
     start_round ── members join ──> complete_join ── the leader syncs ──> stable (in `syncing`)
 
@@ -17,7 +17,7 @@ from holdfast.model import ErrorCode, JoinedMember, Membership
 
 
 def start_round(roster: Roster, step: Step, *, cause: str, culprit: str) -> None:
-    """Ask everybody to join again. Whoever caused it by joining is parked already."""
+    """Ask everybody to join again. A member that caused this by joining is parked already."""
     first = roster.state is State.EMPTY
     interrupt_sync(roster, step)
     step.trace(
@@ -43,7 +43,7 @@ def start_round(roster: Roster, step: Step, *, cause: str, culprit: str) -> None
 
 
 def interrupt_sync(roster: Roster, step: Step) -> None:
-    """Whoever waits for a plan that will not come is sent to join again."""
+    """Tell members that wait for a plan, which will not come now, to join again."""
     roster.unsynced.clear()
     roster.deadlines.clear(SYNC_KEY)
     for member in in_order(roster):
@@ -65,7 +65,7 @@ def maybe_complete_join(roster: Roster, step: Step) -> None:
 
 
 def complete_join(roster: Roster, step: Step) -> None:
-    """End the join barrier with those who are there."""
+    """End the join barrier with the members that have joined."""
     roster.deadlines.clear(JOIN_KEY)
     roster.initial_until = None
     expel_late(roster, step)
@@ -73,7 +73,7 @@ def complete_join(roster: Roster, step: Step) -> None:
         become_empty(roster, step)
         return
     if len(roster.awaited) == len(roster.members):
-        # Only static members are left and none has come. There is no one to lead; their sessions decide (KAFKA-8220).
+        # Only static members are left and none has joined. Nobody can lead; their sessions decide (KAFKA-8220).
         roster.deadlines.set(JOIN_KEY, step.now + roster.rebalance_timeout_ms)
         return
     roster.protocol = roster.vote()
@@ -104,7 +104,7 @@ def expel_late(roster: Roster, step: Step) -> None:
 
 
 def become_empty(roster: Roster, step: Step) -> None:
-    """Nobody is left. The generation rises all the same, so that those who left can't come back as if nothing was."""
+    """Nobody is left. The generation rises nevertheless, so that former members are recognised as outdated."""
     roster.generation += 1
     roster.protocol = None
     roster.move(State.EMPTY, step.now)
@@ -149,7 +149,7 @@ def everybody(roster: Roster) -> tuple[JoinedMember, ...]:
 
 
 def take_out(roster: Roster, step: Step, member: Member, *, what: str, cause: str) -> None:
-    """Take a member out, and trace why. Whoever waits in its name is answered UNKNOWN_MEMBER_ID."""
+    """Remove a member, and trace why. Its parked requests are answered UNKNOWN_MEMBER_ID."""
     step.trace(
         what,
         member=member.member_id,
@@ -163,7 +163,7 @@ def take_out(roster: Roster, step: Step, member: Member, *, what: str, cause: st
 
 
 def answer_parked(roster: Roster, step: Step, member: Member, error: ErrorCode) -> None:
-    """Let nobody wait in this member's name any longer."""
+    """Answer this member's parked requests with an error."""
     token = roster.take_join_token(member)
     if token is not None:
         step.reply(token, refused_join(member, error))
@@ -173,13 +173,13 @@ def answer_parked(roster: Roster, step: Step, member: Member, error: ErrorCode) 
 
 
 def refused_join(member: Member, error: ErrorCode) -> JoinAnswer:
-    """Somebody removed forgets its id; in all other cases it keeps it."""
+    """A removed member must forget its id; in all other cases it keeps it."""
     member_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
     return JoinAnswer(error=error, membership=Membership(member_id))
 
 
 def member_gone(roster: Roster, step: Step, *, cause: str, culprit: str) -> None:
-    """What a removal means for the group: a new round, or one member less to wait for."""
+    """After a removal: start a new round, or wait for one member less."""
     if roster.state in (State.STABLE, State.COMPLETING):
         start_round(roster, step, cause=cause, culprit=culprit)
     maybe_complete_join(roster, step)

@@ -24,10 +24,10 @@ class CoordinatorSettings:
     """Per committed partition. Kafka's default; it counts characters, we count bytes."""
     offsets_retention_ms: float = 7 * DAY_MS
     offsets_retention_check_interval_ms: float = 10 * MINUTE_MS
-    """How often a group looks for expired offsets, and for being of no use any more."""
+    """How often a group looks for expired offsets, and ends if it is empty and has none."""
     new_member_join_timeout_ms: float = 5 * MINUTE_MS
-    """How long a join of a new member may be parked. Its client may have given up and tried again as somebody else;
-    without this bound, retries grow the group (KAFKA-7610). 5 minutes are Kafka's constant."""
+    """How long a join of a new member may be parked. Its client may have given up and joined again as another member;
+    without this bound, retries grow the group (KAFKA-7610). 5 minutes is Kafka's constant."""
     max_groups: int = 10_000
     """Every group costs memory and a timer; 10,000 of them stay under 100 MB."""
     max_id_length: int = 249
@@ -43,4 +43,4 @@ class CoordinatorSettings:
     max_pending_members: int = 1_000
     """Ids given out and not used yet. Each lives for a session timeout; a crash loop must not pile them up."""
     max_offsets_per_group: int = 100_000
-    """Committed partitions. Partition numbers come from strangers, so that their number needs a bound of its own."""
+    """Committed partitions. Clients may commit any partition number, so there must be a bound."""

@@ -39,11 +39,11 @@ class State(Enum):
 
     Replies: syncs get the stored part; heartbeats are fine; commits of this generation are taken; a follower's join
     with nothing new is answered with the current generation.
-    Transitions: a member joins anew, changes its subscription, leaves or fails, or the leader joins -> PREPARING, or
+    Transitions: a new member joins, one changes its subscription, leaves or fails, or the leader joins -> PREPARING, or
     COMPLETING when it is alone; nobody is left -> EMPTY; unloaded -> DEAD.
     """
     DEAD = "Dead"
-    """Deleted or unloaded. Nobody finds it any more but those who were already at the door.
+    """Deleted or unloaded. Only requests that were already on their way still reach it.
 
     Replies: COORDINATOR_NOT_AVAILABLE, so that they look the coordinator up again (KAFKA-8386).
     Transitions: none.

@@ -1,7 +1,6 @@
-"""The little that a coordinator reads of what members bring along: their topics.
+"""The topics that members subscribe to: all that a coordinator reads of their metadata, and only for consumers.
 
-Subscriptions are opaque to it but for this, and only in groups of consumers. What can't be read counts as subscribed to
-everything: never forget an offset because of a subscription that we don't understand.
+A subscription that can't be read counts as subscribed to everything: an offset must not be forgotten because of it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from holdfast.model import HoldfastError
 from holdfast.model.consumer_protocol import decode_head
 
 MAX_TOPICS = 10_000
-"""A longer list is not read: everybody's heartbeats would wait for it. No cluster of one broker has as many."""
+"""A longer list is not read: all groups' heartbeats would wait for it. No cluster of one broker has as many."""
 
 
 def topics_of(roster: Roster, member: Member | None) -> frozenset[str] | None:

@@ -1,4 +1,4 @@
-"""SyncGroup and Heartbeat: the sync barrier, and signs of life."""
+"""SyncGroup and Heartbeat: the sync barrier, and keeping sessions alive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.model import ErrorCode
 
 
 def sync_in_preparing(roster: Roster, event: Synced, step: Step) -> None:
-    """Sends the member to join again: REBALANCE_IN_PROGRESS."""
+    """Tells the member to join again: REBALANCE_IN_PROGRESS."""
     refuse_sync(roster, event, step, sync_error(roster, event.request) or ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -28,7 +28,7 @@ def sync_in_completing(roster: Roster, event: Synced, step: Step) -> None:
     answer_parked(roster, step, member, ErrorCode.REBALANCE_IN_PROGRESS)
     roster.park_sync(member, event.token)
     roster.watch(member, step.now)
-    has_synced(roster, member)
+    mark_synced(roster, member)
     if member.member_id == roster.leader:
         adopt_plan(roster, event, step)
 
@@ -40,13 +40,13 @@ def sync_in_stable(roster: Roster, event: Synced, step: Step) -> None:
         refuse_sync(roster, event, step, error)
         return
     member = roster.members[event.request.membership.member_id]
-    has_synced(roster, member)
+    mark_synced(roster, member)
     roster.watch(member, step.now)
     step.reply(event.token, part_of_plan(roster, member))
 
 
 def adopt_plan(roster: Roster, event: Synced, step: Step) -> None:
-    """The leader's plan is there: write it down, then hand it out. Whoever it leaves out gets 0 bytes."""
+    """The leader's plan has arrived: persist it, then hand it out. A member that it leaves out gets 0 bytes."""
     plan = event.request.assignments
     for member in roster.members.values():
         member.assignment = plan.get(member.member_id, b"")
@@ -70,7 +70,7 @@ def part_of_plan(roster: Roster, member: Member) -> SyncAnswer:
     return SyncAnswer(protocol_type=roster.protocol_type, protocol=roster.protocol, assignment=member.assignment)
 
 
-def has_synced(roster: Roster, member: Member) -> None:
+def mark_synced(roster: Roster, member: Member) -> None:
     roster.unsynced.discard(member.member_id)
     if not roster.unsynced:
         roster.deadlines.clear(SYNC_KEY)
@@ -88,12 +88,12 @@ def expel_unsynced(roster: Roster, event: SyncDue, step: Step) -> None:
 
 
 def beat_in_preparing(roster: Roster, event: Heartbeat, step: Step) -> None:
-    """Keeps the session and calls to join again: REBALANCE_IN_PROGRESS."""
+    """Keeps the session alive and asks to join again: REBALANCE_IN_PROGRESS."""
     beat(roster, event, step, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def beat_in_generation(roster: Roster, event: Heartbeat, step: Step) -> None:
-    """Keeps the session: 0."""
+    """Keeps the session alive: 0."""
     beat(roster, event, step, ErrorCode.NONE)
 
 

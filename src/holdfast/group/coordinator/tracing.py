@@ -1,4 +1,4 @@
-"""How refusals are told to the trace: in words an operator can act on."""
+"""How refusals are traced: in words an operator can act on."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WORDS = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "it has no protocol in common with the group",
     ErrorCode.INVALID_SESSION_TIMEOUT: "its session timeout is out of bounds",
     ErrorCode.INVALID_CONFIG: "its instance id is empty or too long",
-    ErrorCode.MESSAGE_TOO_LARGE: "what it brings along is too large",
+    ErrorCode.MESSAGE_TOO_LARGE: "its metadata is too large",
 }
 
 
 def trace_refusal(
     roster: Roster, step: Step, what: str, who: Membership, instance_id: str | None, error: ErrorCode
 ) -> None:
-    """One record per refusal. Fencing has a word of its own: it means two processes with one instance id."""
+    """One record per refusal. Fencing has a step of its own: it means two processes with one instance id."""
     cause = WORDS.get(error, error.name)
     if error is ErrorCode.FENCED_INSTANCE_ID:
         holder = roster.static.get(instance_id or "", "")

@@ -42,7 +42,7 @@ def fits_in(state: MemberState) -> bool:
     return bool(state.config.eager_assignors) and not state.adapting.eager
 
 
-def refused_upgrade(turn: Turn) -> bool:
+def undo_upgrade(turn: Turn) -> bool:
     """If the refused join was the leader's try to become cooperative, go back to STABLE and return True: a refused join
     changes nothing in the group, so we are still its member."""
     state = turn.state

@@ -106,7 +106,7 @@ def _before_joining(state: MemberState) -> list[Call]:
     if not state.cooperative:
         return [Revoked(state.owned)]
     # Partitions that no longer exist are revoked, not lost: we are still a member and may commit. A leader that does
-    # not know a topic assigns it to whoever claims it (2e), so the owner has to give it up.
+    # not know a topic assigns it to the member that claims it (2e), so the owner has to give it up.
     unwanted = frozenset(p for p in state.owned if p.topic not in state.topics) | vanished(state)
     unwanted |= state.held.taken & state.owned
     return [Revoked(unwanted)] if unwanted else []
@@ -222,7 +222,7 @@ def join_answered(turn: Turn, event: JoinAnswered) -> None:
     state = turn.state
     turn.set_requests(pending=None)
     if answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL and adapting.fits_in(state):
-        if not adapting.refused_upgrade(turn):
+        if not adapting.undo_upgrade(turn):
             adapting.fit_in(turn)
             prepare(turn, adapting.FITTING_IN_REASON)
         elif turn.state.leaving.after_round:  # there will be no round to wait for

@@ -25,7 +25,7 @@ from holdfast.group.member.joining import (
 from holdfast.group.member.leaving import evict, leave_again, leave_failed, leave_now
 from holdfast.group.member.parts import NO_TROUBLE, Owed
 from holdfast.group.member.state import MemberState, Phase
-from holdfast.group.member.trouble import back_off_ms, judge, settled, troubled
+from holdfast.group.member.trouble import back_off_ms, clear_trouble, judge, troubled
 from holdfast.group.member.turn import Turn
 from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import ErrorCode, HoldfastError
@@ -166,7 +166,7 @@ def heartbeat_answered(turn: Turn, event: HeartbeatAnswered) -> None:
     if found in (Verdict.FINE, Verdict.REBALANCE):
         turn.vouched(state.requests.heartbeat_at)
         if state.trouble is not NO_TROUBLE and state.phase is Phase.STABLE and not state.planning.failed:
-            settled(turn)
+            clear_trouble(turn)
     turn.set_requests(heartbeat=None)
     if found is Verdict.REBALANCE:  # 1c
         _round_without_us(turn)

@@ -69,7 +69,7 @@ class Phase(Enum):
     """We lead, and the assignor is at work.
 
     Replies: heartbeats (KAFKA-10134), whose REBALANCE_IN_PROGRESS waits until the round is through.
-    Transitions: Planned -> SYNCING; PlanFailed -> SYNCING with everybody keeping what he has, or on with planning;
+    Transitions: Planned -> SYNCING; PlanFailed -> SYNCING, every member keeping its partitions, or on with planning;
     membership lost, or the round is over -> PREPARING or JOINING; Close or Unsubscribe -> LEAVING, or for a static
     member CLOSED or UNSUBSCRIBED; the application stops polling -> EVICTED; a fatal answer -> FAILED.
     """

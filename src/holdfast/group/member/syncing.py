@@ -18,7 +18,7 @@ from holdfast.group.member.joining import (
 from holdfast.group.member.leaving import drain_after_round
 from holdfast.group.member.parts import LeaderSaid, Owed
 from holdfast.group.member.state import MemberState, Phase
-from holdfast.group.member.trouble import judge, settled, troubled
+from holdfast.group.member.trouble import clear_trouble, judge, troubled
 from holdfast.group.member.turn import Turn, as_value
 from holdfast.group.short_notes import examine_leader_note, without_note
 from holdfast.group.user_data import LeaderNote
@@ -153,7 +153,7 @@ def _synced(turn: Turn, state: MemberState, data: bytes) -> None:
         join_again(turn, bad.what)
         return
     if not state.planning.failed:  # a successful sync does not end the trouble of a leader whose plans fail
-        settled(turn)
+        clear_trouble(turn)
     note, fault = examine_leader_note(assignment.user_data)
     if fault is not None:
         _doubt(turn, state.round.leader_id, f"the leader's note can't be read: {fault}")

@@ -52,8 +52,8 @@ def troubled(turn: Turn, error: HoldfastError, *, loud: bool) -> None:
         tell(turn, error)
 
 
-def settled(turn: Turn) -> None:
-    """All is well again: the next failure is the first in a row."""
+def clear_trouble(turn: Turn) -> None:
+    """A request succeeded: the next failure is the first in a row again."""
     turn.replace(trouble=NO_TROUBLE)
 
 

@@ -1,6 +1,6 @@
 """What every checker is: it watches trace records by their step, may look at the world now and then, and reports.
 
-A checker knows one invariant and keeps its own book on it. It never asks the machines whether they did well.
+A checker knows one invariant and keeps its own records for it. It never relies on what the machines say of themselves.
 """
 
 from __future__ import annotations

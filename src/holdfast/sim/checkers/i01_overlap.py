@@ -1,7 +1,7 @@
-"""I1: no partition is processed by two members in overlapping intervals, but for a zombie whose commits are all fenced.
+"""I1: no partition is processed by two members at once, except by a zombie whose commits are all fenced.
 
-A zombie is a process at work that has no standing in the group any more and has not heard of it. It may overlap with
-its successor; that none of its commits is taken is I2's to see.
+A zombie is a process that still works but has no standing in the group any more and has not learnt of it. It may
+overlap with its successor; I2 checks that none of its commits is accepted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.sim.checkers.base import Checker, Watch
 from holdfast.sim.checkers.standing import Standing
 
 Worker = tuple[str, object]
-"""A process: the member's name and which life of it."""
+"""A process: the member's name, and how many processes were started before it."""
 
 
 class NoOverlap(Checker):

@@ -1,5 +1,5 @@
-"""I2: no commit of a stale generation is accepted: not of an old generation, not of somebody who is no member, not in
-the middle of a round whose plan is not out."""
+"""I2: no stale commit is accepted: not of an old generation, not from a process that is no member, not in a round whose
+plan is not there yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.sim.checkers.standing import Standing
 
 
 class NoStaleCommit(Checker):
-    """Holds every commit that was taken against its own book of who is who."""
+    """Compares every accepted commit with its own record of who is a member."""
 
     invariant = "I2"
 

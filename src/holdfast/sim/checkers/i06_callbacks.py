@@ -33,7 +33,7 @@ class CallbacksInPairs(Checker):
         else:
             unknown = parts - held
             if unknown:
-                self.violated(record.at, f"{record.member} was told of {named(unknown)} as {call} though it has it not")
+                self.violated(record.at, f"{record.member} was told of {named(unknown)} as {call} though it lacks it")
             if not parts:
                 self.violated(record.at, f"{record.member} was told that nothing was {call}")
             held -= parts

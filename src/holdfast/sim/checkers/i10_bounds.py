@@ -1,4 +1,4 @@
-"""I10: memory, tasks, timers and pokes are bounded: a small multiple of who is there, and of what happens to them."""
+"""I10: memory, tasks, timers and pokes are bounded by a small multiple of the processes and of what happens to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.sim.world import World
 
 PER_PROCESS = 64
-"""Questions, calls and timers under way of one process: a stopped one finds its timers waiting, no more."""
+"""Questions, calls and timers of one process that may be under way; for a stopped one, also those that wait for it."""
 
 BASE = 64
 

@@ -1,8 +1,8 @@
-"""I14: when the coordinator gives a silent member up, its application stands still already.
+"""I14: when the coordinator expels a silent member, its application has already stopped.
 
-So nobody works beside its successor because the network was cut, or because the process was stopped. Not judged: other
-clients, which have no such rule; a batch in work, which is finished; a member whose join is under way, because a parked
-join is not answered for as long as a round takes.
+So no member works beside its successor because the network was cut, or because its process was stopped. Not judged:
+other clients, which have no such rule; a batch in work, which is finished; a member whose join is under way, because a
+parked join is not answered for as long as a round takes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.sim.world import World
 
 Process = tuple[str, object]
-"""The member's name and which life of it."""
+"""The member's name, and how many processes were started before it."""
 
 
 class StandsStillInSilence(Checker):

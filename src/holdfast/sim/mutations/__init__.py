@@ -1,8 +1,8 @@
-"""Deliberately broken members and coordinators: each re-introduces a fault that others shipped, or breaks a rule of our
-own; a checker must see it.
+"""Deliberately broken members and coordinators: each re-introduces a fault that other clients shipped, or breaks a rule
+of our own; a checker must notice it.
 
 A mutation damages the machines of one world before it starts, never the code itself, so that sound worlds can run
-beside it. `grounds` has worlds with enough trouble for every fault to show.
+beside it. `grounds` has worlds with enough faults for every mutation to show.
 """
 
 from holdfast.sim.mutations.commits import COMMITS

@@ -18,24 +18,14 @@ from holdfast.sim.grounds import (
     TIGHT_GROUND,
 )
 from holdfast.sim.member import SimMember
-from holdfast.sim.mutations.mutation import Mutation, every_member
+from holdfast.sim.mutations.mutation import Mutation, before_each_step, every_member
 
 PLENTY = 1_000_000
 """Bytes: more than any note has."""
 
 
-def _before_each_step(member: SimMember, change: Callable[[MemberState, Event], MemberState]) -> None:
-    """Let the machine be sound, and its state be changed before each event."""
-    sound = member.step
-
-    def step(state: MemberState, event: Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
-        return sound(change(state, event), event, now)
-
-    member.step = step
-
-
 def _after_each_step(member: SimMember, change: Callable[[MemberState], MemberState]) -> None:
-    """Let the machine be sound, and the state that it comes to be changed."""
+    """Keep the machine sound, but change the state after each event."""
     sound = member.step
 
     def step(state: MemberState, event: Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
@@ -46,7 +36,7 @@ def _after_each_step(member: SimMember, change: Callable[[MemberState], MemberSt
 
 
 def cut_round_forgotten(member: SimMember) -> None:
-    """rule: what a cut round was to hand over is not handed over by the next one, and its positions are gone."""
+    """rule: positions that a cut round was to hand over are not handed over by the next one, and are gone."""
     sound = member.plan_round
 
     def plan(*args: Any, **options: Any) -> LeaderPlan:
@@ -56,7 +46,7 @@ def cut_round_forgotten(member: SimMember) -> None:
 
 
 def positions_ride_for_ever(member: SimMember) -> None:
-    """rule: positions ride in more than one round, and whoever owned the partition meanwhile was further."""
+    """rule: positions are sent in more than one round, although the partition's owner meanwhile got further."""
     sound = member.step
 
     def step(state: MemberState, event: Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
@@ -79,28 +69,28 @@ def old_note_trusted_after_a_restart(member: SimMember) -> None:
         fresh = isinstance(event, SyncAnswered) and state.static and state.held.generation < 0
         return replace(state, held=replace(state.held, generation=0)) if fresh else state
 
-    _before_each_step(member, change)
+    before_each_step(member, change)
 
 
 def leaves_between_generations(member: SimMember) -> None:
-    """rule: a member closes in the middle of a round, when no commit is taken, and its work is done again."""
+    """rule: a member closes in the middle of a round, when no commit is accepted, and its work is done again."""
 
     def change(state: MemberState, event: Event) -> MemberState:
         if isinstance(event, Close) and state.phase in (Phase.PLANNING, Phase.SYNCING):
             return replace(state, phase=Phase.STABLE, requests=replace(state.requests, pending=None))
         return state
 
-    _before_each_step(member, change)
+    before_each_step(member, change)
 
 
 def pokes_circulate(member: SimMember) -> None:
     """rule: in a large group a poke is passed on each time it comes, and goes round for ever."""
-    _before_each_step(member, lambda state, _event: replace(state, pokes=replace(state.pokes, sent=frozenset())))
+    before_each_step(member, lambda state, _event: replace(state, pokes=replace(state.pokes, sent=frozenset())))
 
 
 def owed_round_never_asked(member: SimMember) -> None:
-    """rule: a leader keeps partitions back for a member that restarted, and nobody asks for the next round."""
-    _before_each_step(member, lambda state, _event: replace(state, planning=replace(state.planning, again_at=None)))
+    """rule: a leader withholds partitions because of a member that restarted, and nobody asks for the next round."""
+    before_each_step(member, lambda state, _event: replace(state, planning=replace(state.planning, again_at=None)))
 
 
 HANDOVERS: tuple[Mutation, ...] = (

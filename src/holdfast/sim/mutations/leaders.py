@@ -6,14 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.group.leader import LeaderPlan
-from holdfast.group.member import Effect as MemberEffect
-from holdfast.group.member import Event as MemberEvent
-from holdfast.group.member import MemberState
 from holdfast.group.user_data import LeaderNote, encode_leader_note
 from holdfast.model import Assignment
 from holdfast.model.consumer_protocol import decode_assignment, encode_assignment
 from holdfast.sim.member import SimMember
-from holdfast.sim.mutations.mutation import Mutation, every_member
+from holdfast.sim.mutations.mutation import Mutation, before_each_step, every_member
 
 
 def withhold_skipped(member: SimMember) -> None:
@@ -43,11 +40,9 @@ def marks_for_ever(member: SimMember) -> None:
         }
         return replace(made, assignments=given)
 
-    def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
-        return unbounded(replace(state, round=replace(state.round, in_a_row=0)), event, now)
-
-    sound, unbounded = member.plan_round, member.step
-    member.plan_round, member.step = plan, step
+    sound = member.plan_round
+    member.plan_round = plan
+    before_each_step(member, lambda state, _event: replace(state, round=replace(state.round, in_a_row=0)))
 
 
 LEADERS: tuple[Mutation, ...] = (

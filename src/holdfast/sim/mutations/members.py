@@ -4,30 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.group.member import Assigned, Call, Lost, MemberState, Notified, Notify, Phase, Revoked, Send
+from holdfast.group.member import Assigned, Call, Lost, MemberState, Notified, Notify, Phase, Revoked
 from holdfast.group.member import Effect as MemberEffect
 from holdfast.group.member import Event as MemberEvent
-from holdfast.group.messages import JoinRequest
 from holdfast.model import RebalanceProtocol, TopicPartition
-from holdfast.model.consumer_protocol import decode_subscription, encode_subscription
 from holdfast.sim.grounds import DEPLOY_GROUND, LARGE_GROUND, SLOW_GROUND, WAITING_GROUND
 from holdfast.sim.member import SimMember
-from holdfast.sim.mutations.mutation import Mutation, change_effects, every_member
+from holdfast.sim.mutations.mutation import Mutation, before_each_step, change_effects, change_joins, every_member
 
 
 def owned_not_claimed(member: SimMember) -> None:
     """edge A20 franz-go dcfcacb: owned partitions are not attached on a rejoin, so the leader takes them for free."""
-
-    def effects(effect: MemberEffect) -> MemberEffect:
-        if isinstance(effect, Send) and isinstance(effect.request, JoinRequest):
-            protocols = tuple(
-                (name, encode_subscription(replace(decode_subscription(data), owned=frozenset())))
-                for name, data in effect.request.protocols
-            )
-            return replace(effect, request=replace(effect.request, protocols=protocols))
-        return effect
-
-    change_effects(member, effects)
+    change_joins(member, lambda subscription: replace(subscription, owned=frozenset()))
 
 
 def revoke_skipped(member: SimMember) -> None:
@@ -42,7 +30,7 @@ def revoke_skipped(member: SimMember) -> None:
 
 
 def reads_on_past_the_join(member: SimMember) -> None:
-    """edge B36 K-14196: what a round took is read on also after the join that gives it up, when another may get it."""
+    """edge B36 K-14196: partitions that a round took are still read after the join that gives them up."""
 
     def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
         after, effects = sound(state, event, now)
@@ -83,18 +71,17 @@ def listener_told_twice(member: SimMember) -> None:
 def rejoin_forgotten(member: SimMember) -> None:
     """edge B32 K-9815: partitions were revoked, and the join that should follow is never sent."""
 
-    def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
+    def change(state: MemberState, event: MemberEvent) -> MemberState:
         if isinstance(event, Notified) and state.phase is Phase.APPLYING:
-            # nor does the leader ask in his stead
-            state = replace(state, owed=None, planning=replace(state.planning, again_at=None))
-        return sound(state, event, now)
+            # nor does the leader ask in its place
+            return replace(state, owed=None, planning=replace(state.planning, again_at=None))
+        return state
 
-    sound = member.step
-    member.step = step
+    before_each_step(member, change)
 
 
 def eager_in_disguise(member: SimMember) -> None:
-    """edge B52 librdkafka 4686: a cooperative member gives up what it keeps, and starts it anew."""
+    """edge B52 librdkafka 4686: a cooperative member gives up what it keeps, and starts it again."""
 
     def step(state: MemberState, event: MemberEvent, now: float) -> tuple[MemberState, tuple[MemberEffect, ...]]:
         eager = replace(state, config=replace(state.config, protocol=RebalanceProtocol.EAGER))

@@ -1,4 +1,4 @@
-"""Mutations of the session (`group.session`): one rule each is left out, turned round or made wrong."""
+"""Mutations of the session (`group.session`): each leaves out one rule, reverses it or gets it wrong."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _without(member: SimMember, *kinds: type) -> None:
 
 
 def nothing_held_back(member: SimMember) -> None:
-    """rule: a revoked partition is processed on while its listener is told, and until somebody lets it go."""
+    """rule: a revoked partition is still processed while the listener is told, and never let go."""
     _without(member, HoldBack, LetGo)
 
 
@@ -88,14 +88,14 @@ def position_not_handed_over(member: SimMember) -> None:
 
 
 def handed_commit_rewinds(member: SimMember) -> None:
-    """rule: a position that was handed over is committed behind the new owner's own commits, which were further."""
+    """rule: a position that was handed over is committed after the new owner's own commits, which were further."""
     offsets = member.offsets
     offsets.not_committed_yet = lambda handed, known: dict(handed)
     offsets.still_wanted = lambda offsets, number: dict(offsets)  # type: ignore[method-assign]
 
 
 def works_on_in_silence(member: SimMember) -> None:
-    """rule: nothing was heard of the coordinator for a session timeout, and what others may have is worked on."""
+    """rule: the coordinator is silent for a session timeout, and partitions that others may own are still processed."""
     member.certainty.may_process = lambda *_args, **_options: True
 
 

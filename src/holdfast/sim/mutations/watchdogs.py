@@ -15,7 +15,7 @@ from holdfast.sim.mutations.patched import Patched
 
 
 def change_farewell(member: SimMember, change: Callable[[list[Request]], list[Request]]) -> None:
-    """Let the watchdog be sound and what it says be changed."""
+    """Keep the watchdog sound, but change its requests."""
     watchdog = member.watchdog
     if watchdog is None:
         return
@@ -33,7 +33,7 @@ def watchdog_says_nothing(member: SimMember) -> None:
 
 
 def watchdog_leaves_first(member: SimMember) -> None:
-    """rule: the watchdog leaves before it commits, so that nobody takes the commit any more."""
+    """rule: the watchdog leaves before it commits, so that the commit is refused."""
     change_farewell(member, lambda requests: requests[::-1])
 
 
@@ -53,7 +53,7 @@ def watchdog_mixes_slots_up(member: SimMember) -> None:
 
 
 def watchdog_keeps_what_was_given_up(member: SimMember) -> None:
-    """rule: positions of partitions that were given up stay noted, and rewind whoever has them now."""
+    """rule: positions of partitions that were given up stay noted, and rewind their new owners."""
     noted: dict[TopicPartition, int] = {}
     sound = member.app.close
 

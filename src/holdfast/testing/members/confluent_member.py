@@ -34,7 +34,7 @@ class ConfluentMember:
             if hang_s:
                 time.sleep(hang_s)
                 session.log.event("awake")
-            if session.metrics_wanted():
+            if session.take_metrics_request():
                 session.log.event("metrics", json.dumps(consumer.metrics()))
             first = consumer.poll(POLL_S)
             if first is not None:

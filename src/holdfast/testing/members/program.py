@@ -24,7 +24,7 @@ POLL_S = 0.1
 """How long a poll may wait, and so how soon a command is heard."""
 
 FROZEN_S = 3.0
-"""A batch is written down in microseconds. If that took so long, the process did not run: half of a test's session."""
+"""A batch is logged in microseconds. If it took this long, the process was stopped. Half of a test's session."""
 
 BATCH = 500
 """Records taken per poll, Kafka's default of max.poll.records."""
@@ -66,14 +66,14 @@ class Session:
     def draining(self) -> bool:
         return self._drain.is_set()
 
-    def metrics_wanted(self) -> bool:
-        """Whether the member's metrics are to be written down now."""
+    def take_metrics_request(self) -> bool:
+        """True once for each time that the member was told to log its metrics."""
         wanted = self._metrics.is_set()
         self._metrics.clear()
         return wanted
 
     def take_hang_s(self) -> float:
-        """Seconds the poll loop is to stand still now, mostly 0."""
+        """How many seconds the poll loop is to stop now, mostly 0."""
         hang_s, self._hang_s = self._hang_s, 0.0
         if hang_s:
             self.log.event("hang", f"{hang_s * 1000:.0f}")
@@ -169,7 +169,7 @@ def refuse(kind: str, assignors: Iterable[str]) -> None:
 def pythonic_settings(kind: str, options: MemberOptions, assignors: Mapping[str, object]) -> dict[str, Any]:
     """A consumer's arguments, where the client takes Kafka's keys with underscores and assignors as classes.
 
-    What comes from `config` is text; numbers are told by their looks.
+    What comes from `config` is text; digits are passed on as a number.
     """
     unknown = set(options.assignors) - set(assignors)
     if unknown:
