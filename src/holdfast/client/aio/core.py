@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,10 +42,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
-POOL = ThreadPoolExecutor(32, "holdfast-aio")
-"""For the listener's calls and whatever else blocks. A callback takes a thread for as long as it runs. Only more than
-this many callbacks that wait for each other could block it."""
 
 MOST_NEWS = 1_000
 """How many callbacks are kept for an application that does not poll. The oldest are dropped: the newest matter most."""
@@ -132,6 +127,11 @@ class Core(ConsumerCore):
     @property
     def closed(self) -> bool:
         return self._life is Life.CLOSED
+
+    @property
+    def serving(self) -> bool:
+        """Whether the listener is being called."""
+        return self._serving
 
     @property
     def calls_wait(self) -> bool:
