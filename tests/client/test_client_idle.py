@@ -7,6 +7,7 @@ same: records, callbacks, what another call changes, and that it is still the ow
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from polling import COUNTER
 
 import holdfast
+from holdfast.client import polling as core
 from holdfast.client.polling import CALM_MS
 from holdfast.testing import Broker
 from patience import PATIENCE_S
@@ -151,3 +153,18 @@ def test_the_core_has_no_more_attributes_than_python_looks_up_quickly(idle: Call
     consumer = idle()
     consumer.consume_arrow(1, 0)
     assert len(vars(consumer._holdfast)) <= 30
+
+
+@pytest.mark.parametrize("ever", [math.inf, math.nan, 1e300])
+def test_a_poll_may_wait_for_ever(broker: Broker, monkeypatch: pytest.MonkeyPatch, ever: float) -> None:
+    """Symptom: poll(math.inf) raised OverflowError, once nothing had come for a second. Cause: an idle consumer counts
+    how many slices are left to wait. confluent-kafka waits."""
+    monkeypatch.setattr(core, "IDLE_AFTER_MS", -1.0)  # idle from the start
+    topic = f"idle-{next(COUNTER)}"
+    broker.topics.create(topic, partitions=3)
+    produce(broker, topic, 3)
+    consumer = holdfast.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic, "log_level": 0})
+    consumer.assign([ck.TopicPartition(topic, number, 0) for number in range(3)])
+    found = [consumer.poll(ever) for _ in range(3)]
+    assert [message.error() for message in found] == [None, None, None]
+    consumer.close()
