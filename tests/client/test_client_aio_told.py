@@ -17,6 +17,7 @@ from polling import COUNTER
 
 from holdfast import AsyncConsumer
 from holdfast.broker.exchange import Exchange
+from holdfast.client.aio.core import MOST_NEWS
 from holdfast.client.reading.epochs import Epochs
 from holdfast.client.telemetry.connections import AGAIN_S, Health
 from holdfast.model import TopicPartition
@@ -172,6 +173,25 @@ def test_a_broker_that_makes_us_wait_is_told_to_throttle_cb(
             await consumer.assign([ck.TopicPartition(topic, 0, 0)])
             await polled(consumer, lambda found: len(found) == 5 and bool(heard))
         assert (heard[0].broker_name, heard[0].broker_id, heard[0].throttle_time) == (f"{broker.bootstrap}/0", 0, 0.25)
+
+    play(scene)
+
+
+def test_every_commit_has_its_outcome_told(broker: Broker, topic: str) -> None:
+    """Symptom: of 3,000 commits that were made between two polls on_commit heard of the last 1,000. Cause: outcomes
+    were queued with the news (errors, statistics), of which only so much is kept. Rule: only news may be dropped."""
+    count = MOST_NEWS + 100
+
+    async def scene() -> None:
+        told: list[Any] = []
+        keys = settings(broker, on_commit=lambda error, _: told.append(error), **{"enable.auto.commit": False})
+        async with AsyncConsumer(keys) as consumer:
+            await consumer.assign([ck.TopicPartition(topic, 0, 0)])
+            for number in range(count):
+                await consumer.commit(offsets=[ck.TopicPartition(topic, 0, number)], asynchronous=True)
+            await asyncio.to_thread(consumer._holdfast.core._offsets.wait, PATIENCE_S)
+            await polled(consumer, lambda _found: len(told) >= count)
+        assert told == [None] * count
 
     play(scene)
 

@@ -149,6 +149,22 @@ def test_what_on_assign_assigns_without_an_offset_starts_where_the_group_stands(
     assert sorted(group.records[consumer]) == [(0, 4), (1, 4), (2, 4)]
 
 
+def test_an_eager_member_that_unassigns_in_on_assign_reads_nothing(group: Group) -> None:
+    """Symptom: unassign() in on_assign did nothing: every partition was read all the same. `assign([])` worked.
+    confluent-kafka reads nothing after either."""
+    heard: list[int] = []
+
+    def assigned(consumer: Any, partitions: list[ck.TopicPartition]) -> None:
+        consumer.unassign()
+        heard.append(len(partitions))
+
+    consumer = group.join(on_assign=assigned, partition_assignment_strategy="range")
+    group.until(lambda: heard == [3])
+    assert consumer.assignment() == [] and consumer.poll(0.2) is None
+    consumer.assign(by_hand(group.topic, 1))  # it may read again what it likes
+    group.until(lambda: len(group.records[consumer]) == 5)
+
+
 def test_a_cooperative_member_does_not_throw_away_what_the_group_gave_it(group: Group, topic: str) -> None:
     """Whatever the group counts as ours is read, or the application hears why not: librdkafka says _STATE too."""
     consumer = group.join()

@@ -484,6 +484,27 @@ def test_a_handover_keeps_the_metadata_of_the_last_commit(broker: Broker, topic:
     first.close()
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_what_is_committed_for_a_partition_that_is_no_longer_read_stays(
+    make: Callable[..., Any], broker: Broker, topic: str, stored: bool
+) -> None:
+    """Symptom: a program unassigned a partition, finished what it had in hand of it and committed that; close() then
+    committed where the partition had stood when it was unassigned, and the next owner did the rest again. Cause: the
+    position at the unassign was kept, and no commit after it counted. confluent-kafka keeps the commit."""
+    name = group()
+    settings = {"group.id": name, "auto.commit.interval.ms": LONG_MS, "enable.auto.offset.store": not stored}
+    consumer = make(**settings, **{"partition.assignment.strategy": "cooperative-sticky"})
+    consumer.subscribe([topic])
+    for message in take(consumer, 15):
+        if stored and message.offset() < 3:
+            consumer.store_offsets(message)
+    consumer.incremental_unassign(by_hand(topic, 0))
+    consumer.commit(offsets=[ck.TopicPartition(topic, 0, 4 if stored else 12)], asynchronous=False)
+    consumer.close()
+    others = 3 if stored else 5
+    assert reached(broker, name, topic) == {0: 4 if stored else 12, 1: others, 2: others}
+
+
 # -- stored
 
 

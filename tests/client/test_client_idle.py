@@ -7,6 +7,7 @@ same: records, callbacks, what another call changes, and that it is still the ow
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 from polling import COUNTER
 
 import holdfast
+from holdfast.client import polling as core
 from holdfast.client.polling import CALM_MS
 from holdfast.testing import Broker
 from patience import PATIENCE_S
@@ -184,3 +186,18 @@ def calls_of(call: Callable[[], Any]) -> int:
         sys.setprofile(None)
     assert came is not None
     return counted
+
+
+@pytest.mark.parametrize("ever", [math.inf, math.nan, 1e300])
+def test_a_poll_may_wait_for_ever(broker: Broker, monkeypatch: pytest.MonkeyPatch, ever: float) -> None:
+    """Symptom: poll(math.inf) raised OverflowError, once nothing had come for a second. Cause: an idle consumer counts
+    how many slices are left to wait. confluent-kafka waits."""
+    monkeypatch.setattr(core, "IDLE_AFTER_MS", -1.0)  # idle from the start
+    topic = f"idle-{next(COUNTER)}"
+    broker.topics.create(topic, partitions=3)
+    produce(broker, topic, 3)
+    consumer = holdfast.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic, "log_level": 0})
+    consumer.assign([ck.TopicPartition(topic, number, 0) for number in range(3)])
+    found = [consumer.poll(ever) for _ in range(3)]
+    assert [message.error() for message in found] == [None, None, None]
+    consumer.close()

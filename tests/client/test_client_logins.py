@@ -9,7 +9,7 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
-from polling import COUNTER
+from polling import COUNTER, until
 
 import holdfast
 from holdfast.client.config.settings import parse
@@ -109,3 +109,14 @@ def test_tokens_of_a_provider_are_librdkafkas_own_and_overheard_by_the_watchdog(
     token = config.tokens("")[0]
     watchdog.dismiss()
     assert heard == [(token, {"pool": "p"})]
+
+
+def test_credentials_that_are_set_reach_the_trace_topic(guarded: Broker) -> None:
+    """Symptom: after a rotation of passwords a consumer's trace no longer came to its topic. Cause: the producer behind
+    it has connections of its own, and kept the old password."""
+    guarded.topics.create("traces", 1)
+    consumer = holdfast.Consumer({**settings(guarded, "alice", "expired"), "holdfast.trace.topic": "traces"})
+    consumer.set_sasl_credentials("bob", NEW)
+    consumer.subscribe(["orders"])
+    until(consumer, lambda: guarded.topics.count("traces") > 0)
+    consumer.close()

@@ -48,9 +48,11 @@ class PartitionCalls:
         self._round.replaced = self._round.adding is not None
 
     def unassign(self) -> None:
+        """Inside on_assign of an eager member: read nothing of what is added."""
         self._check_open()
         self._check_replacing([])
         self.replace([])
+        self._round.replaced = self._round.adding is not None
 
     def incremental_assign(self, partitions: list[ck.TopicPartition], asked: Starts | None = None) -> None:
         self._check_open()

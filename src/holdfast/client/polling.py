@@ -192,8 +192,8 @@ class PollingCore(ConsumerCore):
         if wait_s < IDLE_SLICE_S:
             self._librdkafka.gather(wait_s)
         else:
-            left = IDLE_SLICES if deadline is None else int((deadline - time.monotonic()) / wait_s)
-            self._librdkafka.gather(wait_s, slices=min(left, IDLE_SLICES), calm=self._calm)
+            left = IDLE_SLICES if deadline is None else (deadline - time.monotonic()) / wait_s
+            self._librdkafka.gather(wait_s, slices=int(min(IDLE_SLICES, left)), calm=self._calm)  # it may be infinite
         self._librdkafka.raised.raise_first()
         if not self._ready or self._revoking_elsewhere():
             return False

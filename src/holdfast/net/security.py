@@ -75,7 +75,7 @@ class Login:
 
     def __init__(self, user: str, password: str) -> None:
         self._began = self._now = (user, Secret(password))
-        self._heard: Callable[[str, str], None] | None = None
+        self._heard: list[Callable[[str, str], None]] = []
 
     @property
     def user(self) -> str:
@@ -87,12 +87,12 @@ class Login:
 
     def change(self, user: str, password: str) -> None:
         self._now = (user, Secret(password))
-        if self._heard is not None:
-            self._heard(user, password)
+        for heard in self._heard:
+            heard(user, password)
 
     def tell(self, heard: Callable[[str, str], None]) -> None:
-        """Pass on every change from now on."""
-        self._heard = heard
+        """Pass on every change from now on, to whoever has connections of its own."""
+        self._heard.append(heard)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Login) and other._began == self._began

@@ -83,7 +83,7 @@ class LoopCallbacks:
     async def tell_all(self) -> None:
         """Call those that are due, one after the other."""
         while self._core.to_call:
-            callback, given = self._core.to_call.popleft()
+            callback, given = self._core.to_call.next()
             await self._called(callback, *given)
 
     # -- of the listener

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,16 +42,39 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
-POOL = ThreadPoolExecutor(32, "holdfast-aio")
-"""For the listener's calls and other blocking work. A callback takes a thread for as long as it runs. Only more than
-this many callbacks that wait for each other could block it."""
+Owed = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A callback and its arguments."""
 
 MOST_NEWS = 1_000
-"""How many callbacks are kept for an application that does not poll. The oldest are dropped: the newest matter most."""
+"""How much news (errors, statistics, throttling) is kept for an application that does not poll. The oldest is dropped:
+the newest matters most."""
 
 CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "rack_cb", "logger")
 _checked: set[frozenset[tuple[str, str]]] = set()
+
+
+class Queued:
+    """Callbacks of the configuration for the next poll to make, with their arguments. From any thread.
+
+    Each commit has its outcome, and the application counts on hearing it: only news is bounded.
+    """
+
+    def __init__(self) -> None:
+        self._outcomes: deque[Owed] = deque()
+        self._news: deque[Owed] = deque(maxlen=MOST_NEWS)
+
+    def __len__(self) -> int:
+        return len(self._outcomes) + len(self._news)
+
+    def outcome(self, callback: Callable[..., Any], *given: Any) -> None:
+        self._outcomes.append((callback, given))
+
+    def news(self, callback: Callable[..., Any], *given: Any) -> None:
+        self._news.append((callback, given))
+
+    def next(self) -> Owed:
+        """To be called where there is one."""
+        return (self._outcomes or self._news).popleft()
 
 
 class Core(ConsumerCore):
@@ -64,8 +86,7 @@ class Core(ConsumerCore):
         """The thread of the application's loop, which must not block for callbacks that run on it."""
         self.warm = False
         """Whether records can be decoded without loading anything first."""
-        self.to_call: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque(maxlen=MOST_NEWS)
-        """Callbacks for the next poll to make, with their arguments."""
+        self.to_call = Queued()
         given = {"holdfast.watchdog": False, **config}
         self._logger = given.pop("logger", None)
         self._log = OncePerMinute()
@@ -73,7 +94,7 @@ class Core(ConsumerCore):
         self._throttle_cb: Callable[..., Any] | None = given.get("throttle_cb")
         on_commit = given.get("on_commit")
         if callable(on_commit):
-            given["on_commit"] = lambda error, partitions: self.to_call.append((on_commit, (error, partitions)))
+            given["on_commit"] = lambda error, partitions: self.to_call.outcome(on_commit, error, partitions)
         stats_cb = given.pop("stats_cb") if callable(given.get("stats_cb")) else None
         kept = KeptToken(given["oauth_cb"], given) if wants_token(given) else None
         if kept is not None:
@@ -113,9 +134,9 @@ class Core(ConsumerCore):
         """Report an error of the whole client to error_cb, or else to the log. From any thread. False if there is no
         error_cb."""
         if self._logger is not None:
-            self.to_call.append((self._logger.log, (logging.ERROR, "%s", error.str())))
+            self.to_call.news(self._logger.log, logging.ERROR, "%s", error.str())
         if self._error_cb is not None:
-            self.to_call.append((self._error_cb, (error,)))
+            self.to_call.news(self._error_cb, error)
         elif self._logger is None:
             self._log.warn(f"{self._config.client_id}: {error.str()}")
         self._wake()
@@ -124,7 +145,7 @@ class Core(ConsumerCore):
     def _throttled(self, node: int, milliseconds: int) -> None:
         if self._throttle_cb is not None:
             event = ck.ThrottleEvent(self.reader.broker_name(node), node, milliseconds / 1_000.0)
-            self.to_call.append((self._throttle_cb, (event,)))
+            self.to_call.news(self._throttle_cb, event)
             self._wake()
 
     # -- what AsyncConsumer asks
@@ -132,6 +153,11 @@ class Core(ConsumerCore):
     @property
     def closed(self) -> bool:
         return self._life is Life.CLOSED
+
+    @property
+    def serving(self) -> bool:
+        """Whether the listener is being called."""
+        return self._serving
 
     @property
     def calls_wait(self) -> bool:
@@ -186,7 +212,7 @@ class Core(ConsumerCore):
     def serve(self) -> None:
         """Everything else that a poll does. Does not wait."""
         self._serve()
-        self.statistics.tell_if_due(self.to_call)
+        self.statistics.tell_if_due(self.to_call.news)
 
     def _make_calls(self, plane: ControlPlane) -> bool:
         if threading.get_ident() == self.loop_thread:

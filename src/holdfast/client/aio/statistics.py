@@ -17,8 +17,6 @@ from holdfast.client.telemetry.statistics import INVALID, fill_in
 from holdfast.net.flows import Flow
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from holdfast.client.aio.core import Core
     from holdfast.client.telemetry.connections import Health
 
@@ -43,11 +41,12 @@ class Statistics:
     def due_in_s(self) -> float:
         return self._next_at - time.monotonic()
 
-    def tell_if_due(self, to_call: deque[tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
+    def tell_if_due(self, news: Callable[..., None]) -> None:
+        """Queue the callback with `news`, if it is time."""
         now = time.monotonic()
         if now >= self._next_at and self._callback is not None:
             self._next_at = max(self._next_at + self._interval_s, now)
-            to_call.append((self._callback, (json.dumps(self.figures()),)))
+            news(self._callback, json.dumps(self.figures()))
 
     def figures(self) -> dict[str, Any]:
         now = time.monotonic()

@@ -23,8 +23,9 @@ from typing import Any, TypeVar
 
 import confluent_kafka as ck
 
+from holdfast.client.aio import pools
 from holdfast.client.aio.callbacks import LoopCallbacks
-from holdfast.client.aio.core import POOL, Core
+from holdfast.client.aio.core import Core
 from holdfast.client.aio.ready_results import Begun
 from holdfast.client.aio.waking import Waker, waker_of
 from holdfast.client.core import CLOSED
@@ -61,8 +62,8 @@ class Waiting:
             raise ValueError("max_workers must be at least 1")
         own = executor is None and max_workers is not None
         self._own_pool = ThreadPoolExecutor(max_workers, "holdfast-aio-own") if own else None
-        self.executor: Executor = executor or self._own_pool or POOL
-        """Runs blocking questions to the cluster. Callbacks use `POOL` instead: a full executor must not block them."""
+        self.executor: Executor = executor or self._own_pool or pools.ASKERS
+        """Runs blocking questions to the cluster. Callbacks have threads of their own: see `pools`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waker = Waker()
         self._came = asyncio.Event()
@@ -104,11 +105,12 @@ class Waiting:
         loop = self.open()
         await self._started()
         if self._callbacks.inside:
-            await self._on_pool(self.core.unsubscribe)  # the revoke comes after the callback
+            # In a listener's callback the revoke comes after it. Otherwise it is made now, and calls the listener.
+            await self._on_pool(self.core.unsubscribe, pools.ASKERS if self.core.serving else pools.CALLERS)
             return
         while self._serving is not None:  # unsubscribing makes listener's calls too, and only one may do so at a time
             await self._served()
-        self._serving = self._parting = loop.run_in_executor(POOL, self.core.unsubscribe)
+        self._serving = self._parting = loop.run_in_executor(pools.CALLERS, self.core.unsubscribe)
         await self._served()
 
     # -- records
@@ -195,9 +197,9 @@ class Waiting:
         """Run it on a thread of the executor. It is not stopped when the caller is cancelled."""
         return await asyncio.shield(self.open().run_in_executor(self.executor, lambda: work(*args, **options)))
 
-    async def _on_pool(self, work: Callable[[], T]) -> T:
-        """The same on the pool, for work that may wait for callbacks."""
-        return await asyncio.shield(self.open().run_in_executor(POOL, work))
+    async def _on_pool(self, work: Callable[[], T], pool: pools.Pool | None = None) -> T:
+        """The same on a pool of ours: a full executor of the application's must not hold it up."""
+        return await asyncio.shield(self.open().run_in_executor(pool or pools.ASKERS, work))
 
     async def _started(self) -> None:
         """Wait for a subscription under way. If it is refused and nobody awaits it, this raises the reason."""
@@ -236,7 +238,7 @@ class Waiting:
                 if last is not None:
                     self._serving = self._callbacks.begin_quietly(last)
                 else:
-                    self._serving = self.open().run_in_executor(POOL, self.core.make_calls)
+                    self._serving = self.open().run_in_executor(pools.CALLERS, self.core.make_calls)
             await self._served()
 
     async def _served(self) -> None:
@@ -339,7 +341,7 @@ class Waiting:
         while under_way := self._under_way():
             await asyncio.wait(under_way)
         try:
-            await loop.run_in_executor(POOL, self.core.close)
+            await loop.run_in_executor(pools.CALLERS, self.core.close)
             while not self.core.closed:  # an earlier close, cancelled here, still runs on its thread
                 self._came.clear()
                 await self._wait(HELD_BACK_S)

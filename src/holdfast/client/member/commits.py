@@ -275,7 +275,11 @@ class Offsets:
             for kept in (self._sent, self._unanswered):
                 if kept.get(partition) is entry:
                     del kept[partition]
-        self._committed.update({p: entry for p, entry in accepted.items() if p in self._data.assigned})
+        for partition, entry in accepted.items():
+            if partition in self._data.assigned:
+                self._committed[partition] = entry
+            elif partition in self._unassigned:  # the application's last word on what it no longer reads
+                self._unassigned[partition] = self._committed[partition] = entry
         if len(accepted) < len(sent):
             self.touched = True
 
@@ -329,6 +333,8 @@ class Offsets:
         if self._config.auto_commit and plane is not None:
             self.commit_positions(plane, gone, member=member)
         self._unassigned.update(self.committable(gone))
+        for partition in gone:
+            self._stored.pop(partition, None)
 
     def commit_positions(
         self,

@@ -63,6 +63,10 @@ class TraceTopic:
             self._drop(str(error))
         self._producer.poll(0)
 
+    def log_in_as(self, user: str, password: str) -> None:
+        """The consumer's credentials have changed."""
+        self._producer.set_sasl_credentials(user, password)
+
     def close(self) -> None:
         left = self._producer.flush(CLOSE_S)
         if left:
