@@ -1,4 +1,4 @@
-"""What is wrong with a group: all looks in the order of the investigation, the costliest finding first."""
+"""Everything that is wrong with a group: all checks, the costliest finding first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ORDER = (
     f.BUSY,
 )
 EXPLAIN = frozenset({f.STORM, f.HANG, f.CRASH_LOOP, f.CRASHES, f.COLLISION, f.FLAPPING, f.RESTARTS})
-"""With one of these, many rebalances have their reason."""
+"""Findings that explain many rebalances; with one of them, `many-rebalances` is not reported."""
 
 
 def findings_of(history: History) -> list[Finding]:
