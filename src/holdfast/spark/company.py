@@ -1,4 +1,4 @@
-"""Who else is at work in a query's group, asked before it joins."""
+"""Whether a query's group already has members, asked before the query joins."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ async def _others(options: SourceOptions) -> bool:
         try:
             return bool((await GroupAdmin(cluster).describe_group(options.group)).members)
         except BrokerError as error:
-            # There is no such group; or it may not be looked at, and then somebody may be there.
+            # Either there is no such group, or we may not describe it; then assume that it has members.
             return error.code != "GROUP_ID_NOT_FOUND"

@@ -1,4 +1,4 @@
-"""Records that are gone before they were read, and what to do about it: one text for each way."""
+"""Errors about records that were gone before they were read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DO = "If that was meant, set failOnDataLoss=false and start again: the query goe
 
 
 def tell(lost: HoldfastError, *, fails: bool) -> None:
-    """As failOnDataLoss says: an error, or a warning and on with the rest."""
+    """Raise, or only warn, as failOnDataLoss says."""
     if fails:
         raise lost
     warnings.warn(f"{lost.code}: {lost.what} failOnDataLoss is false, so the query goes on.", stacklevel=2)

@@ -1,4 +1,4 @@
-"""A job: a file with a function from DataFrame to DataFrame, loaded under its own name so that executors can too."""
+"""A job: a file with a function from DataFrame to DataFrame, imported by its name so that executors can import it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_file(path: Path) -> None:
-    """What can be seen without running the file: that its name is a module's, and that it is Python."""
+    """Check what can be checked without running the file: that its name can be a module's, and that it is Python."""
     if not path.stem.isidentifier() or path.stem in sys.stdlib_module_names:
         raise HoldfastError(
             "JOB_NAME_INVALID", f"{path.name} can't be imported by its name.", "Name it like a module: my_job.py."
@@ -32,7 +32,7 @@ def check_file(path: Path) -> None:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Import a file under its stem, as an executor does that was sent the file."""
+    """Import a file under its stem, as an executor that got the file does."""
     check_file(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -49,7 +49,7 @@ def load_module(path: Path) -> ModuleType:
 
 
 def transformed(path: Path, function: str, transform: Callable[[Any], Any], rows: DataFrame) -> DataFrame:
-    """What the job makes of the rows; whatever goes wrong in it is told in one line."""
+    """The rows as the job transforms them. An error in the job becomes one line."""
     try:
         made = transform(rows)
     except HoldfastError:
@@ -69,7 +69,7 @@ def transformed(path: Path, function: str, transform: Callable[[Any], Any], rows
 
 
 def _raised(path: Path, error: BaseException) -> str:
-    """Where in the job, and what, without the rest of a trace."""
+    """What was raised and in which line of the job, without the rest of the trace."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     at = f", line {lines[-1]}," if lines else ""
     said = str(error).strip()

@@ -1,4 +1,4 @@
-"""The output of a batch, from its entries into a sink. It may be delivered again after a crash, always the same."""
+"""Delivers a batch's output from its entries to a sink. After a crash it is delivered again, always the same."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Write = Callable[["DataFrame", int], None]
 
 
 def into_files(store: Store, entries: Mapping[TopicPartition, Sequence[Entry]], schema_json: str, writer: str) -> None:
-    """Into a sink of ours: its ledger takes over the files that the tasks have written there. Once, by their
-    offsets."""
+    """Deliver to a `holdfast-files` sink: the files that the tasks have written there are added to its ledger, once,
+    by their offsets."""
     with_output = {p: [file for entry in found for file in entry.output] for p, found in sorted(entries.items())}
     with_output = {partition: files for partition, files in with_output.items() if files}
     if not with_output:
@@ -43,7 +43,7 @@ def into_files(store: Store, entries: Mapping[TopicPartition, Sequence[Entry]], 
 
 
 def _lacking(store: Store, partition: TopicPartition, files: Sequence[FileRef], end: int | None) -> Addition | None:
-    """The files behind the ledger's end. What is before it was delivered by whoever did the batch first."""
+    """The files after the ledger's end. Those before it were delivered by whichever application did the batch first."""
     lacking = [file for file in files if end is None or file.last >= end]
     if not lacking:
         return None
@@ -73,8 +73,7 @@ def into_function(
     write: Write,
     batch_id: int,
 ) -> None:
-    """Into a function of the user's, as for foreachBatch: the rows of all entries in one frame."""
-
+    """Deliver to a user's function, as for foreachBatch: the rows of all entries in one frame."""
     from pyspark.sql.types import StructType
 
     names = [file.name for _, found in sorted(entries.items()) for entry in found for file in entry.output]
@@ -83,7 +82,7 @@ def into_function(
         return
     if isinstance(open_store(root, options), LocalStore):
         rows = spark.read.schema(schema).parquet(*(f"{root.rstrip('/')}/{name}" for name in names))
-    else:  # Spark may have no file system for it, and not our credentials
+    else:  # Spark may not know this file system, or not have our credentials
         rows = spark.createDataFrame([(name,) for name in names], "name string").mapInArrow(
             partial(read_named, root, options, schema), schema
         )
@@ -93,7 +92,7 @@ def into_function(
 def read_named(
     root: str, options: Mapping[str, str], schema: StructType, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On an executor: the rows of the files that are named."""
+    """On an executor: the rows of the files whose names are in the batches."""
     from holdfast.spark.files.reading import read_files
 
     names = [str(name) for batch in batches for name in batch.column("name").to_pylist()]
