@@ -1,7 +1,7 @@
 """`holdfast broker`: a Kafka-compatible broker in one process, and the users that may log in to it.
 
-One ready line on standard output once clients can connect; everything else goes to standard error. SIGTERM and SIGINT
-stop it in order.
+It prints one ready line on standard output once clients can connect; everything else goes to standard error. SIGTERM
+and SIGINT shut it down cleanly.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from holdfast.model import HoldfastError
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 SWITCH_SECONDS = 0.001
-"""How long the event loop may wait for the GIL while a thread computes. Python's default of 5 ms adds up over the calls
-of a request."""
+"""How long the event loop may wait for the GIL while another thread computes. Python's default of 5 ms adds up over the
+calls of one request."""
 
 
 class Output(StrEnum):
@@ -128,7 +128,7 @@ def _log_to_stderr() -> None:
 
 
 def _take_all_files() -> None:
-    """Raise the limit of open files as far as the system allows: a shell's usual 1,024 is too low for a large group."""
+    """Raise the limit of open files as far as allowed: a shell's usual 1,024 is too low for a large group."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""`holdfast groups delete` and `delete-offsets`: what takes a group, or some of its offsets, away."""
+"""`holdfast groups delete` and `delete-offsets`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 OFFSET_MISSING = "OFFSET_MISSING"
 
 Missing = list[tuple[str, int | None]]
-"""What was named and had no offset: a partition, or with None a topic."""
+"""Named partitions without an offset; None instead of a partition stands for a whole topic."""
 
 
 def delete(

@@ -1,8 +1,8 @@
-"""`holdfast run -- COMMAND`: run a process that uses holdfast, and let it go without hurting its groups.
+"""`holdfast run -- COMMAND`: run a process that uses holdfast, and stop it without disturbing its groups.
 
-SIGTERM and Ctrl-C ask its consumers to drain: they hand over what they own while they go on working, and only then is
-the process told to end. It is killed when it does not, and restarted when it fails, if so ordered. The exit code is
-the process's own. One line on standard error per event.
+SIGTERM and Ctrl-C ask its consumers to drain: they hand over what they own while they go on working, and only then does
+the process get SIGTERM. It is killed if it does not end, and with --restart started again when it fails. The exit code
+is the process's own. There is one line on standard error per event.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`holdfast ui`: the page on which one watches a rebalance happen."""
+"""`holdfast ui`: serves the page on which you watch a rebalance."""
 
 from __future__ import annotations
 
