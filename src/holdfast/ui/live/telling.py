@@ -1,9 +1,9 @@
-"""What was seen of a live group, told in the records that a story is made of.
+"""Turns evidence about a live group into the records that a story is made of.
 
-Three witnesses, and each tells what it knows best. Members' traces: what each works on, to the millisecond. The
-coordinator's trace: rounds, with cause and culprit. Looks from outside (DescribeGroups): everything else, as coarse as
-the time between two. Where two disagree a trace is believed, unless it was silent for `STALE_MS`: then it has ended,
-and the look is right.
+There are three sources, and each is used for what it knows best. Members' traces: what each works on, to the
+millisecond. The coordinator's trace: rounds, with cause and culprit. Looks from outside (DescribeGroups): everything
+else, as coarse as the time between two looks. If two disagree, the trace is believed, unless it was silent for
+`STALE_MS`: then it has ended, and the look is right.
 
 Pure. Times are milliseconds on the story's clock.
 """
@@ -26,14 +26,14 @@ OF_A_MEMBER = frozenset(
     {"join-sent", "joined", "sync-sent", "synced", "revoking", "assigned", "stable", "leave-sent", "poll-expired"}
     | {"membership-lost"}
 )
-"""Steps of a member's own trace that a story knows."""
+"""Steps of a member's own trace that a story uses."""
 OUT = frozenset({"poll-expired", "membership-lost", "left"})
 OF_A_STARTER = frozenset(
     {"process-started", "process-died", "process-ended", "application-hung", "application-returned", "happened"}
 )
-"""Steps of whoever started the members, as `holdfast demo --live` does."""
+"""Steps in the trace of the members' starter, for example `holdfast demo --live`."""
 NAMED_CHANGES = 3
-"""Of a rebalance that was seen from outside so many changes are named."""
+"""How many changes are named for a rebalance that was only seen from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A record of a trace, its time on the story's clock."""
+    """A trace record, with its time on the story's clock."""
 
     at: float
     record: TraceRecord
@@ -57,13 +57,13 @@ Evidence = Look | Traced
 
 @dataclass(slots=True)
 class Teller:
-    """Takes evidence in the order of its times, and tells records. A copy of it can begin in the middle."""
+    """Takes evidence in order of time and returns records. A copy can continue from the middle."""
 
     now: Standing = field(default_factory=Standing)
     protocol: str = ""
     cooperative: bool | None = None
     told_ms: float = float("-inf")
-    """When the coordinator's trace told something last."""
+    """The time of the coordinator's last trace record."""
     members_trace: bool = False
     history: History = field(default_factory=History)
 
@@ -103,7 +103,7 @@ class Teller:
         life = self.now.lives.known(record.member)
         cause = self.now.lives.in_words(record.cause)
         if life is None or life.member_id != record.member:
-            # An earlier incarnation of somebody who is back, or one that never had anything.
+            # An earlier membership of a member that is back, or one that never had partitions.
             name = f"{self.now.lives.called(record.member)} (before)"
             self.now.pass_on(replace(record, at=at, member=name, culprit=None, cause=cause))
             return
@@ -176,7 +176,7 @@ class Teller:
             self._rebalanced(at, ended)
 
     def _rebalanced(self, at: float, ended: Rebalance) -> None:
-        """Nobody but the looks tells of rebalances here."""
+        """Report a rebalance that is known only from looks."""
         self.now.tell(
             at,
             "coordinator",
@@ -191,7 +191,7 @@ class Teller:
         self.now.moved.clear()
 
     def _topics(self, at: float, look: GroupSnapshot) -> None:
-        """Of topics that nobody reads any more there may be offsets: these are not the group's lanes."""
+        """Offsets may exist for topics that the group no longer reads; those get no lanes."""
         named = {topic for member in look.described.members for topic in member.topics}
         counts: dict[str, int] = {}
         for partition in (*look.offsets, *look.owners):
