@@ -1,7 +1,7 @@
-"""One Spark application of `holdfast bench state`, in a process of its own. Asked by one JSON argument.
+"""One Spark application of `holdfast bench state`, in a process of its own. Its task is one JSON argument.
 
-`throughput`: a windowed count by key over a whole topic, with our source and state or with Spark's own, again and
-again; answers with one JSON line. `follow`: a member that counts by key for ever, until its standard input ends.
+`throughput`: a windowed count by key over a whole topic, with our source and state or with Spark's own, repeated; the
+result is one JSON line. `follow`: a member that counts by key until its standard input ends.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def follow(spark: SparkSession, asked: dict[str, Any]) -> None:
 
 
 def note_follows(query: StreamingQuery, note: Path) -> None:
-    """Write down, again and again, how much of the state that it follows this application has at hand."""
+    """Write down repeatedly how much of the followed state this application has."""
     from holdfast.spark import report
 
     while query.isActive:
         time.sleep(NOTE_S)
-        with contextlib.suppress(HoldfastError):  # its reader is not there yet, or no more
+        with contextlib.suppress(HoldfastError):  # its reader has not started, or has ended
             shares = [share for told in report(query) for share in _follows(told).values()]
             note.write_text(str(min(shares, default=0.0)))
 
