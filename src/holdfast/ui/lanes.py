@@ -194,7 +194,7 @@ class LaneReader:
                 lane.change(record.at, STALLED, member, "away")
 
     def _gone(self, record: TraceRecord) -> None:
-        """A member is out of the group: its stalled lanes have no owner, and its work on others can't be committed."""
+        """A member is out of the group: its stalled lanes have no owner, and its work can't be committed."""
         member = self._names.of(record.member)
         for lane in self.lanes.values():
             if lane.now[2] != member:

@@ -40,7 +40,7 @@ class Standing:
     """Partitions that have got another owner since the last rebalance was reported."""
     _told: list[TraceRecord] = field(default_factory=list)
 
-    def taken(self) -> list[TraceRecord]:
+    def take_records(self) -> list[TraceRecord]:
         """The new records since the last call."""
         told, self._told = self._told, []
         return told
@@ -61,7 +61,7 @@ class Standing:
                 self._lane(at, "lane-stopped", held.name, partition, "hung")
         if self.state:
             self.state_seen(at, self.state)
-        return self.taken()
+        return self.take_records()
 
     def _opening_life(self, at: float, life: Life) -> None:
         self.tell(at, "live", "process-started", life.name, static=life.static)
@@ -74,7 +74,7 @@ class Standing:
 
     # -- processes
 
-    def alive(self, at: float, member_id: str, base: str = "", static: str | None = None) -> Life:
+    def seen_alive(self, at: float, member_id: str, base: str = "", static: str | None = None) -> Life:
         """The process with this member id; a record is made if it is new."""
         life, fresh = self.lives.life(member_id, base)
         if fresh or (static is not None and life.static != static):
@@ -90,7 +90,7 @@ class Standing:
         life.stated, life.static = True, static
         self.tell(at, "live", "process-started", name, static=static)
 
-    def all_in(self, at: float) -> None:
+    def mark_all_in(self, at: float) -> None:
         """The round is over: members without a trace of their own are in the group."""
         for life in self.lives.by_name.values():
             if life.alive and life.member_id is not None and life.where != "in" and not self.traced(at, life.name):
@@ -103,7 +103,7 @@ class Standing:
         return life is not None and at - life.traced_ms <= STALE_MS
 
     def end_membership(self, at: float, life: Life) -> None:
-        self.owns(at, life, frozenset(), why="out of the group")
+        self.set_owned(at, life, frozenset(), why="out of the group")
         life.member_id = None
         if life.where != "out":
             life.where = "out"
@@ -119,7 +119,7 @@ class Standing:
         life.alive, life.member_id = False, None
         self.tell(at, "live", step, life.name)
 
-    def hangs(self, at: float, life: Life, *, hung: bool) -> None:
+    def set_hung(self, at: float, life: Life, *, hung: bool) -> None:
         """The application hangs or returns: its partitions stand still, or go on."""
         life.hung = hung
         self.tell(at, "live", "application-hung" if hung else "application-returned", life.name)
@@ -136,13 +136,13 @@ class Standing:
 
     # -- partitions
 
-    def has_topic(self, at: float, topic: str, partitions: int) -> None:
+    def add_topic(self, at: float, topic: str, partitions: int) -> None:
         if partitions > self.topics.get(topic, 0):
             self.topics[topic] = partitions
             self.tell(at, "live", "topic-changed", topic=topic, partitions=partitions)
 
-    def owns(self, at: float, life: Life, owned: frozenset[TopicPartition], why: str = "revoked") -> None:
-        """It owns exactly these; `why` is the reason for those that it has lost."""
+    def set_owned(self, at: float, life: Life, owned: frozenset[TopicPartition], why: str = "revoked") -> None:
+        """Make it own exactly these; `why` is the reason for those that it loses."""
         had = [partition for partition, held in self.held.items() if held.name == life.name and partition not in owned]
         self.stop(at, life, had, why)
         self.open(at, life, owned)
@@ -154,7 +154,7 @@ class Standing:
                 continue
             if held is not None:  # the old owner's stop was not seen, but the partition has moved
                 self.stop(at, self.lives.by_name[held.name], [partition], "revoked")
-            self.has_topic(at, partition.topic, partition.partition + 1)
+            self.add_topic(at, partition.topic, partition.partition + 1)
             before = self.left.pop(partition, None)
             if before is not None and before[0] != life.name:
                 self.moved.add(partition)

@@ -78,7 +78,7 @@ class Teller:
             self._consumer(seen.at, seen.record)
         elif seen.record.step in OF_A_STARTER:
             self._starter(seen.at, seen.record)
-        return self.now.taken()
+        return self.now.take_records()
 
     # -- traces
 
@@ -97,7 +97,7 @@ class Teller:
             cause = self.now.lives.in_words(record.cause)
             self.now.pass_on(replace(record, at=at, member="", culprit=culprit, cause=cause))
             if record.step == "stable":
-                self.now.all_in(at)
+                self.now.mark_all_in(at)
 
     def _taken_out(self, at: float, record: TraceRecord) -> None:
         life = self.now.lives.known(record.member)
@@ -111,14 +111,14 @@ class Teller:
         self.now.pass_on(replace(record, at=at, member=life.name, culprit=life.name, cause=cause))
 
     def _member(self, at: float, record: TraceRecord) -> None:
-        life = self.now.alive(at, record.member)
+        life = self.now.seen_alive(at, record.member)
         life.traced_ms, self.members_trace = at, True
         step, data = record.step, record.data
         if step in ("revoking", "losing"):
             why = "revoked" if step == "revoking" else "lost"
             self.now.stop(at, life, partitions_of(data.get("partitions")), why, listener=True)
         elif step in ("assigned", "stable"):
-            self.now.owns(at, life, frozenset(partitions_of(data.get("owned"))))
+            self.now.set_owned(at, life, frozenset(partitions_of(data.get("owned"))))
         if step in OUT:
             life.where, life.member_id = "out", None
         elif step == "join-sent":
@@ -131,7 +131,7 @@ class Teller:
             self.now.ended(at, life, "process-ended", why="left")
 
     def _consumer(self, at: float, record: TraceRecord) -> None:
-        life = self.now.alive(at, record.member)
+        life = self.now.seen_alive(at, record.member)
         life.traced_ms, self.members_trace = at, True
         partitions = partitions_of(record.data.get("partitions"))
         if record.step == "callback-assigned":
@@ -154,7 +154,7 @@ class Teller:
         if step in ("process-died", "process-ended"):
             self.now.ended(at, life, step, why="crashed" if step == "process-died" else "left")
         else:
-            self.now.hangs(at, life, hung=step == "application-hung")
+            self.now.set_hung(at, life, hung=step == "application-hung")
 
     # -- looks
 
@@ -171,7 +171,7 @@ class Teller:
             self.now.state_seen(at, described.state)
         self._owners(at, look, lives)
         if described.state == STABLE:
-            self.now.all_in(at)
+            self.now.mark_all_in(at)
         if ended is not None and self.told_ms == float("-inf"):
             self._rebalanced(at, ended)
 
@@ -198,11 +198,11 @@ class Teller:
             if not named or partition.topic in named or partition in self.now.held:
                 counts[partition.topic] = max(counts.get(partition.topic, 0), partition.partition + 1)
         for topic, count in sorted(counts.items()):
-            self.now.has_topic(at, topic, count)
+            self.now.add_topic(at, topic, count)
 
     def _members(self, at: float, look: GroupSnapshot) -> dict[str, Life]:
         found = {
-            member.member_id: self.now.alive(
+            member.member_id: self.now.seen_alive(
                 at, member.member_id, member.instance_id or member.client_id, member.instance_id
             )
             for member in look.described.members
