@@ -18,6 +18,8 @@ from typing import Any
 
 import typer
 
+from holdfast.bench.output import check_output
+
 MEMORY_GOAL_MB = 2048
 """Peak resident size of a leader that plans a million partitions."""
 
@@ -130,8 +132,7 @@ def assign(
     repeats: int = typer.Option(3, min=1, max=100, help="How many warm runs of each case at least."),
 ) -> None:
     """Planning at scale, beside Java's CooperativeStickyAssignor, which needs Java and `make kafka-jars`."""
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    check_output(output)
     result = run(quick=quick, java=java, repeats=repeats)
     if output == "json":
         print(json.dumps(result))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.bench.broker_client import WARM_UP
+from holdfast.bench.output import check_output, say
 
 if TYPE_CHECKING:
     from holdfast.bench.broker_systems import System
@@ -174,14 +175,13 @@ def broker(
 
     The real Kafka needs Java and `make kafka-jars`; with --no-kafka or --hostile neither is needed.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    check_output(output)
     if attack is not None and not hostile:
         raise typer.BadParameter("--attack needs --hostile.", param_hint="--attack")
     if hostile:
         _hostile(output, quick=quick, attack=attack)
         return
-    result = run(quick=quick, kafka=kafka, say=lambda text: typer.echo(text, err=True))
+    result = run(quick=quick, kafka=kafka, say=say)
     if output == "json":
         print(json.dumps(result))
     else:
@@ -198,7 +198,7 @@ def _hostile(output: str, *, quick: bool, attack: str | None) -> None:
         names = ", ".join(ATTACKS)
         raise typer.BadParameter(f"{attack!r} is none of {names}.", param_hint="--attack")
     seconds = HOSTILE_QUICK_S if quick else HOSTILE_S
-    result = broker_hostile.run(seconds=seconds, only=attack, say=lambda text: typer.echo(text, err=True))
+    result = broker_hostile.run(seconds=seconds, only=attack, say=say)
     if output == "json":
         print(json.dumps(result))
     else:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.bench.output import check_output, say
+
 if TYPE_CHECKING:
     from holdfast.testing.kafka import RealKafka
 
@@ -238,9 +240,8 @@ def consume(
 
     Needs Java and `make kafka-jars`.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
-    result = run(records=records, repetitions=repetitions, say=lambda text: typer.echo(text, err=True))
+    check_output(output)
+    result = run(records=records, repetitions=repetitions, say=say)
     if output == "json":
         print(json.dumps(result))
     else:

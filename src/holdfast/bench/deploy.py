@@ -19,6 +19,7 @@ from typing import Any
 import typer
 
 from holdfast.bench.deploy_run import PARTITIONS, TRIGGER_MS, Application, Deployed, redeploy, rolling
+from holdfast.bench.output import say
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.producer import SteadyProducer
 
@@ -64,8 +65,8 @@ def deploy(
             kafka.create_topic(topic, partitions=PARTITIONS)
             place = Application.Place(bootstrap=kafka.bootstrap, topic=topic, folder=Path(name) / mode)
             with SteadyProducer(kafka.bootstrap, topic, partitions=PARTITIONS, rate=RATE) as producer:
-                one = redeploy(place, repetitions, producer, _say) if mode == "redeploy" else None
-                rows.append(row(mode, one or rolling(place, mode, repetitions, producer, _say)))
+                one = redeploy(place, repetitions, producer, say) if mode == "redeploy" else None
+                rows.append(row(mode, one or rolling(place, mode, repetitions, producer, say)))
     rows = judged(rows)
     if output == "json":
         sys.stdout.write(json.dumps([asdict(one) for one in rows], indent=2) + "\n")
@@ -114,10 +115,6 @@ def _judged(one: Row, redeployed_ms: float | None) -> Row:
     if one.lost or one.doubled:
         missed.append("lost or doubled")
     return Row(**{**asdict(one), "times_better": better, "missed": "; ".join(missed)})
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
 
 
 def _print(rows: list[Row]) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import typer
 
 from holdfast.bench.broker_systems import EmbeddedSystem, KafkaSystem, System
+from holdfast.bench.output import check_output, say
 from holdfast.group import messages as m
 from holdfast.model import Assignment, ErrorCode, HoldfastError, Membership, Subscription, TopicPartition
 from holdfast.model.consumer_protocol import encode_assignment, encode_subscription
@@ -153,12 +154,12 @@ def measure(system: System, members: int, partitions: int, repetitions: int, lim
     async def run() -> None:
         async with Cluster(client_config(settings)) as cluster:
             await fill(cluster, members, partitions)
-            _say(f"  {members} members hold {partitions} partitions")
+            say(f"  {members} members hold {partitions} partitions")
             for number in range(repetitions):
                 for name, command in commands(system.bootstrap).items():
                     took = await asyncio.to_thread(timed, command, partitions, limit_s)
                     times.setdefault(name, []).append(took)
-                    _say(f"  {number + 1}. {name}: {took:.2f} s")
+                    say(f"  {number + 1}. {name}: {took:.2f} s")
 
     asyncio.run(run())
     return times
@@ -194,14 +195,13 @@ def describe(
 
     Exit code 1: the median of ours is twice theirs or more. Needs Java and `make kafka-jars`.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    check_output(output)
     if broker not in BROKERS:
         raise typer.BadParameter(f"{broker!r}: choose from {', '.join(BROKERS)}.", param_hint="--broker")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs every `finally`, so that the broker is stopped
     system = BROKERS[broker]()
     try:
-        _say(f"{members} members, {partitions} partitions on {broker}; load {os.getloadavg()[0]:.1f}")
+        say(f"{members} members, {partitions} partitions on {broker}; load {os.getloadavg()[0]:.1f}")
         system.start()
         found = {"broker": broker, "members": members, "partitions": partitions} | judged(
             measure(system, members, partitions, repetitions, limit_s), limit_s
@@ -217,7 +217,3 @@ def describe(
         print(f"ratio {found['ratio']}, goal less than {GOAL:g}: {said}")
     if not found["reached"]:
         raise typer.Exit(1)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")

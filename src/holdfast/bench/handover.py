@@ -27,6 +27,7 @@ import typer
 
 from holdfast.bench.handover_group import OTHER, Result, Variant, run_variant
 from holdfast.bench.handover_stages import STAGES, shares
+from holdfast.bench.output import say
 from holdfast.testing.kafka import RealKafka
 
 VARIANTS = (
@@ -118,7 +119,7 @@ def handover(
     """
     wanted = _chosen(groups, events)
     if against and not os.access(against, os.X_OK):
-        raise typer.BadParameter(f"{against} is no program: give OTHER/.venv/bin/python.", param_hint="--against")
+        raise typer.BadParameter(f"{against} is not a program: give OTHER/.venv/bin/python.", param_hint="--against")
     results: dict[str, Result] = {}
     # The producer runs in this process. With 700,000 log lines in memory, a garbage collection stops it for a tenth of
     # a second or more, and with it every partition: the bench would measure itself.
@@ -131,7 +132,7 @@ def handover(
             told = results.setdefault(variant.name, Result(variant))
             told.add(
                 run_variant(
-                    kafka, variant, _times(variant, repetitions, peer_repetitions, share), Path(folder), _say, turn
+                    kafka, variant, _times(variant, repetitions, peer_repetitions, share), Path(folder), say, turn
                 )
             )
     rows = judged([row for result in results.values() for row in summary(result)])
@@ -176,7 +177,7 @@ def _chosen(groups: str, events: str = ",".join(EVENTS)) -> list[Variant]:
     strange = sorted(set(asked) - set(EVENTS))
     if strange or not set(asked) - {"join"}:
         ways_out = ", ".join(event for event in EVENTS if event != "join")
-        told = f"{strange[0]!r} is no event" if strange else "a join alone does not empty the group again"
+        told = f"{strange[0]!r} is not an event" if strange else "a join alone does not empty the group again"
         raise typer.BadParameter(f"{told}: choose some of {ways_out}, with or without join.", param_hint="--events")
     chosen = [replace(known[name], events=tuple(e for e in known[name].events if e in asked)) for name in names]
     return [variant for variant in chosen if set(variant.events) - {"join"}]
@@ -224,10 +225,6 @@ def moved_ms(row: dict[str, Any]) -> float:
     """A row's median; infinite if nothing moved."""
     median = row["moved_median_ms"]
     return float("inf") if median is None else float(median)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.bench.filling import fill
+from holdfast.bench.output import check_output, say
 from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
@@ -96,9 +97,7 @@ def run(*, records: int, repeats: int, batches: int, say: Callable[[str], None] 
     """Measure all contenders, one after the other."""
     from holdfast.testing.kafka import RealKafka
 
-    jars = sorted(JARS.glob("*.jar"))
-    if not jars:
-        raise HoldfastError("JARS_MISSING", "Spark's own Kafka source is not here.", "Run make spark-jars first.")
+    jars = connector_jars()
     loads = [os.getloadavg()[0]]
     figures: dict[str, dict[str, list[float]]] = {contender.name: {} for contender in CONTENDERS}
     with RealKafka(benchmark=True, initial_rebalance_delay_ms=0) as kafka:
@@ -131,6 +130,14 @@ def run(*, records: int, repeats: int, batches: int, say: Callable[[str], None] 
         "load": [round(load, 2) for load in loads],
         "cores": os.cpu_count(),
     }
+
+
+def connector_jars() -> list[Path]:
+    """The jars of Spark's own Kafka source."""
+    jars = sorted(JARS.glob("*.jar"))
+    if not jars:
+        raise HoldfastError("JARS_MISSING", "Spark's own Kafka source is not here.", "Run make spark-jars first.")
+    return jars
 
 
 def judge(goal: Goal, medians: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
@@ -197,11 +204,10 @@ def spark(
 
     Needs Java, `make kafka-jars` and `make spark-jars`.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    check_output(output)
     if quick:
         records, repeats, batches = min(records, 60_000), 1, 5
-    result = run(records=records, repeats=repeats, batches=batches, say=lambda text: typer.echo(text, err=True))
+    result = run(records=records, repeats=repeats, batches=batches, say=say)
     if output == "json":
         print(json.dumps(result))
     else:

@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,12 +62,21 @@ def start(frame: DataFrame, sink: str, folder: Path, **trigger: Any) -> Streamin
 
 def throughput(spark: SparkSession, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Seconds to read the whole topic as one query: the first time in this application, and then again and again."""
+    return timed(
+        asked,
+        lambda: partial(start, stream(spark, asked, "earliest"), asked["sink"], folder, availableNow=True),
+        limit_s=LIMIT_S,
+    )
+
+
+def timed(asked: dict[str, Any], prepare: Callable[[], Callable[[], StreamingQuery]], limit_s: int) -> dict[str, Any]:
+    """Time and CPU time of a query that reads all records, cold and then warm. Only what `prepare` returns is timed."""
     seconds, busy = [], []
     for _ in range(1 + asked["repeats"]):
-        frame = stream(spark, asked, "earliest")
+        begin = prepare()
         began, used = time.perf_counter(), cpu_seconds()
-        query = start(frame, asked["sink"], folder, availableNow=True)
-        ended = query.awaitTermination(LIMIT_S)
+        query = begin()
+        ended = query.awaitTermination(limit_s)
         seconds.append(time.perf_counter() - began)
         busy.append(cpu_seconds() - used)
         rows = sum(progress["numInputRows"] for progress in query.recentProgress)

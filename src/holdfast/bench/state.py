@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.bench.filling import fill
-from holdfast.bench.spark import JARS, Contender, ask
+from holdfast.bench.output import check_output, say
+from holdfast.bench.spark import Contender, ask, connector_jars
 from holdfast.model import HoldfastError, TopicPartition
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ CONTENDERS = (
 def run(*, records: int, keys: int, repeats: int, say: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
     from holdfast.testing.kafka import RealKafka
 
-    jars = sorted(JARS.glob("*.jar"))
-    if not jars:
-        raise HoldfastError("JARS_MISSING", "Spark's own Kafka source is not here.", "Run make spark-jars first.")
+    jars = connector_jars()
     loads = [os.getloadavg()[0]]
     with (
         RealKafka(benchmark=True, initial_rebalance_delay_ms=0) as kafka,
@@ -281,11 +280,10 @@ def state(
 
     Needs Java, `make kafka-jars` and `make spark-jars`.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    check_output(output)
     if quick:
         records, keys, repeats = min(records, 60_000), min(keys, 10_000), 1
-    result = run(records=records, keys=keys, repeats=repeats, say=lambda text: typer.echo(text, err=True))
+    result = run(records=records, keys=keys, repeats=repeats, say=say)
     print(json.dumps(result) if output == "json" else shown(result))
     if not quick and not all(result["reached"].values()):
         raise typer.Exit(1)

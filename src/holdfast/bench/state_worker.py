@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bench.spark_worker import cpu_seconds, session, stream
+from holdfast.bench.spark_worker import session, stream, timed
 from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
@@ -48,18 +48,12 @@ def theirs(rows: DataFrame, folder: Path) -> StreamingQuery:
 
 
 def throughput(spark: SparkSession, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
-    seconds, busy = [], []
-    for _ in range(1 + asked["repeats"]):
-        began, used = time.perf_counter(), cpu_seconds()
-        work = ours if asked["format"] == "holdfast" else theirs
-        query = work(stream(spark, asked, "earliest"), folder / uuid.uuid4().hex)
-        ended = query.awaitTermination(LIMIT_S)
-        seconds.append(time.perf_counter() - began)
-        busy.append(cpu_seconds() - used)
-        rows = sum(progress["numInputRows"] for progress in query.recentProgress)
-        if not ended or rows < asked["records"]:
-            raise RuntimeError(f"{asked['format']} read {rows} of {asked['records']} records")
-    return {"cold_s": seconds[0], "warm_s": seconds[1:], "cpu_s": busy[1:]}
+    work = ours if asked["format"] == "holdfast" else theirs
+
+    def begin() -> StreamingQuery:
+        return work(stream(spark, asked, "earliest"), folder / uuid.uuid4().hex)
+
+    return timed(asked, lambda: begin, limit_s=LIMIT_S)
 
 
 def follow(spark: SparkSession, asked: dict[str, Any]) -> None:
