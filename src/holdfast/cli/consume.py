@@ -254,7 +254,7 @@ async def _partitions(cluster: Cluster, topics: list[str]) -> list[TopicPartitio
             raise HoldfastError(
                 error.name,
                 f"There is no topic {topic}, or this user may not see it.",
-                "Mend the name, make it with `holdfast topics create`, or ask for the right to describe it.",
+                "Check the name, create it with `holdfast topics create`, or ask for the right to describe it.",
             )
         if error is not ErrorCode.NONE:
             raise HoldfastError(

@@ -30,7 +30,7 @@ def demo(
         Path | None, typer.Option(metavar="FOLDER", help="Keep sink, logs and traces there (a new folder).")
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Members whose fate the page's buttons decide, until Ctrl-C. No Spark.")
+        bool, typer.Option("--live", help="Members that the page's buttons control, until Ctrl-C. No Spark.")
     ] = False,
     members: Annotated[int, typer.Option(min=1, max=12, help="With --live: members to begin with.")] = 3,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Where the page listens; 0 takes a free port.")] = 8_642,

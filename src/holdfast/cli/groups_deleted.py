@@ -66,7 +66,7 @@ def delete(
 def _not_deleted(name: str, error: BrokerError) -> HoldfastError:
     if error.code == "NON_EMPTY_GROUP":
         do = "Stop its members first; `holdfast groups describe` shows them."
-        return HoldfastError(error.code, f"Somebody is in the group {name}, so it was not deleted.", do)
+        return HoldfastError(error.code, f"The group {name} has members, so it was not deleted.", do)
     return unknown_group(name, error)
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from holdfast.net.cluster import Cluster
     from holdfast.net.errors import NetError
 
-Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without, what would be done is shown.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this, only show what would be done.")]
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", metavar="TOPIC[:0,1]", help="All partitions of it, or some. Repeat it.")
 ]
@@ -93,12 +93,12 @@ def reset_offsets(
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end of the log.")] = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="To where it is, within the log.")] = False,
     to_offset: Annotated[int | None, typer.Option(min=0, help="To this offset.")] = None,
-    shift_by: Annotated[int | None, typer.Option(help="So many on, or with a minus back.")] = None,
+    shift_by: Annotated[int | None, typer.Option(help="Forward by this many, or back if negative.")] = None,
     to_datetime: Annotated[
         str | None, typer.Option(metavar="WHEN", help="To the first record since 2026-01-31T08:00:00.000.")
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option(metavar="PnDTnHnMnS", help="To the first record since so long ago.")
+        str | None, typer.Option(metavar="PnDTnHnMnS", help="To the first record since this long ago.")
     ] = None,
     from_file: Annotated[Path | None, typer.Option(metavar="FILE", help="To what this file of `export` says.")] = None,
     topic: Topics = None,
@@ -210,7 +210,7 @@ def export_offsets(
 def import_offsets(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input.")],
     group: Annotated[
-        str | None, typer.Option("--group", help="Whose they are, or which group's of several are taken.")
+        str | None, typer.Option("--group", help="The group they are for; or which one of several in the file.")
     ] = None,
     execute: Execute = False,
     bootstrap_server: BootstrapServer = None,
@@ -304,7 +304,7 @@ def _show(outcomes: list[Outcome], *, execute: bool, output: Output) -> None:
             failed = True
             show_error(error)
         if not one.existed and not one.stuck and not one.refused:
-            print(f"The group {one.group} does not exist: its first offsets make it.", file=sys.stderr)
+            print(f"The group {one.group} does not exist: its first offsets create it.", file=sys.stderr)
     if execute and not any(one.stuck for one in outcomes):
         changed = sum(answer is None for one in outcomes for answer in (one.answers or {}).values())
         print(f"{changed} of {len(rows)} offsets were changed.", file=sys.stderr)

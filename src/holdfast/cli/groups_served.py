@@ -61,7 +61,7 @@ class Watched:
     def take(self, look: Looks, now_ms: float) -> None:
         for name, found in look.items():
             if isinstance(found, HoldfastError):
-                _told(name, found, self.failures)
+                _report_failure(name, found, self.failures)
                 self.failures[name] += 1
                 self.unread.add(name)
                 if found.code == ErrorCode.GROUP_ID_NOT_FOUND.name:  # a later group of this name is another one
@@ -78,7 +78,7 @@ class Watched:
         return exposed(self.histories, failures=self.failures, cluster=cluster, unread=self.unread)
 
 
-def _told(name: str, error: HoldfastError, failures: Counter[str]) -> None:
+def _report_failure(name: str, error: HoldfastError, failures: Counter[str]) -> None:
     """Print it the first time, and then every hundredth time."""
     if failures[name] % 100 == 0:
         print(f"holdfast: {name}: {error.code}: {error.what}", file=sys.stderr, flush=True)

@@ -116,7 +116,9 @@ def main(argv: list[str] | None = None) -> None:
     except HoldfastError as error:
         if "--debug" in args:
             raise
-        typer.echo(f"holdfast: {error.code}: {error.what} {error.do}", err=True)
+        from holdfast.cli.common import show_error
+
+        show_error(error)
         sys.exit(1)
     except BrokenPipeError:
         # The reader of our output has ended (`holdfast … | head`), which is no error.

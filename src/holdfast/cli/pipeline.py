@@ -146,7 +146,7 @@ def import_checkpoint(
     )
     _print_offsets(found.offsets, output)
     if found.unfinished:
-        what = "a later batch was begun and not finished: its records are read again, and its output may be there."
+        what = "a later batch was begun and not finished: its records are read again, though its output may exist."
         typer.echo(f"holdfast: {what}", err=True)
 
 
@@ -159,7 +159,7 @@ def export_checkpoint(
     command_config: CommandConfig = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Write a checkpoint on which Spark's own Kafka source begins where a group stands. Stop its members first."""
+    """Write a checkpoint on which Spark's own Kafka source begins at a group's offsets. Stop its members first."""
     from holdfast.spark import checkpoints
 
     settings = client_settings(bootstrap_server, command_config)
@@ -235,7 +235,7 @@ def compact(
 def clean(
     path: SinkPath,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Keep what is younger: longer than the longest batch and query.")
+        str, typer.Option(metavar="TIME", help="Keep younger files. Longer than the longest batch and query.")
     ] = GRACE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     output: OutputForm = Output.TABLE,
@@ -254,7 +254,7 @@ def state(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The path of a stateful query's state.")],
     clean_up: Annotated[bool, typer.Option("--clean", help="Remove files that nothing refers to any more.")] = False,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="With --clean, keep what is younger: longer than the longest batch.")
+        str, typer.Option(metavar="TIME", help="With --clean, keep younger files. Longer than the longest batch.")
     ] = GRACE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --clean, only count.")] = False,
     start_empty: Annotated[
@@ -263,11 +263,11 @@ def state(
     ] = None,
     skip_to: Annotated[
         str | None,
-        typer.Option(metavar="TOPIC-N=OFFSET", help="Leave out records that are gone. Stop the applications first."),
+        typer.Option(metavar="TOPIC-N=OFFSET", help="Skip records that are gone. Stop the applications first."),
     ] = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """What a stateful query holds: by partition the next offset, watermark, rows, bytes, and what is kept for whom."""
+    """What a stateful query holds: by partition the next offset, watermark, rows, bytes, and files kept for others."""
     from dataclasses import asdict
 
     from holdfast.spark.files.store import open_store
@@ -304,7 +304,7 @@ def _sink(path: str) -> Store:
 def _seconds(text: str) -> float:
     number, unit = text[:-1], text[-1:]
     if not number.isdigit() or unit not in _UNITS_S:
-        wrong_use("TIME_INVALID", f"--older-than {text!r} is no time.", "Write 90s, 30m, 24h or 7d.")
+        wrong_use("TIME_INVALID", f"--older-than {text!r} is not a time.", "Write 90s, 30m, 24h or 7d.")
     return float(int(number) * _UNITS_S[unit])
 
 

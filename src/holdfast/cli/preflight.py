@@ -30,9 +30,9 @@ STAGES = {
 
 def preflight(
     group: Annotated[str, typer.Argument(help="The group to look at.")],
-    to: Annotated[str, typer.Option("--to", metavar="ASSIGNOR", help="Where it shall go: cooperative-sticky, say.")],
+    to: Annotated[str, typer.Option("--to", metavar="ASSIGNOR", help="The new assignor, such as cooperative-sticky.")],
     bounce: Annotated[
-        int | None, typer.Option(min=1, max=2, help="Ask about this bounce; else about the one that comes next.")
+        int | None, typer.Option(min=1, max=2, help="Ask about this bounce; otherwise about the next one.")
     ] = None,
     no_probe: Annotated[
         bool,

@@ -73,11 +73,15 @@ class Compression(StrEnum):
 def produce(
     topic: Annotated[str, typer.Argument(help="Where the records go.")],
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What stands between key and value in a line.")
+        str | None, typer.Option(metavar="TEXT", help="The text between key and value in a line.")
     ] = None,
     compression: Annotated[Compression, typer.Option(help="Of record batches.")] = Compression.NONE,
-    rate: Annotated[float | None, typer.Option(help="Generate so many orders a second; 0 is all that goes.")] = None,
-    keys: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="With --rate: how many customers order.")] = 100,
+    rate: Annotated[
+        float | None, typer.Option(help="Generate so many orders a second; 0: as many as possible.")
+    ] = None,
+    keys: Annotated[
+        int, typer.Option(min=1, max=1_000_000_000, help="With --rate: how many customers there are.")
+    ] = 100,
     duration: Annotated[float | None, typer.Option(min=0.0, help="With --rate: seconds to run.")] = None,
     count: Annotated[int | None, typer.Option(min=0, help="With --rate: orders to send.")] = None,
     seed: Annotated[int, typer.Option(help="With --rate: the same seed gives the same orders.")] = 0,
@@ -224,7 +228,7 @@ def _send_lines(sender: Sender, separator: bytes | None) -> None:
                 raise HoldfastError(
                     "KEY_SEPARATOR_NOT_FOUND",
                     f"Line {number} has no {separator.decode()!r} between key and value.",
-                    "The lines before it were sent; mend this one and send the rest.",
+                    "The lines before it were sent; correct this one and send the rest.",
                 )
             sender.send(value, key)
 

@@ -20,17 +20,17 @@ WORDS = {
     CRASH: "a member's session ended: it crashed or was cut off",
     TOO_SLOW: "a member exceeded max.poll.interval.ms",
     SUBSCRIPTION: "a subscription changed",
-    PARTITIONS: "a topic has other partitions than before",
+    PARTITIONS: "a topic's partitions changed",
     DRAIN: "a member drained",
-    WATCHDOG: "a watchdog spoke for a dead process",
+    WATCHDOG: "a watchdog left for a dead process",
     FORCED: "the application asked for it",
-    RETURNED: "a static member came back otherwise than it went",
+    RETURNED: "a static member came back changed",
     STUCK: "a member did not sync in time",
     COORDINATOR: "the coordinator moved",
     START: "the group began",
     STOP: "the group ended",
     FOLLOW_UP: "the second round of a cooperative handover",
-    UNKNOWN: "nobody says",
+    UNKNOWN: "unknown: no log says why",
 }
 
 _POLL = ("poll timeout has expired", "did not poll in time", "max.poll.interval", "maximum poll interval")

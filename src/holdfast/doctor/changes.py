@@ -34,7 +34,7 @@ class Change:
         if self.change == HEALTHY:
             return f"{group}: healthy again"
         if self.change == FORGOTTEN:
-            return f"{group}: nothing was heard of it for long; forgotten"
+            return f"{group}: no news for a long time; dropped"
         who = f": {one_line(self.culprit)}" if self.culprit else ""
         what = f"{TITLES.get(self.kind, self.kind)}{who}"
         if self.change == OVER:

@@ -57,8 +57,8 @@ def slow_to_join(history: History) -> list[Finding]:
                 what=f"Rounds waited up to {max(longest, called) / 1000:.1f} s for {name}, "
                 f"{times_text(len(late))}: {why}.",
                 change={"max.poll.records": "100"},
-                do="Commit and close what is open in the listener, and nothing else; leave flushing and cleaning to "
-                "another thread. Smaller batches let a member come to a round sooner.",
+                do="In the listener only commit and close what is open; leave flushing and cleaning to another thread. "
+                "With smaller batches a member joins a round sooner.",
                 evidence=[evidence_of(one) for one in late[:EVIDENCE_KEPT]],
             )
         )
@@ -147,8 +147,8 @@ def commit_failures(history: History) -> list[Finding]:
             times=len(failed),
             cost_ms=0.0,
             what=f"{len(failed)} commits failed"
-            + (f", {counts[worst]} of them of {worst}" if worst else "")
-            + ": what was processed before them is processed again by the next owner.",
+            + (f", {counts[worst]} of them by {worst}" if worst else "")
+            + ": the next owner processes the same records again.",
             change={"max.poll.records": "100"},
             do="A commit fails when its member is out of the group: look at the other findings first. Commit in the "
             "revoked listener, and make the work idempotent.",
@@ -177,7 +177,7 @@ def skew(history: History) -> list[Finding]:
             what=f"{history.people.name_of(worst)} holds {most} partitions, others {least}.",
             change={"partition.assignment.strategy": "cooperative-sticky"},
             do="range gives the first members one partition of every topic more; sticky assignors balance over all. "
-            "If members subscribe to different topics, look whether that is meant.",
+            "If members subscribe to different topics, check whether that is intended.",
             evidence=[],
         )
     ]

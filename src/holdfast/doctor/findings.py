@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.doctor import comings, costly, investigation
+from holdfast.doctor import costly, investigation, turnover
 from holdfast.doctor import finding as f
 from holdfast.doctor.finding import Finding
 from holdfast.doctor.history import History
@@ -16,7 +16,7 @@ LOOKS: Sequence[Callable[[History], list[Finding]]] = (
     investigation.collisions,
     investigation.eager,
     costly.slow_to_join,
-    comings.comings,
+    turnover.turnover,
     costly.commit_failures,
     costly.skew,
 )

@@ -46,7 +46,7 @@ RESTART_MS = 5_000.0
 
 
 def crashes(history: History) -> list[Finding]:
-    """Processes whose sessions ended; a crash loop if one was back before the coordinator noticed, more than once."""
+    """Processes that crashed; a crash loop if one did so twice, and was back before the coordinator had noticed."""
     found = []
     for process, lives in by_process(history, causes.CRASH).items():
         ended = [life for life in lives if life.how == causes.CRASH]
@@ -171,7 +171,7 @@ def too_slow(history: History) -> list[Finding]:
                 + (": out, back, and out again, with a rebalance each time." if storm else "."),
                 change={"max.poll.records": _fewer(limit, longest), "max.poll.interval.ms": str(int(2 * longest))},
                 do="Poll fewer records at a time, so that a batch stays well below the limit, or move slow work off "
-                "the polling thread; a longer interval only hides it. A stack dump then shows where it hangs.",
+                "the polling thread; a longer interval only hides it. A stack dump shows where it hangs.",
                 evidence=lives_evidence(ended, "left: max.poll.interval.ms was exceeded"),
             )
         )
@@ -217,11 +217,11 @@ def collisions(history: History) -> list[Finding]:
                 cost_ms=span_of(lives) * share_of(history),
                 what=f"Two processes use group.instance.id {shown}: it was taken"
                 f" over {times_text(max(1, len(lives)))}, "
-                f"and the one before was fenced {times_text(len(fenced[instance]))}."
+                f"and its last owner was fenced {times_text(len(fenced[instance]))}."
                 + (f" They are {', '.join(sorted(owners[instance]))}." if len(owners[instance]) > 1 else ""),
                 change={"group.instance.id": "${HOSTNAME}"},
                 do="Give every process an id of its own: the pod's name in a StatefulSet. A Deployment that surges, or "
-                "an id in a shared file, gives the same one to two.",
+                "an id in a shared file, gives two processes the same id.",
                 evidence=[*fenced[instance], *lives_evidence(lives, "its instance id was taken over")][:EVIDENCE_KEPT],
             )
         )

@@ -118,7 +118,7 @@ def _changes(
     *,
     cooperative: bool | None,
 ) -> list[_Change]:
-    changes = _told(events, people)
+    changes = _from_logs(events, people)
     tell = {one.client for one in events if one.kind in (e.ADDED, e.REVOKED) and one.client}
     silent = {member for member, life in people.lives.items() if life.client not in tell}
     held: Mapping[str, frozenset[str]] = {}
@@ -143,7 +143,7 @@ def _changes(
     return changes
 
 
-def _told(events: Sequence[Event], people: People) -> list[_Change]:
+def _from_logs(events: Sequence[Event], people: People) -> list[_Change]:
     """Changes from the members' own logs."""
     changes: list[_Change] = []
     for event in events:
@@ -174,7 +174,7 @@ def _named(people: People, event: Event) -> str:
 
 
 def _ended(people: People, changes: Sequence[_Change]) -> list[_Change]:
-    """What members owned until they left, from their leave, their last poll or their last sign of life on."""
+    """Members that are gone own nothing, from their leave, their last poll or their last sign of life on."""
     ever: dict[str, set[str]] = {}
     for _, on, partition, who, _, _ in changes:
         if on:

@@ -36,7 +36,7 @@ def with_savings(history: History, found: list[Finding]) -> list[Finding]:
     for one in found:
         plays = _plays(history, one)
         if plays is None:
-            one.saves_how = "not something the simulator plays"
+            one.saves_how = "the simulator can't play this"
             continue
         (before, kind), (after, new_kind) = plays
         try:

@@ -253,7 +253,7 @@ def from_members(events: Sequence[Event]) -> list[Event]:
             number = event.generation if event.generation >= 0 else current.get(who, -1)
             if number >= 0:
                 done[number] = min(done.get(number, event.at_ms), event.at_ms)
-    return _told(joined, done, began, leaving)
+    return _as_coordinator(joined, done, began, leaving)
 
 
 def _with_reason(joining: Event, wants: Event) -> Event:
@@ -261,7 +261,7 @@ def _with_reason(joining: Event, wants: Event) -> Event:
     return joining
 
 
-def _told(
+def _as_coordinator(
     joined: dict[int, list[Event]], done: dict[int, float], began: dict[int, Event], leaving: list[Event]
 ) -> list[Event]:
     made: list[Event] = []

@@ -73,15 +73,15 @@ def rows_of(history: History, found: list[Finding]) -> Iterator[tuple[str, Row]]
         ],
     }  # fmt: skip
     left_out = {name: len(rows) - KEPT[name] for name, rows in tables.items() if len(rows) > KEPT[name]}
-    yield GROUPS, _told(history, _group(history, found) | {"left_out": left_out})
+    yield GROUPS, _with_group(history, _group(history, found) | {"left_out": left_out})
     for one in found:
-        yield FINDINGS, _told(history, _finding(one))
+        yield FINDINGS, _with_group(history, _finding(one))
     for name, rows in tables.items():
         for row in rows[: KEPT[name]]:
-            yield name, _told(history, row)
+            yield name, _with_group(history, row)
 
 
-def _told(history: History, row: Row) -> Row:
+def _with_group(history: History, row: Row) -> Row:
     """The row with its group, and None for NaN, which JSON does not have."""
     return {
         "group": history.group,

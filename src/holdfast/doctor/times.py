@@ -32,7 +32,7 @@ DAY_MS = 86_400_000.0
 def unwrapped(text: str) -> tuple[str, float]:
     """The line without the shipper's wrapping, and the shipper's time if there is one."""
     shipped = NO_TIME
-    for _ in range(3):  # kubectl's prefix around containerd's, say
+    for _ in range(3):  # for example kubectl's prefix around containerd's
         if text.startswith("{") and '"log":' in text[:20_000]:
             inner, at = _docker(text)
         elif match := _CRI.match(text):

@@ -18,7 +18,7 @@ TITLES = {
     f.HANG: "beyond max.poll.interval.ms",
     f.COLLISION: "instance-id collision",
     f.EAGER: "cooperative is not in use",
-    f.SLOW_LISTENER: "slow to come to a round",
+    f.SLOW_LISTENER: "slow to join rounds",
     f.FLAPPING: "flapping autoscaler",
     f.RESTARTS: "restarts without instance ids",
     f.COMMITS: "commits fail",
@@ -95,6 +95,6 @@ def clock_lines(groups: Sequence[Row]) -> list[str]:
     for row in groups:
         off.update(row["clocks_off_ms"] or {})
     return [
-        f"The clock of {one_line(file)} was off by {ms / 1000:+.1f} s, and put right."
+        f"The clock of {one_line(file)} was off by {ms / 1000:+.1f} s; this was corrected."
         for file, ms in sorted(off.items())[:10]
     ]

@@ -20,11 +20,10 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping
 
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition
-from holdfast.net.admin_groups import GroupAdmin
+from holdfast.model import HoldfastError, TopicPartition
 from holdfast.net.cluster import Cluster
-from holdfast.net.errors import BrokerError
 from holdfast.observe.snapshot import DescribedMember
+from holdfast.spark.group_members import members_of
 from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.sharing import not_alone, overlap
@@ -60,13 +59,7 @@ class Alone:
             await asyncio.sleep(LOOK_S)
 
     async def _others(self) -> list[DescribedMember]:
-        try:
-            found = await GroupAdmin(self._cluster).describe_group(self._group)
-        except BrokerError as error:
-            if error.error is ErrorCode.GROUP_ID_NOT_FOUND:
-                return []
-            raise
-        return [one for one in found.members if self._in_the_way(one)]
+        return [one for one in await members_of(self._cluster, self._group) if self._in_the_way(one)]
 
     def _in_the_way(self, one: DescribedMember) -> bool:
         """Neither our own earlier membership under the same instance id nor a member that reads other topics counts."""
@@ -88,13 +81,13 @@ class Alone:
             return None
         return not_alone(self._group, f"{_some(partitions)} {what}")
 
-    def given(self, partitions: Iterable[TopicPartition]) -> HoldfastError | None:
-        """What is assigned after the first assignment has to be a new partition."""
+    def note_given(self, partitions: Iterable[TopicPartition]) -> HoldfastError | None:
+        """Note further assignments; returns an error if one of them is not a new partition."""
         if not self._on or self._known is None:
             return None
         again = self._known & set(partitions)
         self._known |= set(partitions)
-        return self.taken(again, "was somebody else's meanwhile")
+        return self.taken(again, "belonged to another member meanwhile")
 
     def check_start(self, done: BatchOffset, positions: Mapping[TopicPartition, int]) -> None:
         """Check where the first batch after a start begins. `done` is the last batch of the previous run."""
@@ -124,6 +117,6 @@ def _some(partitions: Iterable[TopicPartition]) -> str:
 def _moved(group: str, what: str) -> HoldfastError:
     return HoldfastError(
         "GROUP_MOVED",
-        f"the group {group} does not stand where the query's state ends: {what}. Somebody has read, or set offsets.",
+        f"the group {group} is not where the query's state ends: {what}. Another member has read, or offsets were set.",
         "Set the group's offsets back to where the state ends, or begin again with a fresh checkpointLocation.",
     )

@@ -18,7 +18,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.exactly_once import MAX_ATTEMPTS, only_new, ranges_of_rows, still_new
+from holdfast.spark.exactly_once import (
+    MAX_ATTEMPTS,
+    check_sink_name,
+    ledger_busy,
+    only_new,
+    ranges_of_rows,
+    still_new,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +48,7 @@ def exactly_once_delta(
     Rows must have columns for their topic, partition and offset. `sink` names the output: one group writes under one
     name. Meanwhile the table may be read, optimised and vacuumed, and others may write into it.
     """
-    if not sink:
-        raise HoldfastError("SINK_NAME_MISSING", "The sink has no name.", "Give sink= a name of its own.")
+    check_sink_name(sink)
     names = (topic_column, partition_column, offset_column)
 
     def process(batch: DataFrame, batch_id: int) -> None:
@@ -64,11 +70,7 @@ def exactly_once_delta(
                     return
         finally:
             rows.unpersist()
-        raise HoldfastError(
-            "LEDGER_BUSY",
-            f"{MAX_ATTEMPTS} times in a row somebody else wrote the same partitions of {sink!r}.",
-            "See which applications write into this sink, and whether they are members of one group.",
-        )
+        raise ledger_busy(sink)
 
     return process
 

@@ -19,7 +19,7 @@ import re
 import secrets
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +61,20 @@ async def open_door(answer: Answerer) -> asyncio.Server:
     return await asyncio.start_unix_server(serve, path=new_name(KIND, os.getppid()), limit=MAX_LINE)
 
 
-def new_name(kind: str, parent: int) -> str:
-    """A name for a socket of this process. It is abstract: it ends with the process and leaves no file."""
-    return f"\0{kind}-{namespace()}-{parent}-{os.getpid()}-{secrets.token_hex(8)}"
+def new_name(kind: str, owner: int | str) -> str:
+    """A name for a socket of this process. It is abstract: it ends with the process and leaves no file.
+
+    `owner` is what seekers look for: the parent's process id, or a key.
+    """
+    return f"\0{kind}-{namespace()}-{owner}-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def sockets(kind: str, owner: int | str) -> Iterator[tuple[str, int]]:
+    """(name, process) of sockets whose names claim this kind and owner. The claim may be false."""
+    wanted = re.compile(rf"@({kind}-{namespace()}-{owner}-(\d{{1,9}})-[0-9a-f]{{16}})$")
+    for line in SOCKETS.read_text(errors="replace").splitlines():  # a name may hold any bytes
+        if (matched := wanted.search(line)) is not None:
+            yield f"\0{matched[1]}", int(matched[2])
 
 
 def user_of(link: Any) -> int:
@@ -89,15 +100,10 @@ def processes(kind: str, parent: int) -> list[int]:
 
 def _names(kind: str, parent: int) -> dict[int, list[str]]:
     """By child of this process: sockets whose names claim to be that child's. The claim may be false."""
-    wanted = re.compile(rf"@({kind}-{namespace()}-{parent}-(\d{{1,9}})-[0-9a-f]{{16}})$")
     found: dict[int, list[str]] = {}
-    # A name may hold any bytes.
-    for line in SOCKETS.read_text(errors="replace").splitlines():
-        matched = wanted.search(line)
-        if matched is not None and _is_child(int(matched[2]), parent):
-            names = found.setdefault(int(matched[2]), [])
-            if f"\0{matched[1]}" not in names:  # each open connection is listed under the same name again
-                names.append(f"\0{matched[1]}")
+    for name, process in dict.fromkeys(sockets(kind, parent)):  # each open connection is listed under its name again
+        if _is_child(process, parent):
+            found.setdefault(process, []).append(name)
     return found
 
 

@@ -58,10 +58,9 @@ def exactly_once(
     aggregation: the batch is applied or dropped as a whole. A batch without data is applied too, once for each query
     and batch id, because Spark closes windows in it.
     """
-    if not sink:
-        raise HoldfastError("SINK_NAME_MISSING", "The sink has no name.", "Give sink= a name of its own.")
+    check_sink_name(sink)
     if not _TABLE.fullmatch(table):
-        raise HoldfastError("TABLE_NAME_INVALID", f"{table!r} is no name of a table.", "Give table= a plain name.")
+        raise HoldfastError("TABLE_NAME_INVALID", f"{table!r} is not a table name.", "Give table= a plain name.")
     if by not in ("rows", "batch"):
         raise HoldfastError("INVALID_OPTION", f"by is {by!r}.", 'Choose "rows" or "batch".')
     names = (topic_column, partition_column, offset_column)
@@ -96,6 +95,19 @@ def exactly_once(
     return process
 
 
+def check_sink_name(sink: str) -> None:
+    if not sink:
+        raise HoldfastError("SINK_NAME_MISSING", "The sink has no name.", "Give sink= a name of its own.")
+
+
+def ledger_busy(sink: str) -> HoldfastError:
+    return HoldfastError(
+        "LEDGER_BUSY",
+        f"{MAX_ATTEMPTS} times in a row another application wrote the same partitions of {sink!r}.",
+        "See which applications write into this sink, and whether they are members of one group.",
+    )
+
+
 # -- the ledger table
 
 
@@ -123,11 +135,7 @@ def _apply(
                 connection.commit()
                 return True
             connection.rollback()
-        raise HoldfastError(
-            "LEDGER_BUSY",
-            f"{MAX_ATTEMPTS} times in a row somebody else wrote the same partitions of {sink!r}.",
-            "See which applications write into this sink, and whether they are members of one group.",
-        )
+        raise ledger_busy(sink)
     except BaseException:
         connection.rollback()
         raise

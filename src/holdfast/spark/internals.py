@@ -1,7 +1,8 @@
-"""Everything that depends on Spark's internals or its version, in one place. Checked on PySpark 4.0.1, 4.1.1 and 4.2.0.
+"""What depends on PySpark's version or on its internals, except for query plans (`plans`, `batch_ranges`). Checked on
+PySpark 4.0.1, 4.1.1 and 4.2.0.
 
-What is not in PySpark's documentation is used only here, and so that another version costs a convenience, never a right
-result. What a version lacks has a stand-in, and `needs` raises where it is really needed:
+Internals are used so that with another version a convenience may be missing, but no result is wrong. What a version
+lacks has a stand-in, and `needs` raises where it is really needed:
 
     4.2   a streaming source learns where a batch begins and how large it may be; without that it can't be a member
     4.1   a streaming sink may get Arrow batches; filters reach a reader

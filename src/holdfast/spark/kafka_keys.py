@@ -32,10 +32,8 @@ def check_kafka_keys(kafka: Mapping[str, str]) -> None:
             raise HoldfastError("INVALID_OPTION", f"option {PREFIX}{key} has no effect here.", NOT_HERE[key])
         if key not in JAVAS and key not in LIBRDKAFKAS and not key.startswith(OURS):
             near = did_you_mean(key, JAVAS | LIBRDKAFKAS, prefix=PREFIX)
-            what = f"option {PREFIX}{key} is no setting of a Kafka consumer."
-            raise HoldfastError(
-                "INVALID_OPTION", what, near or "See that it is spelled as Kafka's documentation has it."
-            )
+            what = f"option {PREFIX}{key} is not a setting of a Kafka consumer."
+            raise HoldfastError("INVALID_OPTION", what, near or "Check its spelling in Kafka's documentation.")
     if kafka.get("enable.auto.commit", "false").strip().lower() == "true":
         raise HoldfastError(
             "INVALID_OPTION",

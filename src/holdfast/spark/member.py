@@ -43,13 +43,13 @@ from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.spark.alone import Alone
+from holdfast.spark.commits import COMMIT_LIMIT_S, Commits
 from holdfast.spark.door import open_door
 from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.ownership import Ownership
 from holdfast.spark.planning import share
 from holdfast.spark.reporting import report
-from holdfast.spark.settling import COMMIT_LIMIT_S, Settling
 from holdfast.spark.standby import QUESTION, Standby
 from holdfast.spark.starting import Starting
 from holdfast.spark.supply import Supply
@@ -107,7 +107,7 @@ class QueryMember:
             last_poll=self._last_poll,
             watchdog=self._watchdog,
             wake=self._wake,
-            takes_handed=False,  # `settling` commits handed-over positions, with the notes of their topics
+            takes_handed=False,  # `commits` commits them, with the notes of their topics
         )
         self._plane.start()
         self._call(self._begin())
@@ -210,7 +210,7 @@ class QueryMember:
         self._cluster = Cluster(client_config(self._config.raw))
         self._starting = Starting(self._options, self._config, self._cluster)
         self._supply = Supply(self._options, self._cluster, self._starting)
-        self._settling = Settling(self._config, self._plane, self._work, self._starting.note, manual=self._manual)
+        self._commits = Commits(self._config, self._plane, self._work, self._starting.note, manual=self._manual)
         self._alone = Alone(self._options, self._cluster, self._config.session_timeout_ms)
         await self._alone.wait_for_room()
         if self._manual:
@@ -263,7 +263,7 @@ class QueryMember:
                         plane.driver.feed(mb.Notified(pending.serial, final))
                     final = {}
                     if self._work.owed():  # also positions that were handed over to us
-                        self._spawn(self._settling.settle())
+                        self._spawn(self._commits.commit())
 
     async def _perform(self, pending: PendingCall, step: Step) -> dict[TopicPartition, OffsetEntry]:
         """One step of a round. Returns the final positions of what is released and handed over.
@@ -277,14 +277,14 @@ class QueryMember:
                     self._fail(self._alone.taken(partitions, "is wanted by another member"))
                 await self._finish_batch_of(partitions)
             case CommitBefore(partitions):
-                await self._settling.settle(partitions)
+                await self._commits.commit(partitions)
             case Tell(mb.Lost(partitions)):
                 self._fail(self._alone.taken(partitions, "was lost with the membership"))
             case LetGo(partitions, hands_over):
                 final = self._work.release(partitions)
                 return {p: OffsetEntry(offset) for p, offset in final.items()} if hands_over else {}
             case Start():
-                self._fail(self._alone.given(pending.offsets))
+                self._fail(self._alone.note_given(pending.offsets))
                 self._supply.look_again()
                 self._work.assign(pending.offsets, pending.handed)
             case Tell(mb.OnAssignment() as call) if self._standby.wanted:
@@ -338,7 +338,7 @@ class QueryMember:
         await self._join()
         await self._recall(planned.before())
         self._work.finish(self._starting.counted(previous))
-        self._spawn(self._settling.settle())
+        self._spawn(self._commits.commit())
         kept = self._work.replay(self._starting.trusted(planned))
         self._alone.check_replay(planned, kept)
         return kept
@@ -351,9 +351,9 @@ class QueryMember:
         self._first = False
         forgotten = self._starting.forgotten()
         if not self._manual:
-            await self._settling.tell_for_others({p: at for p, at in forgotten.items() if p not in self._work.held})
+            await self._commits.commit_for_others({p: at for p, at in forgotten.items() if p not in self._work.held})
         self._work.start_at(forgotten)
-        await self._settling.settle(forgotten)
+        await self._commits.commit(forgotten)
 
     async def _next_batch(
         self, done: BatchOffset, limit: int | None, at_least: int | None, *, ends: bool
@@ -373,12 +373,12 @@ class QueryMember:
             await self._recall(done.after())
             self._work.finish(self._starting.counted(done))
             done = self._starting.trusted(done)
-            self._spawn(self._settling.settle())
+            self._spawn(self._commits.commit())
         elif running is not None:
-            await self._settling.settle()
+            await self._commits.commit()
             self._work.finish(done)
             self._done.set()
-            self._spawn(self._settling.settle())
+            self._spawn(self._commits.commit())
         while await self._confirm_ownership(waits=ends):
             ranges = await self._available(limit)
             self._alone.check_start(done, self._work.open())
@@ -421,7 +421,7 @@ class QueryMember:
             # Commit the start before reading, so that the next owner starts there too, even if nothing was read.
             found = await supply.starts(unknown)
             work.start_at(found)
-            await self._settling.settle(found)
+            await self._commits.commit(found)
         work.move(await supply.look(work.open()))
         positions = work.open()
         return share({p: positions[p] for p in supply.there(positions)}, supply.reachable(), limit)
@@ -434,7 +434,7 @@ class QueryMember:
         driver = self._plane.driver
         try:
             with contextlib.suppress(HoldfastError):  # leave even if a commit is refused for good
-                await self._settling.settle(limit_s=LEAVE_LIMIT_S / 2)
+                await self._commits.commit(limit_s=LEAVE_LIMIT_S / 2)
             if not self._manual and not driver.closed.is_set():
                 driver.feed(mb.Close("the query was stopped"))
                 with contextlib.suppress(TimeoutError):
@@ -444,8 +444,8 @@ class QueryMember:
 
     async def _end(self) -> None:
         tasks: list[asyncio.Future[Any]] = list(self._background)
-        if self._settling.commit is not None:
-            tasks.append(self._settling.commit)
+        if self._commits.running is not None:
+            tasks.append(self._commits.running)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

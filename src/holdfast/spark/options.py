@@ -177,7 +177,7 @@ def _topics_or_partitions(found: Mapping[str, str]) -> tuple[tuple[str, ...], tu
     try:
         re.compile(pattern)
     except re.error as error:
-        raise _bad("subscribePattern", f"is not a regular expression ({error})", "Mend it.") from None
+        raise _bad("subscribePattern", f"is not a regular expression ({error})", "Correct the pattern.") from None
     return (pattern,), ()  # matches anywhere in a name, as in Spark's own source
 
 

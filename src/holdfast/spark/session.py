@@ -55,7 +55,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="spark.sql.codegen.wholeStage",
         value="false",
-        why="Every plan is compiled to Java anew; a small batch is done sooner without.",
+        why="Every plan is compiled to Java code again; a small batch is faster without that.",
         costs="Heavy expressions over large batches run slower: skip it for those.",
     ),
     Setting(

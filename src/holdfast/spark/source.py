@@ -131,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _others_would_wait(self, before: BatchOffset) -> bool:
         """Whether joining now would stop partitions that others work on. Not if we are a returning static member: its
         partitions have waited for it, and its session is running out."""
-        from holdfast.spark.company import others_at_work
+        from holdfast.spark.group_members import others_at_work
 
         comes_back = before.number > 0 and "group.instance.id" in self._options.kafka
         return not comes_back and others_at_work(self._options)

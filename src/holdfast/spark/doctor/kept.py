@@ -14,6 +14,7 @@ because the clocks in the logs may be wrong.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -22,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute
@@ -33,6 +34,7 @@ from holdfast.doctor.events import FIELDS, Event
 from holdfast.doctor.tables import COLUMNS, FINDINGS, GROUPS, Row, examined
 from holdfast.spark.doctor.columns import arrow_schema_of
 from holdfast.spark.doctor.reading import EVENTS
+from holdfast.spark.files.store import sync_folder
 
 BUCKETS = 32
 """Files of each table. A batch rewrites only the files of its groups: for one group, a thirty-second of the table."""
@@ -256,18 +258,17 @@ def _findings(table: pa.Table) -> dict[str, list[Row]]:
 def write(table: pa.Table, path: Path) -> None:
     """Write atomically and durably."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f"_{path.name}.{uuid.uuid4().hex}")
-    with hidden.open("wb") as file:
+    with replacing(path, hidden_by="_") as file:
         pq.write_table(table, file)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, hidden_by: str) -> Iterator[IO[bytes]]:
+    """A file to write under a hidden name; when the block has ended, it replaces `path` atomically and durably."""
+    hidden = path.with_name(f"{hidden_by}{path.name}.{uuid.uuid4().hex}")
+    with hidden.open("wb") as file:
+        yield file
         file.flush()
         os.fsync(file.fileno())
     hidden.replace(path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

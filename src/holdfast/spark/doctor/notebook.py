@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 from holdfast.model import HoldfastError
 from holdfast.spark.doctor.growth import MAX_FILES
 from holdfast.spark.doctor.job import PROBLEMS_TOLD, SHAPES_TOLD, Read
-from holdfast.spark.doctor.kept import sync_folder
+from holdfast.spark.doctor.kept import replacing
 
 CONTENTS_KEPT = 2 * MAX_FILES
 """Files whose line counts are kept, those that grew last: all that can be followed, and as many old ones."""
@@ -144,10 +143,5 @@ class Notebook:
 
 def put(path: Path, text: str) -> None:
     """Write atomically and durably."""
-    hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with hidden.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    hidden.replace(path)
-    sync_folder(path.parent)
+    with replacing(path, hidden_by=".") as file:
+        file.write(text.encode())

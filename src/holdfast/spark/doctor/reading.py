@@ -89,10 +89,10 @@ def events_of(piece: Piece) -> Iterator[Event]:
         problem = str(error)
     except OSError as error:
         problem = f"can't be read: {error.strerror or error}"
-    yield _told(piece, read, problem, size)
+    yield _read_row(piece, read, problem, size)
 
 
-def _told(piece: Piece, read: Scanned, problem: str, size: int) -> Event:
+def _read_row(piece: Piece, read: Scanned, problem: str, size: int) -> Event:
     if read.too_long:
         problem = problem or TOO_LONG.format(read.too_long)
     return Event(

@@ -32,7 +32,7 @@ def checked_topic(topic: object) -> str:
         return topic
     raise HoldfastError(
         "NOT_A_TOPIC",
-        f"A row's topic is {topic!r}, which is no name of a Kafka topic.",
+        f"A row's topic is {topic!r}, which is not a valid name of a Kafka topic.",
         "Let the rows keep the columns topic, partition and offset as the source gives them.",
     )
 

@@ -149,7 +149,7 @@ class Ledger:
                 doubtful = True
         raise HoldfastError(
             "LEDGER_BUSY",
-            f"{MAX_ATTEMPTS} times in a row somebody else extended the ledger of {self.partition}.",
+            f"{MAX_ATTEMPTS} times in a row another writer extended the ledger of {self.partition}.",
             "See how many applications write into this sink.",
         )
 

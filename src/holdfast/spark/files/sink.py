@@ -65,12 +65,19 @@ def contents(store: Store) -> list[tuple[TopicPartition, Content]]:
 
 
 def partitions_of(store: Store) -> list[TopicPartition]:
-    return sorted(
+    return partitions_under(store, LEDGER)
+
+
+def partitions_under(store: Store, *roots: str) -> list[TopicPartition]:
+    """All partitions that have a folder `topic/number` under one of these."""
+    found = {
         TopicPartition(topic, int(number))
-        for topic in store.names(LEDGER)
-        for number in store.names(f"{LEDGER}/{topic}")
+        for root in roots
+        for topic in store.names(root)
+        for number in store.names(f"{root}/{topic}")
         if number.isdigit()
-    )
+    }
+    return sorted(found)
 
 
 def open_sink(store: Store, columns: Columns) -> None:
@@ -91,7 +98,7 @@ def open_sink(store: Store, columns: Columns) -> None:
 def sink_columns(store: Store) -> Columns:
     data = store.read(SINK)
     if data is None:
-        raise HoldfastError("NOT_A_SINK", "There is no holdfast sink at this path.", "See that the path is right.")
+        raise HoldfastError("NOT_A_SINK", "There is no holdfast sink at this path.", "Check the path.")
     try:
         found = json.loads(data)
         if found["v"] != VERSION:

@@ -221,7 +221,7 @@ class FilesReader(DataSourceReader):
 
         wanted = [file for file in planned_files(self._place.planning()) if self._wants(file.name)]
         found = [Share([file.name for file in files]) for files in shares(wanted)]
-        return found or [Share([])]  # an empty list would make Spark call `read` with None
+        return found or [Share([])]  # for an empty list Spark makes a partition of its own, not a Share
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from holdfast.spark.files.reading import read_files

@@ -190,7 +190,7 @@ class LocalStore:
                 f"The file system of {target.parent} can't link files, so two writers could both take one name.",
                 "Keep the sink on a local disk or an NFS mount.",
             ) from error
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
         return True
 
 
@@ -239,10 +239,11 @@ def _make_folder(folder: Path) -> None:
         folder = folder.parent
     for made in reversed(missing):
         made.mkdir(exist_ok=True)
-        _sync_folder(made.parent)
+        sync_folder(made.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make new and renamed entries of a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -22,7 +22,7 @@ from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.layout import DATA, LEDGER, SCHEMAS, data_folder_of, new_name_beside, parent_of
 from holdfast.spark.files.ledger import Content, FileRef, Ledger, Snapshot
 from holdfast.spark.files.parquet import ROW_GROUP_ROWS, compression_of, parquet_writer
-from holdfast.spark.files.sink import partitions_of
+from holdfast.spark.files.sink import partitions_of, partitions_under
 from holdfast.spark.files.store import Store
 
 TARGET_BYTES = 128 * 1024 * 1024
@@ -189,7 +189,7 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
             totals[kind] += 1
             totals["bytes"] += size if kind == "data_files" else 0
 
-    for partition in _all_partitions(store):
+    for partition in partitions_under(store, LEDGER, DATA):  # some may have data but no entry yet
         ledger = Ledger(store, partition)
         expired = _expired(store, ledger, before)
         for kind, name in expired:
@@ -210,18 +210,6 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
             if _older(store, name, before):
                 remove("unfinished", name)
     return Cleaned(**totals)
-
-
-def _all_partitions(store: Store) -> list[TopicPartition]:
-    """Also those that have data but no entry yet."""
-    found = {
-        TopicPartition(topic, int(number))
-        for root in (LEDGER, DATA)
-        for topic in store.names(root)
-        for number in store.names(f"{root}/{topic}")
-        if number.isdigit()
-    }
-    return sorted(found)
 
 
 def _data_folders(store: Store, folder: str) -> list[str]:

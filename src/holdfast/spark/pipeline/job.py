@@ -26,9 +26,9 @@ def check_file(path: Path) -> None:
     try:
         compile(path.read_bytes(), str(path), "exec")
     except (SyntaxError, ValueError) as error:
-        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{path.name} is not Python: {error}.", "Mend the line.") from error
+        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{path.name} is not Python: {error}.", "Fix the line.") from error
     except OSError as error:
-        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{path}: {error.strerror}.", "See that it can be read.") from error
+        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{path}: {error.strerror}.", "Check its permissions.") from error
 
 
 def load_module(path: Path) -> ModuleType:
@@ -42,9 +42,7 @@ def load_module(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise HoldfastError(
-            "JOB_DOES_NOT_LOAD", f"{_raised(path, error)}.", "Mend it; see --debug for more."
-        ) from error
+        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{_raised(path, error)}.", "Fix it; see --debug for more.") from error
     return module
 
 
@@ -56,7 +54,7 @@ def transformed(path: Path, function: str, transform: Callable[[Any], Any], rows
         raise
     except Exception as error:
         what = f"{function} of {_raised(path, error)}."
-        raise HoldfastError("JOB_FAILED", what, "Mend the job; see --debug for more.") from error
+        raise HoldfastError("JOB_FAILED", what, "Fix the job; see --debug for more.") from error
     from pyspark.sql import DataFrame as Rows
 
     if not isinstance(made, Rows):

@@ -21,8 +21,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
-import secrets
 import socket
 import threading
 import time
@@ -60,7 +58,7 @@ class Announced:
         self._drain = threading.Event()
         self._held: list[socket.socket] = []
         self._ear = socket.socket(socket.AF_UNIX)
-        self._ear.bind(f"\0{KIND}-{door.namespace()}-{key_of(pipeline)}-{os.getpid()}-{secrets.token_hex(8)}")
+        self._ear.bind(door.new_name(KIND, key_of(pipeline)))
         self._ear.listen(8)
         threading.Thread(target=self._serve, name="holdfast-replace", daemon=True).start()
 
@@ -139,11 +137,7 @@ class Ending:
 
 def predecessors(pipeline: Pipeline) -> list[Predecessor]:
     """Other versions of this application that run on this machine as our user, by process id."""
-    wanted = re.compile(rf"@({KIND}-{door.namespace()}-{key_of(pipeline)}-(\d{{1,9}})-[0-9a-f]{{16}})$")
-    names = {}
-    for line in door.SOCKETS.read_text(errors="replace").splitlines():  # a name may hold any bytes
-        if (found := wanted.search(line)) is not None and int(found[2]) != os.getpid():
-            names[f"\0{found[1]}"] = int(found[2])
+    names = {name: process for name, process in door.sockets(KIND, key_of(pipeline)) if process != os.getpid()}
     known = []
     for name, process in sorted(names.items(), key=lambda one: one[1]):
         with contextlib.suppress(OSError, ValueError, KeyError):  # it has just ended, or is another program

@@ -71,7 +71,9 @@ class Pipeline:
 def duration_ms(text: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise HoldfastError("INVALID_TRIGGER", f"{text!r} is no duration.", f"Write 500ms, 5s, 1m, or {AVAILABLE_NOW}.")
+        raise HoldfastError(
+            "INVALID_TRIGGER", f"{text!r} is not a duration.", f"Write 500ms, 5s, 1m, or {AVAILABLE_NOW}."
+        )
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
@@ -80,9 +82,9 @@ def read_toml(path: Path) -> Pipeline:
     try:
         found = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise HoldfastError("CONFIG_UNREADABLE", f"{path}: {error.strerror}.", "See that the path is right.") from error
+        raise HoldfastError("CONFIG_UNREADABLE", f"{path}: {error.strerror}.", "Check the path.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise HoldfastError("CONFIG_UNREADABLE", f"{path} is not TOML: {error}.", "Mend the line.") from error
+        raise HoldfastError("CONFIG_UNREADABLE", f"{path} is not TOML: {error}.", "Fix the line.") from error
     unknown = sorted(found.keys() - _TOP)
     if unknown:
         raise HoldfastError(
@@ -147,7 +149,7 @@ def check(pipeline: Pipeline) -> Pipeline:
             raise HoldfastError("PIPELINE_INCOMPLETE", f"The pipeline does not say {what}.", do)
     assert pipeline.job is not None
     if not pipeline.job.is_file():
-        raise HoldfastError("JOB_NOT_FOUND", f"There is no file {pipeline.job}.", "See that the path is right.")
+        raise HoldfastError("JOB_NOT_FOUND", f"There is no file {pipeline.job}.", "Check the path.")
     if pipeline.trigger != AVAILABLE_NOW:
         duration_ms(pipeline.trigger)
     return pipeline

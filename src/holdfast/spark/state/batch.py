@@ -58,7 +58,7 @@ class Batch:
                 self._append(work, made)
         raise HoldfastError(
             "STATE_BUSY",
-            f"{MAX_ATTEMPTS} times in a row somebody else worked on the partitions of {self.told}.",
+            f"{MAX_ATTEMPTS} times in a row another application worked on the partitions of {self.told}.",
             "See which applications use this state, and whether they are members of one group.",
         )
 

@@ -140,7 +140,7 @@ class Chain:
                 return wanted
         raise HoldfastError(
             "STATE_BUSY",
-            f"{MAX_ATTEMPTS} times in a row somebody else extended the state of {self.partition}.",
+            f"{MAX_ATTEMPTS} times in a row another application extended the state of {self.partition}.",
             "See which applications use this state, and whether they are members of one group.",
         )
 

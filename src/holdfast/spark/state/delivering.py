@@ -50,7 +50,7 @@ def _lacking(store: Store, partition: TopicPartition, files: Sequence[FileRef], 
     if end is not None and lacking[0].first < end:
         raise HoldfastError(
             "SINK_SHARED",
-            f"The sink has rows of {partition} up to {end}, and not from this state: somebody else writes into it.",
+            f"The sink has rows of {partition} up to {end} that are not from this state: another query writes into it.",
             "Give each stateful query a sink of its own.",
         )
     for file in lacking:
@@ -59,7 +59,7 @@ def _lacking(store: Store, partition: TopicPartition, files: Sequence[FileRef], 
                 "DATA_FILE_MISSING",
                 f"{file.name} was written by a batch, is not in the sink's ledger yet, and is gone.",
                 "Run `holdfast pipeline clean` on the sink with an --older-than longer than the longest outage. What "
-                "that file held is lost to the sink: restore it from a backup, or start state and sink anew.",
+                "that file held is lost to the sink: restore it from a backup, or start with new state and sink.",
             )
     return Addition(min(file.first for file in lacking), max(file.last for file in lacking) + 1, tuple(lacking))
 

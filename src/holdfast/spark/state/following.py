@@ -2,7 +2,7 @@
 
 The runs of a state are immutable, so what was read once stays right: when a state changes, only its new runs are read.
 That also holds for a standby that followed the partition earlier. Nothing is taken from here: the partition's owner
-opens the runs in the chain's last entry, and finds them in the page cache.
+opens the runs in the chain's last entry, and finds them in memory.
 """
 
 from __future__ import annotations

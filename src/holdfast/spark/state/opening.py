@@ -14,6 +14,7 @@ import json
 from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.sink import partitions_under
 from holdfast.spark.files.store import Store
 from holdfast.spark.state.chain import ROOT
 
@@ -42,7 +43,7 @@ def open_state(store: Store, *, operator: str, columns: str, first: bool, told: 
             raise HoldfastError(
                 "STATE_MISSING",
                 f"There is no state at {getattr(store, 'root', 'its path')}, and {told} is not the query's first.",
-                "See that the path is right and mounted. To begin without state, start on a fresh checkpointLocation.",
+                "Check the path, and that it is mounted. To begin without state, start on a fresh checkpointLocation.",
             )
         store.create(README, README_TEXT.encode())
         store.create(STATE, json.dumps(wanted, sort_keys=True).encode())
@@ -60,7 +61,7 @@ def open_state(store: Store, *, operator: str, columns: str, first: bool, told: 
 def read_state(store: Store) -> dict[str, Any]:
     data = store.read(STATE)
     if data is None:
-        raise HoldfastError("NOT_A_STATE", "There is no state of holdfast at this path.", "See that the path is right.")
+        raise HoldfastError("NOT_A_STATE", "There is no state of holdfast at this path.", "Check the path.")
     try:
         found: dict[str, Any] = json.loads(data)
         if found["v"] != VERSION:
@@ -73,9 +74,4 @@ def read_state(store: Store) -> dict[str, Any]:
 
 
 def partitions_of(store: Store) -> list[TopicPartition]:
-    return sorted(
-        TopicPartition(topic, int(number))
-        for topic in store.names(ROOT)
-        for number in store.names(f"{ROOT}/{topic}")
-        if number.isdigit()
-    )
+    return partitions_under(store, ROOT)

@@ -107,7 +107,7 @@ def skip_to(store: Store, partition: TopicPartition, offset: int) -> int:
 def parse_partition(text: str) -> TopicPartition:
     topic, _, number = text.rpartition("-")
     if not topic or not number.isdigit():
-        raise HoldfastError("INVALID_OPTION", f"{text!r} is no partition.", "Write topic and number: orders-3.")
+        raise HoldfastError("INVALID_OPTION", f"{text!r} is not a partition.", "Write topic and number: orders-3.")
     return TopicPartition(topic, int(number))
 
 

@@ -28,7 +28,7 @@ Note = Callable[[str], str]
 """A topic's note, for the metadata of its commits."""
 
 
-class Settling:
+class Commits:
     """One query's commits. `manual`: its partitions come from `assign`, and it commits without a membership."""
 
     def __init__(self, config: ConsumerConfig, plane: ControlPlane, work: Work, note: Note, *, manual: bool) -> None:
@@ -37,26 +37,26 @@ class Settling:
         self._work = work
         self._note = note
         self._manual = manual
-        self.commit: asyncio.Future[float] | None = None
+        self.running: asyncio.Future[float] | None = None
         """The running commit."""
 
-    async def settle(self, partitions: Iterable[TopicPartition] | None = None, limit_s: float = COMMIT_LIMIT_S) -> None:
+    async def commit(self, partitions: Iterable[TopicPartition] | None = None, limit_s: float = COMMIT_LIMIT_S) -> None:
         """Commit until the group has the positions of these partitions (or of all), or the time is up."""
         wanted = None if partitions is None else set(partitions)
         deadline = time.monotonic() + limit_s
         while (owed := self._work.owed()) and (wanted is None or not wanted.isdisjoint(owed)):
             if self._plane.state.lost:
                 return  # nothing may be committed: the partitions are about to be lost, and may be assigned again
-            if self.commit is None or self.commit.done():
-                self.commit = asyncio.ensure_future(self._commit_once())
-            await asyncio.wait({self.commit}, timeout=max(0.0, deadline - time.monotonic()))
-            if not self.commit.done():
+            if self.running is None or self.running.done():
+                self.running = asyncio.ensure_future(self._commit_once())
+            await asyncio.wait({self.running}, timeout=max(0.0, deadline - time.monotonic()))
+            if not self.running.done():
                 return  # it may still succeed
-            await asyncio.sleep(self.commit.result())
+            await asyncio.sleep(self.running.result())
             if time.monotonic() > deadline:
                 return
 
-    async def tell_for_others(self, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit_for_others(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit for partitions of others for which the group has no offset. Their owner may not know where to
         continue; if this commit fails, the owner reports that itself."""
         deadline = time.monotonic() + COMMIT_LIMIT_S

@@ -37,13 +37,13 @@ SURGE_MS = 120_000.0
 FLAPS = 3
 
 
-def comings(history: History) -> list[Finding]:
+def turnover(history: History) -> list[Finding]:
     """Each member appears in at most one of the three findings."""
     back = _comes_back(history)
     explained = {life.member for lives in back.values() for life in lives}
     found = [_storm(history, lives) for lives in back.values()]
     short = [life for life in _newcomers(history) if _left_soon(life) and life.member not in explained]
-    if len(short) >= FLAPS and _somebody_stays(history, short):
+    if len(short) >= FLAPS and _others_stayed(history, short):
         explained |= {life.member for life in short}
         found += _flapping(history, short)
     pairs = _replaced(history, explained)
@@ -66,7 +66,7 @@ def _left_soon(life: Life) -> bool:
     return life.how == causes.LEAVE and life.ms < SHORT_LIFE_MS
 
 
-def _somebody_stays(history: History, short: list[Life]) -> bool:
+def _others_stayed(history: History, short: list[Life]) -> bool:
     gone = {life.member for life in short}
     first, last = min(life.from_ms for life in short), max(life.to_ms for life in short)
     return any(
