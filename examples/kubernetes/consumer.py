@@ -1,7 +1,7 @@
-"""A consumer for Kubernetes: everything it needs comes from its pod, and it says on standard output what it does.
+"""A consumer for Kubernetes: its settings come from its pod, and it prints what it does.
 
 Run it under `holdfast run`, as `statefulset.yaml` does: then SIGTERM and the preStop hook hand its partitions over
-before the process hears of it. It also ends in order by itself.
+before the process gets SIGTERM. Without `holdfast run` it also ends cleanly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def process(value: bytes | None) -> None:
-    """The work. It may be done twice after a crash, so it must bear that."""
+    """The work. After a crash it may be done twice, so it must be idempotent."""
 
 
 def main() -> None:

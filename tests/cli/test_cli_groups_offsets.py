@@ -152,7 +152,7 @@ def test_several_groups_share_a_file(commands: Commands, topic: str, group: str,
     commands.fine("groups", "delete", group, other)
     assert commands.run("groups", "describe", group).code == 1
     back = commands.fine("groups", "import", str(file), "--execute")
-    assert back.err.count("does not exist: its first offsets make it") == 2
+    assert back.err.count("does not exist: its first offsets create it") == 2
     assert (committed(commands, group), committed(commands, other)) == ([4, 4], [2])
 
 

@@ -24,7 +24,7 @@ def test_what_is_new_worse_or_over_is_a_line_each() -> None:
     assert told([hang], [hang]) == []
     assert told([hang, skew], [finding(f.HANG, "c1", cost=9.0)]) == ["billing: no longer: uneven plan"]
     assert told([hang], []) == ["billing: healthy again"]
-    assert told([hang], [], there=False) == ["billing: nothing was heard of it for long; forgotten"]
+    assert told([hang], [], there=False) == ["billing: no news for a long time; dropped"]
     assert told([], []) == []
 
 

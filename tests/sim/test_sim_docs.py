@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.sim import EVENT_HELP
+from holdfast.cli.sim_options import EVENT_HELP
 from holdfast.sim.checkers import CHECKERS
 from holdfast.sim.happenings import KINDS
 from holdfast.sim.mutations import MUTATIONS

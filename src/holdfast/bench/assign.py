@@ -1,9 +1,9 @@
 """`holdfast bench assign`: planning at scale beside Kafka's CooperativeStickyAssignor, in one run.
 
 Ours is the leader's whole work, from the members' subscription bytes to the assignment bytes; Java's is its assignor
-alone, from objects to objects, which favours Java. Cold is the first plan of a fresh process: with us it includes the
-imports and the loading of compiled kernels from numba's cache. Warm is the best of the later ones, which go on for four
-seconds, for both.
+alone, from objects to objects, which favours Java. Cold is the first plan of a fresh process; ours includes the imports
+and loading the compiled kernels from numba's cache. Warm is the best of the later plans, which are repeated for four
+seconds on both sides.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
+
+from holdfast.bench.output import check_output
 
 MEMORY_GOAL_MB = 2048
 """Peak resident size of a leader that plans a million partitions."""
@@ -38,7 +40,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """How many times faster than Java, warm."""
+    """How many times faster than Java we want to be, warm."""
 
     scale: str
     case: str
@@ -58,7 +60,7 @@ GOALS = (
 
 
 def run(*, quick: bool = False, java: bool = True, repeats: int = 3) -> dict[str, Any]:
-    """Measure all cases. `quick` takes small groups, to see that it works; goals are for the full size."""
+    """Measure all cases. `quick` takes small groups, only to see that it works; the goals are for the full size."""
     results = []
     for scale in QUICK if quick else FULL:
         theirs = _java(scale, repeats) if java else {}
@@ -100,7 +102,7 @@ def _worker(*args: str) -> dict[str, float]:
 
 
 def _java(scale: Scale, repeats: int) -> dict[str, tuple[float, float]]:
-    """Per case the first and the best later time of Kafka's assignor, each scale in a JVM of its own."""
+    """By case: the first and the best later time of Kafka's assignor, each scale in a JVM of its own."""
     from holdfast.bench.assign_worker import topic_names, wanted
     from holdfast.testing.java import compile_java, java_command, kafka_classpath, log_args
 
@@ -111,7 +113,7 @@ def _java(scale: Scale, repeats: int) -> dict[str, tuple[float, float]]:
     described += [f"{name} {' '.join(topics) if scale.differing else '*'}" for name, topics in people.items()]
     cases = [goal.case for goal in GOALS if goal.scale == scale.name]
     arguments = [str(repeats), *cases]
-    # At its default level the assignor writes whole plans to the log, which would be counted as its work.
+    # At the default log level the assignor logs whole plans, which would be measured too.
     jvm_args = ["-Xmx6g", *log_args("error")]
     command = java_command("AssignBench", arguments, jvm_args=jvm_args, classpath=kafka_classpath(classes))
     done = subprocess.run(
@@ -130,8 +132,7 @@ def assign(
     repeats: int = typer.Option(3, min=1, max=100, help="How many warm runs of each case at least."),
 ) -> None:
     """Planning at scale, beside Java's CooperativeStickyAssignor, which needs Java and `make kafka-jars`."""
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    check_output(output)
     result = run(quick=quick, java=java, repeats=repeats)
     if output == "json":
         print(json.dumps(result))

@@ -1,7 +1,7 @@
 """The processes of `holdfast bench assign`: each case is prepared in one process and measured in a fresh one.
 
 A case is a file: a JSON line with the topics and the members' ids and sizes, then the members' subscription bytes. So a
-measuring process starts with nothing but bytes, as a leader does, and its first plan pays for every import.
+measuring process starts from bytes, as a leader does, and its first plan includes every import.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from holdfast.bench.assign import Scale
 
 WARM_S = 4
-"""Warm runs go on for this long, ours and Java's alike: what is quick must not lose by bad luck on a busy machine."""
+"""How long warm runs are repeated, ours and Java's, so that bad luck on a busy machine does not decide."""
 
 NOTHING = b"\0\0\0\0\0\0\xff\xff\xff\xff"
 """An assignment of nothing."""
 
 
 def wanted(scale: Scale) -> dict[str, list[str]]:
-    """Who subscribes to what; the last member is the one that joins. Where they differ: a random half, by a fixed seed.
+    """Who subscribes to what; the last member is the one that joins. If they differ: a random half, by a fixed seed.
 
-    A half is kind to Java. Where members want anything from one topic to all, its first plan takes minutes.
+    A half is easy for Java. If members subscribe to anything from one topic to all, its first plan takes minutes.
     """
     topics = topic_names(scale)
     names = [f"consumer-{i:06d}" for i in range(scale.members + 1)]
@@ -46,7 +46,7 @@ def topic_names(scale: Scale) -> list[str]:
 
 
 def joining(topics: Sequence[str], given: bytes, generation: int, heads: dict[tuple[str, ...], bytes]) -> bytes:
-    """A subscription that owns what an assignment gave. The list of partitions has the same bytes in both."""
+    """A subscription that owns what an assignment gave. The list of partitions has the same bytes in both formats."""
     key = tuple(topics)
     if key not in heads:
         heads[key] = encode_subscription(Subscription(topics=key), version=0)[2:]
@@ -94,7 +94,7 @@ def load(path: Path) -> tuple[ClusterView, list[JoinedMember]]:
 
 
 def measure(path: Path, repeats: int) -> dict[str, float]:
-    """Seconds from subscription bytes to assignment bytes: the first plan of the process, and the best of the later."""
+    """Seconds from subscription bytes to assignment bytes: of the process's first plan, and of the best later one."""
     view, members = load(path)
     start = time.perf_counter()
     from holdfast.assign import plan_round

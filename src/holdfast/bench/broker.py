@@ -1,11 +1,10 @@
 """`holdfast bench broker`: the embedded broker beside a real Kafka, in one run, with the same client.
 
-Measured one after the other on the same machine, never at the same time: the start of the process until it answers;
-records in and out in MB a second through confluent-kafka, in batches, with acks=all; the time in which 3 and 100
-members that join at once become a settled group; and the memory that is resident when all that is done. Every figure is
-the median of its repetitions. With small records the client is what limits both, so the CPU time that the broker itself
-takes is told too. The load of the machine is told with the figures: above the number of cores they say
-little.
+Both are measured on the same machine, one after the other: the time from the process's start to its first answer;
+records in and out in MB a second through confluent-kafka, in batches, with acks=all; the time until 3 or 100 members
+that join at once have settled; and the resident memory at the end. Every figure is the median of its repetitions. With
+small records the client is the bottleneck for both, so the broker's own CPU time is reported too. So is the machine's
+load: if it is above the number of cores, the figures mean little.
 """
 
 from __future__ import annotations
@@ -23,16 +22,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.bench.broker_client import WARM_UP
+from holdfast.bench.output import check_output, say
 
 if TYPE_CHECKING:
     from holdfast.bench.broker_systems import System
 
 LIMIT_S = 900.0
-"""For one process of the client: its repetitions are bounded themselves; this is for one that hangs."""
+"""For one client process, in case it hangs; its repetitions have limits of their own."""
 
 PARTITIONS = 6
 HOSTILE_S, HOSTILE_QUICK_S = 8.0, 1.0
-"""How long each attack goes on."""
+"""How long each attack takes."""
 
 MEMBER_PARTITIONS = 200
 """Two for each of a hundred members."""
@@ -40,7 +40,7 @@ MEMBER_PARTITIONS = 200
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """How much is done. Records are per repetition."""
+    """How much to measure. Records are per repetition."""
 
     records: dict[int, int]
     """Size in bytes -> how many."""
@@ -55,7 +55,7 @@ QUICK = Volume(records={100: 20_000, 1024: 4_000}, members=(3, 100), repeats=1, 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a figure is, and how many times better than Kafka ours has to be."""
+    """One figure, and how many times better than Kafka's ours has to be."""
 
     name: str
     title: str
@@ -64,7 +64,7 @@ class Metric:
     goal: float | None
 
     def ratio(self, kafka: float, ours: float) -> float | None:
-        """None if what it would be divided by was too little to measure: CPU is counted in hundredths of a second."""
+        """None if the divisor was too small to measure: CPU is counted in hundredths of a second."""
         over, under = (ours, kafka) if self.more_is_better else (kafka, ours)
         return over / under if under else None
 
@@ -108,7 +108,7 @@ def _tell(say: Callable[[str], None], name: str, text: str) -> None:
 def measure(system: System, volume: Volume, say: Callable[[str], None]) -> dict[str, list[float]]:
     """Every figure of one broker, by metric, one for each repetition."""
     found: dict[str, list[float]] = {}
-    system.start()  # the first start makes the folder, which is not measured
+    system.start()  # not measured: the first start creates the folder
     for _ in range(volume.starts):
         system.stop()
         found.setdefault("start_s", []).append(system.start())
@@ -175,14 +175,13 @@ def broker(
 
     The real Kafka needs Java and `make kafka-jars`; with --no-kafka or --hostile neither is needed.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    check_output(output)
     if attack is not None and not hostile:
         raise typer.BadParameter("--attack needs --hostile.", param_hint="--attack")
     if hostile:
         _hostile(output, quick=quick, attack=attack)
         return
-    result = run(quick=quick, kafka=kafka, say=lambda text: typer.echo(text, err=True))
+    result = run(quick=quick, kafka=kafka, say=say)
     if output == "json":
         print(json.dumps(result))
     else:
@@ -199,7 +198,7 @@ def _hostile(output: str, *, quick: bool, attack: str | None) -> None:
         names = ", ".join(ATTACKS)
         raise typer.BadParameter(f"{attack!r} is none of {names}.", param_hint="--attack")
     seconds = HOSTILE_QUICK_S if quick else HOSTILE_S
-    result = broker_hostile.run(seconds=seconds, only=attack, say=lambda text: typer.echo(text, err=True))
+    result = broker_hostile.run(seconds=seconds, only=attack, say=say)
     if output == "json":
         print(json.dumps(result))
     else:

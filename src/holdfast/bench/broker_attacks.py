@@ -2,9 +2,9 @@
 
     python -m holdfast.bench.broker_attacks '{"work": "polite", "bootstrap": …, "seconds": 5}'
 
-Every attack is one that once stopped the broker for others, or made it swell; each goes on for its time, on as many
-connections as it likes, and writes one JSON line: what it got done. The well-behaved client produces a record and
-sends a heartbeat every 20 ms, on a connection each, and writes how long it waited for every answer.
+Every attack once stopped the broker for others, or made its memory grow. Each goes on for its time, on as many
+connections as it needs, and writes one JSON line with what it got done. The well-behaved client produces a record and
+sends a heartbeat every 20 ms, each on its own connection, and writes how long it waited for every answer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from holdfast.wire.api import Api
 
 MIB = 1024 * 1024
 EVERY_S = 0.020
-"""Between two requests of the well-behaved client: often enough to meet every stall of 50 ms twice."""
+"""Between two requests of the well-behaved client: short enough to meet every stall of 50 ms twice."""
 MANY = 80
 """Connections of an attack that is about their number."""
 FEW = 4
-"""Connections of one whose single request is the attack."""
+"""Connections of an attack whose single request does the harm."""
 
 Given = Mapping[str, Any]
 Done = dict[str, Any]
@@ -208,7 +208,8 @@ def _asking(given: Given, api: Api, version: int, body: Any, *, connections: int
 
 
 def _crowd(given: Given, connections: int, do: Callable[[Wire], None], *, endless: bool = False) -> Done:
-    """Everybody does it as often as there is time for; how often, at least and in all, and how many were cut off."""
+    """All connections do it as often as time allows. Returns how often in all, how often the slowest did, and how many
+    were cut off."""
     until = time.monotonic() + given["seconds"]
     done = [0] * connections
     cut = [0] * connections

@@ -3,10 +3,10 @@
     python -m holdfast.bench.broker_client '{"work": "produce", "bootstrap": …}'
 
 writes one JSON line: the seconds of each repetition. Records go through confluent-kafka (librdkafka) in batches, so
-that the client is as light as Python gets. Members are our own machine on one asyncio loop, without threads, fetching
-or listeners: a hundred of them cost little, and all they do is join.
+that the client is as light as Python allows. Members are our own machine on one asyncio loop, without threads, fetching
+or listeners: a hundred of them cost little, and they only join.
 
-It knows nothing of which broker it talks to.
+It does not know which broker it talks to.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ BATCH = 1_000
 """Records handed to librdkafka in one call."""
 
 QUEUED = 200_000
-"""Records under way at the most: enough to keep a broker busy, too few to fill the client's queue."""
+"""The most unacknowledged records: enough to keep a broker busy, too few to fill the client's queue."""
 
 WARM_UP = 0.25
-"""Of a repetition's records, produced before the first is timed: a JVM gets quicker as it goes."""
+"""The share of a repetition's records that is produced before the first timed one: a JVM gets faster as it runs."""
 
 PHASE_S = 120.0
-"""For one repetition; the slowest we have seen took 15 s on a loaded machine."""
+"""For one repetition. The slowest we have seen took 15 s, on a loaded machine."""
 
 JOIN_S = 60.0
-"""For a group to settle. Kafka's own client needs 3 s per round at the worst."""
+"""For a group to settle. Kafka's own client needs at most 3 s per round."""
 
 TOPIC_S = 30.0
 
@@ -104,7 +104,7 @@ def produce(given: Mapping[str, Any]) -> list[float]:
 
 
 def fetch(given: Mapping[str, Any]) -> list[float]:
-    """From the assignment at the beginning until so many records have come, each time with a consumer of its own."""
+    """From the assignment at offset 0 until all records have come, each time with a new consumer."""
     return [_fetch_once(given) for _ in range(given["repeats"] + 1)][1:]
 
 
@@ -116,7 +116,7 @@ def _fetch_once(given: Mapping[str, Any]) -> float:
             "bootstrap.servers": given["bootstrap"],
             "group.id": "bench",
             "enable.auto.commit": False,
-            # librdkafka stops fetching for a second when its queue is full; that would be measured instead.
+            # librdkafka stops fetching for a second when its queue is full, and that would be measured.
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 1_048_576,
             "fetch.queue.backoff.ms": 10,
@@ -180,7 +180,7 @@ class LightGroup:
         self._failure: Exception | None = None
 
     async def settle(self, members: int) -> float:
-        """Everybody subscribes at once; how long until the group has settled."""
+        """All members subscribe at once; returns how long the group takes to settle."""
         from holdfast.group import member as mb
 
         for number in range(members):
@@ -238,7 +238,7 @@ class LightGroup:
         asyncio.get_running_loop().call_soon(self._answer, number, effect.serial)
 
     def _answer(self, number: int, serial: int) -> None:
-        """A listener that has nothing to do returns at once."""
+        """Answer at once, as a listener with nothing to do."""
         from holdfast.group import member as mb
 
         self._drivers[number].feed(mb.Notified(serial))

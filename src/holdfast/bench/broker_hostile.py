@@ -1,8 +1,8 @@
-"""`holdfast bench broker --hostile`: what a well-behaved client feels while somebody attacks the embedded broker.
+"""`holdfast bench broker --hostile`: how a well-behaved client fares while somebody attacks the embedded broker.
 
-One attack after the other, each on a broker of its own with a data folder, as users run it. While it goes on, a client
-in another process produces and sends heartbeats; the longest it waited counts, and so does the most memory that the
-broker held. Attackers, client and broker share the machine, so its load is told with the figures.
+The attacks run one after the other, each on a new broker with a data folder, as users run it. Meanwhile a client in
+another process produces and sends heartbeats. What counts is the longest time it waited, and the most memory that the
+broker took. Attackers, client and broker share the machine, so its load is reported with the figures.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from holdfast.bench.broker_attacks import ATTACKS, NEEDS_LOGIN
 from holdfast.bench.broker_systems import EmbeddedSystem
 
 WAIT_GOAL_MS = 250.0
-"""The longest that a produce or a heartbeat of somebody else may take."""
+"""The longest that the well-behaved client's produce or heartbeat may take."""
 MEMORY_GOAL_MB = 512.0
 LOG_GOAL_MB = 1.0
-"""What strangers may make it write for people in one attack."""
+"""The most that one attack may make the broker log."""
 
 LEAD_S = 1.0
 """The well-behaved client begins before the attack and goes on after it."""
 LIMIT_S = 180.0
-"""For a process that hangs."""
+"""For one process, in case it hangs."""
 LOOK_EVERY_S = 0.02
 LOGIN = ("polite", "manners")
 

@@ -1,8 +1,8 @@
-"""The two brokers of `holdfast bench broker`, each as its users run it, behind one surface.
+"""The two brokers of `holdfast bench broker`, each as its users run it, behind one interface.
 
 Kafka runs with the flags of its own start script; ours is `holdfast broker` in a process of its own. Both keep their
 data in a temporary folder on the same disk, leave flushing to the system and complete a group's first round at once.
-Started means the same for both: the process answers ApiVersions on its port.
+For both, started means that the process answers ApiVersions on its port.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class System(Protocol):
         ...
 
     def stop(self) -> None:
-        """In order; the data stay."""
+        """Stop cleanly; the data stay."""
         ...
 
     def resident_bytes(self) -> int: ...
 
     def cpu_seconds(self) -> float:
-        """What the process has used of all cores since it started."""
+        """CPU time of the process since its start, on all cores."""
         ...
 
     def close(self) -> None: ...
@@ -90,8 +90,8 @@ class EmbeddedSystem:
     name = "holdfast"
 
     def __init__(self, *arguments: str, rebalance_delay_ms: int | None = 0) -> None:
-        """`arguments` go to the command line; `{folder}` in them is the broker's own folder. A delay of None is the
-        command's own default, which is Kafka's."""
+        """`arguments` go to the command line; `{folder}` in them is the broker's own folder. A delay of None means the
+        command's default, which is the same as Kafka's."""
         self._delay = [] if rebalance_delay_ms is None else ["--rebalance-delay-ms", str(rebalance_delay_ms)]
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
         self._arguments = [argument.format(folder=self._folder.name) for argument in arguments]
@@ -108,7 +108,7 @@ class EmbeddedSystem:
         return Path(self._folder.name)
 
     def log_bytes(self) -> int:
-        """What it has written for people."""
+        """The size of its log."""
         return self._log.stat().st_size
 
     def start(self) -> float:
@@ -164,6 +164,6 @@ class Running:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time, from the fields behind the program's name, which may hold anything."""
+    """User and system time, from the fields after the program's name, which may contain anything."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

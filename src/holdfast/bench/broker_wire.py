@@ -1,4 +1,4 @@
-"""A client of one socket for `holdfast bench broker --hostile`: says exactly what goes over the wire, good or bad."""
+"""A client with one socket for `holdfast bench broker --hostile`: it sends exactly the given bytes, valid or not."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Wire:
             raise RuntimeError(f"{topic} can't be created: {found.error_message}")
 
     def join(self, group: str, metadata: bytes = b"") -> dict[str, Any]:
-        """Become the only member of a group; what a heartbeat says."""
+        """Become the only member of a group; returns the body of a heartbeat."""
         asked = {
             "group_id": group,
             "session_timeout_ms": 60_000,
@@ -98,7 +98,7 @@ class Wire:
 
 
 def records(values: list[bytes], *, codec: int = 0) -> bytes:
-    """A batch; its records are a millisecond apart."""
+    """A batch of records with timestamps a millisecond apart."""
     return encode_batch([Record(number, number, None, value) for number, value in enumerate(values)], codec=codec)
 
 

@@ -1,10 +1,10 @@
 """`holdfast bench consume`: records a second and memory, beside confluent-kafka's consumer on the same broker.
 
-One real Kafka, one topic of 100-byte records in lz4. Seven readers, each in a process of its own, take turns reading it
-from its beginning: `consume_arrow()`; `consume(10000)` of ours and of confluent-kafka's, with default queue settings
-and with tuned ones; `poll()` of both, one record at a time. Two more wait on a topic without records.
-Every figure is the median of its repetitions, and a ratio compares medians of the same run. The load of the machine is
-told with the figures: above the number of cores they say little, but for the CPU time that a record takes.
+There is one real Kafka and one topic of 100-byte records in lz4. Seven readers, each in a process of its own, take
+turns reading it from its beginning: `consume_arrow()`; `consume(10000)` of ours and of confluent-kafka's, with default
+and with tuned queue settings; `poll()` of both, one record at a time. Two more wait on a topic without records. Every
+figure is the median of its repetitions, and a ratio compares medians of the same run. The machine's load is reported:
+above the number of cores the figures mean little, except for the CPU time per record.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.bench.output import check_output, say
+
 if TYPE_CHECKING:
     from holdfast.testing.kafka import RealKafka
 
 PARTITIONS = 6
 RECORD_BYTES = 100
 LIMIT_S = 240.0
-"""For one reader; it gives up by itself before."""
+"""For one reader; it has a shorter limit of its own."""
 
 Say = Callable[[str], None]
 Run = dict[str, float]
@@ -35,7 +37,7 @@ Run = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One way to read, and how much of the topic it reads: who is slow reads less."""
+    """One way to read, and how much of the topic it reads: slow readers read less."""
 
     name: str
     kind: str
@@ -58,15 +60,13 @@ IDLE = (
     Reader("confluent, idle", "confluent", False, how="idle"),
     Reader("holdfast, idle", "holdfast", False, how="idle"),
 )
-"""Those that wait for records that don't come."""
+"""Readers that wait for records that don't come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What of ours is compared with what of theirs, and how many times better (or at most how much larger) it is.
-
-    An absolute goal is for the figure itself: theirs is only shown beside it.
-    """
+    """Two readers to compare, and the ratio to reach. An absolute goal is for our figure itself; theirs is only
+    shown."""
 
     title: str
     ours: str
@@ -116,7 +116,7 @@ GOALS = (
 
 
 def run(*, records: int, repetitions: int, say: Say = lambda _text: None) -> dict[str, Any]:
-    """Fill a topic, and let everybody read it in turn."""
+    """Fill a topic, and let all readers read it in turn."""
     from holdfast.testing.kafka import RealKafka
 
     load = [os.getloadavg()[0]]
@@ -138,7 +138,7 @@ def run(*, records: int, repetitions: int, say: Say = lambda _text: None) -> dic
 
 
 def produce(kafka: RealKafka, records: int) -> None:
-    """Orders as JSON, padded to their size: lz4 packs them about three to one."""
+    """Orders as JSON, padded to the record size: lz4 compresses them about three to one."""
     from confluent_kafka import Producer
 
     failed: list[str] = []
@@ -165,7 +165,7 @@ def produce(kafka: RealKafka, records: int) -> None:
 
 
 def orders(count: int) -> list[bytes]:
-    """The same ones every time."""
+    """The same orders every time."""
     chance = random.Random(1)
     return [
         json.dumps(
@@ -183,11 +183,11 @@ def orders(count: int) -> list[bytes]:
 
 
 def measure(bootstrap: str, records: int, repetitions: int, say: Say) -> dict[str, list[Run]]:
-    """Everybody once, then everybody again: what disturbs the machine disturbs all."""
+    """All readers once, then all again, so that a disturbance of the machine affects all of them."""
     everybody = READERS + IDLE
     runs: dict[str, list[Run]] = {reader.name: [] for reader in everybody}
     for number in range(1, repetitions + 1):
-        for reader in everybody if number % 2 else everybody[::-1]:  # whoever follows whom must not matter
+        for reader in everybody if number % 2 else everybody[::-1]:  # so that the order does not matter
             given = {"kind": reader.kind, "tuned": reader.tuned, "records": int(records * reader.part)}
             topic = "quiet" if reader.how == "idle" else "records"
             found = _client({**given, "how": reader.how, "bootstrap": bootstrap, "topic": topic})
@@ -240,9 +240,8 @@ def consume(
 
     Needs Java and `make kafka-jars`.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
-    result = run(records=records, repetitions=repetitions, say=lambda text: typer.echo(text, err=True))
+    check_output(output)
+    result = run(records=records, repetitions=repetitions, say=say)
     if output == "json":
         print(json.dumps(result))
     else:

@@ -2,11 +2,11 @@
 
     python -m holdfast.bench.consume_client '{"kind": "arrow", "bootstrap": …}'
 
-writes one JSON line: records a second, CPU time of each, how many came, and the largest resident memory. Every reader
-is the one member of a group of its own and reads a topic from its beginning to the same end. The clock runs from the
-first part of the records on, so that starting and joining are not measured.
+writes one JSON line: records a second, CPU time per record, how many came, and the peak resident memory. Every reader
+is the only member of its own group and reads a topic from its beginning to the same end. The clock starts after the
+first part of the records, so that starting and joining are not measured.
 
-An idle reader polls a topic without records instead, and tells how much of a core that takes.
+An idle reader polls a topic without records instead, and reports how much of a core that takes.
 
 It knows nothing of goals.
 """
@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 BATCH = 10_000
-"""What confluent-kafka's consumer is asked for at a time; ours gets the same where it returns messages."""
+"""How many messages one call asks for, of confluent-kafka's consumer and of ours."""
 
 WARM = 0.1
-"""The part of the records that comes before the clock runs."""
+"""The share of the records that is read before the clock starts."""
 
 LIMIT_S = 180.0
-"""For one reader; the slowest takes a minute on a loaded machine."""
+"""For one reader. The slowest takes a minute on a loaded machine."""
 
 TUNED = {
     "queued.min.messages": 10_000_000,
@@ -37,14 +37,14 @@ TUNED = {
     "fetch.message.max.bytes": 8 * 1024 * 1024,
     "fetch.queue.backoff.ms": 5,
 }
-"""Queue settings with which confluent-kafka reads far ahead: it never stops fetching for want of room."""
+"""Queue settings with which confluent-kafka reads far ahead and never stops fetching for lack of room."""
 
 POLLS = 100
-"""How many records are polled between two looks at the clock."""
+"""Records polled between two looks at the clock."""
 
 SETTLE_S = 3.0
 IDLE_S = 10.0
-"""An idle reader's time to join and come to rest, and the time that is measured then."""
+"""How long an idle reader gets to join and settle, and how long it is then measured."""
 
 GROUPS = {"enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 2}
 
@@ -78,7 +78,7 @@ def _messages(consumer: Any, given: Mapping[str, Any]) -> Callable[[], int]:
 
 
 def measure_idle(read: Callable[[], int]) -> dict[str, float]:
-    """How much of a core it takes to wait for records that don't come."""
+    """The share of a core that waiting for records takes."""
     _read_for(read, SETTLE_S)
     began, cpu = time.monotonic(), _cpu_seconds()
     _read_for(read, IDLE_S)
@@ -98,7 +98,7 @@ def _config(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure(read: Callable[[], int], records: int) -> dict[str, float]:
-    """Read so many, and how fast."""
+    """Read so many records; returns how fast."""
     deadline = time.monotonic() + LIMIT_S
     count = before = 0
     began = cpu = 0.0
@@ -115,13 +115,13 @@ def measure(read: Callable[[], int], records: int) -> dict[str, float]:
 
 
 def _peak_mb() -> float:
-    """Since this program began. getrusage would count what whoever started it had in memory at that moment."""
+    """Since this program began. getrusage would also count the parent's memory at the time of the fork."""
     status = Path("/proc/self/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024 / 1e6
 
 
 def _cpu_seconds() -> float:
-    """Of all threads of this process."""
+    """CPU time of all threads of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

@@ -1,9 +1,9 @@
 """`holdfast bench deploy`: what a redeploy of a streaming application costs, partition by partition.
 
-Two PySpark applications share 12 partitions in one group, with steady traffic; each is restarted in turn: with a drain,
-with static membership, and by a plain stop. In the same run, on the same Kafka, one application on Spark's own Kafka
-source is stopped and started again, as one has to. The longest time without output of each partition is read from what
-the applications wrote down.
+Two PySpark applications share 12 partitions in one group, with steady traffic. They are restarted in turn: with a
+drain, with static membership, and by a plain stop. In the same run, on the same Kafka, one application on Spark's own
+Kafka source is stopped and started again, because it can't do otherwise. The longest time without output of each
+partition is read from the applications' logs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import typer
 
 from holdfast.bench.deploy_run import PARTITIONS, TRIGGER_MS, Application, Deployed, redeploy, rolling
+from holdfast.bench.output import say
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.producer import SteadyProducer
 
@@ -27,19 +28,19 @@ MOVED_MS = 2_000.0
 BATCHES_ABOVE_STEADY = 2
 TIMES_BETTER = 5.0
 RATE = 20 * PARTITIONS
-"""Records a second: every batch has some of every partition."""
+"""Records a second: enough for every batch to have some of every partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of deploy. Silences are the median of the repetitions' longest, in ms."""
+    """One kind of deploy. Times are the median of each repetition's longest silence, in ms."""
 
     deploy: str
     repetitions: int
     moved_ms: float | None
     unmoved_ms: float | None
     restarted_ms: float | None
-    """Partitions that waited for the application that was restarted: all of them in a redeploy, its own when static."""
+    """Partitions that waited for the restarted application: in a redeploy all, with static membership its own."""
     steady_ms: float
     rebalances: int | None
     lost: int
@@ -64,8 +65,8 @@ def deploy(
             kafka.create_topic(topic, partitions=PARTITIONS)
             place = Application.Place(bootstrap=kafka.bootstrap, topic=topic, folder=Path(name) / mode)
             with SteadyProducer(kafka.bootstrap, topic, partitions=PARTITIONS, rate=RATE) as producer:
-                one = redeploy(place, repetitions, producer, _say) if mode == "redeploy" else None
-                rows.append(row(mode, one or rolling(place, mode, repetitions, producer, _say)))
+                one = redeploy(place, repetitions, producer, say) if mode == "redeploy" else None
+                rows.append(row(mode, one or rolling(place, mode, repetitions, producer, say)))
     rows = judged(rows)
     if output == "json":
         sys.stdout.write(json.dumps([asdict(one) for one in rows], indent=2) + "\n")
@@ -94,7 +95,7 @@ def _median(values: list[float]) -> float | None:
 
 
 def judged(rows: list[Row]) -> list[Row]:
-    """The rows with what each missed of its goals, and how many times shorter than a redeploy its silences are."""
+    """The rows with the goals that each has missed, and how many times shorter than in a redeploy its silences are."""
     whole = next((one.restarted_ms for one in rows if one.deploy == "redeploy"), None)
     return [one if one.deploy == "redeploy" else _judged(one, whole) for one in rows]
 
@@ -114,10 +115,6 @@ def _judged(one: Row, redeployed_ms: float | None) -> Row:
     if one.lost or one.doubled:
         missed.append("lost or doubled")
     return Row(**{**asdict(one), "times_better": better, "missed": "; ".join(missed)})
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
 
 
 def _print(rows: list[Row]) -> None:

@@ -1,9 +1,9 @@
-"""One streaming application of `holdfast bench deploy`: it writes down what it put out, and when.
+"""One streaming application of `holdfast bench deploy`: it logs what it has output, and when.
 
     python -m holdfast.bench.deploy_app '{"source": "holdfast", "bootstrap": …}'
 
-Every batch becomes a line in its log once it is out: the time, and for each partition the offsets it held. Orders come
-on standard input, one a line (`drain`, `stop`); answers go to standard output.
+Every finished batch becomes a line in its log: the time, and the offsets of each partition. Commands come on standard
+input, one per line (`report`, `drain`, `stop`); answers go to standard output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def session(options: dict[str, Any]) -> SparkSession:
     import holdfast.spark
 
     builder = SparkSession.builder.master("local[1]").appName(options["name"])
-    # Both sources get them, so that what differs is the source.
+    # For both sources, so that only the source differs.
     builder = holdfast.spark.configure(builder)
     builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "1")
     builder = builder.config("spark.driver.memory", "600m").config("spark.log.level", "ERROR")

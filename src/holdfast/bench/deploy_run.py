@@ -1,4 +1,4 @@
-"""The applications of `holdfast bench deploy`, their restarts, and what is read from their logs."""
+"""The applications of `holdfast bench deploy`, their restarts, and the evaluation of their logs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PARTITIONS = 12
 TRIGGER_MS = 500.0
 GROUP = "deployed"
 STEADY_S = 8.0
-"""What is watched before a restart for comparison."""
+"""How long to watch before a restart, for comparison."""
 FRESH_MS = 3_000.0
-"""A partition flows if something of it came out this recently."""
+"""A partition is active if it had output this recently."""
 LIMIT_S = 180.0
 """For Spark to start, or a group to settle, on a busy machine."""
 
@@ -52,7 +52,7 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one batch put out, and when."""
+    """What one batch has output, and when."""
 
     app: str
     at: float
@@ -61,7 +61,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Between two outputs of a partition."""
+    """The time between two outputs of a partition."""
 
     partition: int
     before: Batch
@@ -73,11 +73,11 @@ class Silence:
 
 
 class Application:
-    """One streaming application, started again as often as one likes, always on its own checkpoint."""
+    """One streaming application, which can be started again and again on its own checkpoint."""
 
     @dataclass(frozen=True, slots=True)
     class Place:
-        """Where all applications of one deploy work."""
+        """What all applications of one deploy share."""
 
         bootstrap: str
         topic: str
@@ -115,7 +115,7 @@ class Application:
         self._heard("started")
 
     def end(self, word: str) -> None:
-        """`drain` or `stop`, and wait until the process is gone: as a deploy does before it starts the new one."""
+        """Send `drain` or `stop`, and wait until the process is gone, as a deploy does before it starts the new one."""
         assert self._process is not None
         self._tell(word)
         self._heard("ended")
@@ -221,8 +221,8 @@ def _restart(apps: Sequence[Application], restarted: Application, word: str) -> 
 def measured(
     batches: Sequence[Batch], restarted: str, steady_from: float, begin: float, end: float, *, down: float
 ) -> Restart:
-    """The longest silences of each partition, by what they were: it moved, it waited for the application that was
-    `down` at that moment, or neither."""
+    """The longest silences of each partition, by kind: it moved, it waited for the restarted application, which was
+    `down` at that time, or neither."""
     moved: dict[int, float] = {}
     waited: dict[int, float] = {}
     unmoved: dict[int, float] = {}
@@ -243,7 +243,7 @@ def measured(
 
 
 def silences(batches: Sequence[Batch], begin: float, end: float) -> list[Silence]:
-    """Every time without output of every partition that lies at least partly between the two moments."""
+    """The silences of every partition that overlap with this period."""
     found = []
     for partition in range(PARTITIONS):
         outputs = sorted((batch for batch in batches if partition in batch.out), key=lambda batch: batch.at)
@@ -253,7 +253,7 @@ def silences(batches: Sequence[Batch], begin: float, end: float) -> list[Silence
 
 
 def _settle(apps: Sequence[Application], each: int) -> None:
-    """Until every application puts out its share, and every partition flows."""
+    """Wait until every application outputs its share, and every partition is active."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         now = time.time() * 1_000
@@ -270,7 +270,7 @@ def _settle(apps: Sequence[Application], each: int) -> None:
 
 
 def _finish(seen: Deployed, apps: Sequence[Application], producer: SteadyProducer) -> None:
-    """Stop the traffic, let the rest come out, and count."""
+    """Stop the traffic, wait for the remaining output, and count."""
     producer.stop()
     wanted = {(p, offset) for p, offsets in producer.acknowledged().items() for offset in offsets}
     deadline = time.monotonic() + 60

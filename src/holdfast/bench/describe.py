@@ -1,8 +1,8 @@
 """`holdfast bench describe`: `holdfast groups describe` of a large group beside Kafka's own tool, in one run.
 
-The group is real to its broker: so many members, each over a connection of its own, have joined and hold their share,
-and an offset of every partition is committed. They have no application, and a session long enough that nobody needs to
-send a heartbeat. Both tools are run as their users run them, processes from their start to their end, taking turns.
+For its broker the group is real: all members have joined, each on its own connection, and own their share, and an
+offset of every partition is committed. They have no application, and a session so long that no heartbeats are needed.
+The two tools take turns, run as their users run them; the whole process is measured.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 import typer
 
 from holdfast.bench.broker_systems import EmbeddedSystem, KafkaSystem, System
+from holdfast.bench.output import check_output, say
 from holdfast.group import messages as m
 from holdfast.model import Assignment, ErrorCode, HoldfastError, Membership, Subscription, TopicPartition
 from holdfast.model.consumer_protocol import encode_assignment, encode_subscription
@@ -34,18 +35,18 @@ from holdfast.testing.tools import CONSUMER_GROUPS
 
 GROUP, TOPIC = "large", "large"
 SESSION_MS = 1_800_000
-"""Kafka's longest: the bench is over by then."""
+"""The longest that Kafka allows; the bench is over by then."""
 
 JOIN_LIMIT_S = 300.0
 COMMIT_AT_ONCE = 1_000
 GOAL = 2.0
-"""Ours may take less than this many times as long."""
+"""Ours must take less than this many times as long."""
 
 KAFKA_JVM = ("-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
-"""What kafka-run-class.sh gives a tool."""
+"""The JVM flags that kafka-run-class.sh gives a tool."""
 
 FIRST_ROUND_MS = 5_000
-"""How long a group's first round waits for one more: all are in it, so that nobody has to join a second one."""
+"""How long a group's first round waits for another member, so that all are in it and there is no second round."""
 
 BROKERS: dict[str, Callable[[], System]] = {
     "embedded": lambda: EmbeddedSystem(rebalance_delay_ms=FIRST_ROUND_MS),
@@ -54,7 +55,7 @@ BROKERS: dict[str, Callable[[], System]] = {
 
 
 async def fill(cluster: Cluster, members: int, partitions: int) -> None:
-    """Create the topic, let the members join and share it, commit an offset of each partition."""
+    """Create the topic, let the members join and share it, commit an offset for each partition."""
     admin = Admin(cluster)
     topic = NewTopic(name=TOPIC, partitions=partitions, replication_factor=1)
     refused = (await admin.create_topics([topic], timeout_s=120))[TOPIC]
@@ -120,7 +121,7 @@ async def _share(channels: Sequence[GroupChannel], answers: Sequence[m.JoinAnswe
 
 
 def timed(command: Sequence[str], rows: int, limit_s: float) -> float:
-    """How long it took to print so many rows; infinite if that was not done within the limit."""
+    """How long it takes to print so many rows; infinite if it takes longer than the limit."""
     began = time.monotonic()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
@@ -153,12 +154,12 @@ def measure(system: System, members: int, partitions: int, repetitions: int, lim
     async def run() -> None:
         async with Cluster(client_config(settings)) as cluster:
             await fill(cluster, members, partitions)
-            _say(f"  {members} members hold {partitions} partitions")
+            say(f"  {members} members hold {partitions} partitions")
             for number in range(repetitions):
                 for name, command in commands(system.bootstrap).items():
                     took = await asyncio.to_thread(timed, command, partitions, limit_s)
                     times.setdefault(name, []).append(took)
-                    _say(f"  {number + 1}. {name}: {took:.2f} s")
+                    say(f"  {number + 1}. {name}: {took:.2f} s")
 
     asyncio.run(run())
     return times
@@ -167,8 +168,8 @@ def measure(system: System, members: int, partitions: int, repetitions: int, lim
 def judged(times: dict[str, list[float]], limit_s: float) -> dict[str, Any]:
     """Medians, their ratio, and whether the goal is reached.
 
-    Kafka's tool asks for the ends of partitions member by member. Where it is not done within the limit, the limit
-    stands for its time, and the ratio is at least so good. Ours has to be done.
+    Kafka's tool asks for the ends of partitions member by member. If it takes longer than the limit, the limit counts
+    as its time, and the real ratio is better. Ours has to finish.
     """
     ours, theirs = statistics.median(times["holdfast"]), min(statistics.median(times["kafka"]), limit_s)
     ratio = ours / theirs
@@ -194,14 +195,13 @@ def describe(
 
     Exit code 1: the median of ours is twice theirs or more. Needs Java and `make kafka-jars`.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    check_output(output)
     if broker not in BROKERS:
         raise typer.BadParameter(f"{broker!r}: choose from {', '.join(BROKERS)}.", param_hint="--broker")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of every `finally`: the broker ends too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs every `finally`, so that the broker is stopped
     system = BROKERS[broker]()
     try:
-        _say(f"{members} members, {partitions} partitions on {broker}; load {os.getloadavg()[0]:.1f}")
+        say(f"{members} members, {partitions} partitions on {broker}; load {os.getloadavg()[0]:.1f}")
         system.start()
         found = {"broker": broker, "members": members, "partitions": partitions} | judged(
             measure(system, members, partitions, repetitions, limit_s), limit_s
@@ -217,7 +217,3 @@ def describe(
         print(f"ratio {found['ratio']}, goal less than {GOAL:g}: {said}")
     if not found["reached"]:
         raise typer.Exit(1)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")

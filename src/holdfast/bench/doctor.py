@@ -1,8 +1,8 @@
 """`holdfast bench doctor`: how fast logs are read, beside a plain single-process Python parse of the same lines.
 
-The text is made here: a broker's log as a busy cluster writes it. One line in twenty is about a group; the others are
-about segments, snapshots and connections, as they are in real ones. The plain parse reads it line by line with the same
-patterns and builds the same histories. The job's time is from its first task to its findings, Spark's start apart.
+The text is generated: a broker's log like that of a busy cluster. One line in twenty is about a group; the others are
+about segments, snapshots and fetchers, as in real logs. The plain parse reads it line by line with the same patterns
+and builds the same histories. The job is timed from its first task to its findings, without Spark's start.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOGGER = "(org.apache.kafka.coordinator.group.GroupMetadataManager)"
 
 
 def write_logs(folder: Path, size: int, *, seed: int = 7) -> int:
-    """Files of so many bytes in all; returns how many were written."""
+    """Write files of about so many bytes in all; returns how many bytes were written."""
     draw = random.Random(seed)
     written, number = 0, 0
     lines = _lines(draw)
@@ -93,7 +93,7 @@ def _round(draw: random.Random, generation: dict[int, int]) -> list[str]:
 
 
 def plain_parse(folder: Path) -> tuple[int, float]:
-    """Bytes and seconds of the plain way."""
+    """Bytes and seconds of the plain parse."""
     began, size, events = time.perf_counter(), 0, list[Event]()
     for path in sorted(folder.iterdir()):
         with path.open(encoding="utf-8", errors="replace") as lines:
@@ -122,7 +122,7 @@ def run_job(spark: Any, folder: Path) -> tuple[float, int, int]:
 
 
 def judged(rates: Sequence[tuple[int, float]], plain_mb_s: float) -> list[str]:
-    """What follows from (bytes, seconds) of each size."""
+    """The verdict, from (bytes, seconds) of each size."""
     told = []
     if len(rates) > 1:
         (small, quick), (large, long_) = rates[0], rates[-1]

@@ -1,4 +1,4 @@
-"""Fill topics before a benchmark reads them: large lz4 batches, and every record acknowledged."""
+"""Fills topics before a benchmark reads them: in large lz4 batches, with every record acknowledged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLUSH_S = 300.0
 
 
 def fill(bootstrap: str, records: Iterable[Mapping[str, Any]]) -> None:
-    """Produce these, each given as the arguments of `Producer.produce`."""
+    """Produce these records, each given as the arguments of `Producer.produce`."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, **SETTINGS})

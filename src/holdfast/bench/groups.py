@@ -1,10 +1,10 @@
 """`holdfast bench groups`: how long a large group takes to settle, and how long a join into it pauses what moves.
 
-Members of one kind in a few processes, all told to join at the same moment; two partitions for each. Settled is when
-every partition has been given to one member and nothing has changed since for longer than a heartbeat. Then one more
-member joins, again and again: a moved partition's pause is from its old owner's revoke to its new owner's assign. The
-peers, librdkafka's consumers and if wanted Java's, do the same in the same run on a broker of their own; brokers are a
-real Kafka and the embedded one, fresh for each group, at their default settings.
+Members of one kind, in a few processes, all join at the same moment; there are two partitions for each. The group has
+settled when every partition has one owner and nothing has changed for longer than a heartbeat. Then one more member
+joins, again and again: a moved partition's pause is from its old owner's revoke to its new owner's assign. The peers,
+librdkafka's consumers and optionally Java's, do the same in the same run on a broker of their own. Brokers are a real
+Kafka and the embedded one, fresh for each group, at their default settings.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import typer
 
 from holdfast.bench.broker_systems import EmbeddedSystem, KafkaSystem, System
 from holdfast.bench.groups_members import Members, NotSettled
+from holdfast.bench.output import check_output, say
 from holdfast.model import HoldfastError
 
 PER_MEMBER = 2
@@ -41,7 +42,7 @@ def measure(
     """One group on one broker of its own."""
     system = make()
     partitions = PER_MEMBER * members
-    group = Members(kind, "", f"group-{kind}", f"topic-{kind}", partitions, progress=lambda text: _say(f"  {text}"))
+    group = Members(kind, "", f"group-{kind}", f"topic-{kind}", partitions, progress=lambda text: say(f"  {text}"))
     try:
         system.start()
         group.bootstrap = system.bootstrap
@@ -127,19 +128,18 @@ def groups(
     moves for a tenth of their time at most. Exit code 1: not so. The broker kafka and the members java need Java and
     `make kafka-jars`.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of every `finally`: brokers and members end too
+    check_output(output)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs every `finally`, which stops brokers and members
     rows: list[dict[str, Any]] = []
     for broker in _chosen(brokers, BROKERS):
         for kind in _chosen(kinds, KINDS):
-            _say(f"{members} {kind} members on {broker}; load {os.getloadavg()[0]:.1f}")
+            say(f"{members} {kind} members on {broker}; load {os.getloadavg()[0]:.1f}")
             try:
                 row = measure(BROKERS[broker], kind, members=members, processes=processes, joins=joins, limit_s=limit_s)
-            except (NotSettled, HoldfastError, RuntimeError, OSError) as error:  # the other groups are still worth it
+            except (NotSettled, HoldfastError, RuntimeError, OSError) as error:  # still measure the other groups
                 row = {"kind": kind, "members": members, "failed": str(error)}
             rows.append({**row, "broker": broker})
-            _say(f"  {_told(rows[-1])}")
+            say(f"  {_told(rows[-1])}")
     rows = judged(rows)
     if output == "json":
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
@@ -165,12 +165,8 @@ def _told(row: dict[str, Any]) -> str:
     return f"settled in {row['settled_s']} s{pause}{log if row['log_lines'] else ''}"
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-
-
 def verdict(row: dict[str, Any]) -> str:
-    """The last column. A row without a peer to compare with has reached no goal."""
+    """The last column. A row without a peer to compare with has no goal to reach."""
     if row.get("missed"):
         return "; ".join(row["missed"])
     if row.get("outlived_peers"):

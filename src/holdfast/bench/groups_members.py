@@ -1,7 +1,7 @@
 """The members of one group of `holdfast bench groups`: starts their processes, and evaluates what they report.
 
-Every process has a session of its own and ends when its input does, so that none outlives the bench, however it ends.
-Their log lines are counted, and only the first is kept: a thousand members may write a thousand of them.
+Every process ends when its input ends, so that none outlives the bench, however that ends. Their log lines are counted,
+and only the first is kept: a thousand members may write a thousand of them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import IO, Any
 from holdfast.bench.broker_systems import cpu_seconds
 
 QUIET_S = 4.0
-"""Longer than a heartbeat interval: by then every member has learnt of another round, if there is one."""
+"""Longer than a heartbeat interval: by then every member knows of another round, if there is one."""
 
 READY_S = 120.0
-"""For all processes to load their programs."""
+"""How long all processes may take to load their programs."""
 
 TELL_EVERY_S = 5.0
 JVM_ARGS = ("-Xmx2g", "-Xss512k", "-XX:+UseSerialGC")
-"""Some 250 consumers in one JVM: two threads and 1 to 2 MB for each."""
+"""For about 250 consumers in one JVM: two threads and 1 to 2 MB for each."""
 
 
 class NotSettled(Exception):
-    """The group did not come to rest in time, or a member of it failed."""
+    """The group did not settle in time, or one of its members failed."""
 
 
 @dataclass(slots=True)
 class Members:
-    """The processes of one group, and what they say."""
+    """The processes of one group, and what they report."""
 
     kind: str
     bootstrap: str
@@ -46,7 +46,7 @@ class Members:
     owner: dict[int, set[str]] = field(default_factory=dict)
     revoked_at: dict[int, float] = field(default_factory=dict)
     pauses: dict[int, float] = field(default_factory=dict)
-    """Of what has moved since this was emptied: ms from revoke to assign."""
+    """By partition that has moved since this was cleared: ms from revoke to assign."""
     last_change: float = 0.0
     failed: list[str] = field(default_factory=list)
     log_lines: int = 0
@@ -57,7 +57,7 @@ class Members:
     _said: queue.Queue[dict[str, Any]] = field(default_factory=queue.Queue)
 
     def start(self, members: int, processes: int) -> None:
-        """Load everybody's programs; nobody joins yet."""
+        """Start the processes and wait until they are ready; no member joins yet."""
         shares = [members // processes + (number < members % processes) for number in range(processes)]
         for number, count in enumerate(shares):
             process = subprocess.Popen(
@@ -183,7 +183,7 @@ class Members:
             process.kill()
         for process in self._processes:
             process.wait()
-        for thread in self._threads:  # at the end of what was written
+        for thread in self._threads:  # they end when everything written has been read
             thread.join()
         for process in self._processes:
             for stream in (process.stdin, process.stdout, process.stderr):

@@ -1,11 +1,11 @@
-"""One process of `holdfast bench groups`: many members of one kind, told what to do by lines on its input.
+"""One process of `holdfast bench groups`: many members of one kind, controlled by lines on its input.
 
     go          make all members and let them join
-    join NAME   one more
-    stop        end, without a good-bye: the group's end is not measured; so does the end of the input
+    join NAME   add one more
+    stop        end without leaving, because the group's end is not measured; the end of the input does the same
 
-It writes a JSON line for everything that members are told: when (monotonic milliseconds, which all processes of a
-machine share), who, what, which partitions.
+It writes a JSON line for every callback of a member: the time (monotonic milliseconds, the same clock for all processes
+of a machine), the member, the callback, the partitions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 COMMON = {"auto.offset.reset": "earliest", "partition.assignment.strategy": "cooperative-sticky"}
 POLL_S = 5.0
-"""Of one wait for records; the topic is empty, and what the group wants wakes a member at once."""
+"""How long one poll waits. The topic is empty, and the group's calls wake a member at once."""
 
 SWEEP_S = 0.002
-"""Between two looks at all of librdkafka's consumers, which one thread serves in turn."""
+"""Between two polls of all of librdkafka's consumers, which one thread serves in turn."""
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ _lock = threading.Lock()
 
 
 def hear(what: Callable[[str], object]) -> None:
-    """Call this with every line of the input, on a thread of its own. When the input ends, our parent is gone."""
+    """Call this with every line of the input, on a thread of its own. The end of the input ends the process."""
 
     def listen() -> None:
         for line in sys.stdin:
@@ -89,7 +89,7 @@ class Ours:
         from holdfast.records.arrow import warm_up as warm_decoder
 
         warm_up()
-        warm_decoder()  # compiled once per machine: not what is measured here
+        warm_decoder()  # compiled once per machine, so not measured here
         self._make = AsyncConsumer
         loop = asyncio.get_running_loop()
         lines: asyncio.Queue[str] = asyncio.Queue()
@@ -109,7 +109,7 @@ class Ours:
             member.subscribe([self._topic], **callbacks(name))
             while True:
                 await member.poll(POLL_S)
-        except Exception as error:  # noqa: BLE001  # whatever ends a member, the bench must hear of it
+        except Exception as error:  # noqa: BLE001  # the bench must know whatever ends a member
             tell(name, f"failed: {error}", [])
 
 

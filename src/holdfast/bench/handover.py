@@ -1,13 +1,13 @@
 """`holdfast bench handover`: how long a partition stands still when members join, drain, leave or are killed.
 
-One real Kafka at its default settings, one topic of 12 partitions with steady traffic for each group, three members
-and one that comes and goes; all groups in the same run, each with two rounds first that do not count. What is measured
-is what the members themselves wrote down: the longest time without a record of each partition, moved and unmoved, from
-the event until the group has settled, and before the event for comparison. Records lost and doubled are counted over
-the whole run. A second table tells where the milliseconds of holdfast's handovers go (`handover_stages`).
+There is one real Kafka at its default settings. Each group has a topic of 12 partitions with steady traffic, three
+members, and one that comes and goes. All groups are measured in the same run, each after two warm-up rounds. The
+figures come from the members' own logs: the longest time without a record of each partition, moved and unmoved, from
+the event until the group has settled, and before the event for comparison. Lost and duplicated records are counted over
+the whole run. A second table shows where the milliseconds of holdfast's handovers go (`handover_stages`).
 
-With `--against` the same groups run with the holdfast of another interpreter as well, in turns, so that two versions
-meet the same machine and the same broker.
+With `--against` the same groups also run with the holdfast of another interpreter, in turns, so that two versions have
+the same machine and the same broker.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import typer
 
 from holdfast.bench.handover_group import OTHER, Result, Variant, run_variant
 from holdfast.bench.handover_stages import STAGES, shares
+from holdfast.bench.output import say
 from holdfast.testing.kafka import RealKafka
 
 VARIANTS = (
@@ -50,25 +51,25 @@ GOALS_MS: dict[tuple[str, str], tuple[float, float | None]] = {
     ("holdfast-under-java", "drain"): (120.0, 120.0),
     ("holdfast-under-confluent", "drain"): (120.0, 120.0),
 }
-"""Median and worst of all moved partitions' longest silences. The other events are shown for what they are."""
+"""Goals for the median and the worst of all moved partitions' longest silences. Other events have no goal."""
 
 UNMOVED_ABOVE_STEADY_MS = 30.0
 TIMES_BETTER = {"join": 50.0, "kill": 400.0}
-"""Than the best peer, in a group of our own."""
+"""How many times better than the best peer a group of our own has to be."""
 
 WORSE_BY = 1.1
 WORSE_BY_MS = 2.0
-"""Than another version, before it counts: medians of two runs of one version differ by as much."""
+"""How much worse than the other version counts as worse: two runs of one version differ by this much."""
 
 EVENTS = ("join", "drain", "leave", "kill")
 
 WIDTH = 130
 STAGES_WIDTH = 165
-"""Of the tables, in a pipe too."""
+"""Widths of the tables, also in a pipe."""
 
 
 def summary(result: Result) -> list[dict[str, Any]]:
-    """A row for each event of this group."""
+    """One row for each event of this group."""
     rows = []
     for event, samples in result.samples.items():
         moved = [silence for s in samples for silence in s.moved_ms]
@@ -118,10 +119,10 @@ def handover(
     """
     wanted = _chosen(groups, events)
     if against and not os.access(against, os.X_OK):
-        raise typer.BadParameter(f"{against} is no program: give OTHER/.venv/bin/python.", param_hint="--against")
+        raise typer.BadParameter(f"{against} is not a program: give OTHER/.venv/bin/python.", param_hint="--against")
     results: dict[str, Result] = {}
-    # The producer runs in this process. With 700,000 log lines in memory a collection stops it for a tenth of a second
-    # or more, and every partition with it: that would be our own silence, not the group's.
+    # The producer runs in this process. With 700,000 log lines in memory, a garbage collection stops it for a tenth of
+    # a second or more, and with it every partition: the bench would measure itself.
     gc.disable()
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-handover-") as folder,
@@ -131,7 +132,7 @@ def handover(
             told = results.setdefault(variant.name, Result(variant))
             told.add(
                 run_variant(
-                    kafka, variant, _times(variant, repetitions, peer_repetitions, share), Path(folder), _say, turn
+                    kafka, variant, _times(variant, repetitions, peer_repetitions, share), Path(folder), say, turn
                 )
             )
     rows = judged([row for result in results.values() for row in summary(result)])
@@ -145,10 +146,10 @@ def handover(
 
 
 def turns(wanted: list[Variant], against: str) -> list[tuple[Variant, int]]:
-    """Who runs, in order, and into how many turns its repetitions are cut.
+    """The groups in order, and into how many turns the repetitions of each are split.
 
-    Two versions take turns as ours, theirs, theirs, ours: a machine that slows down, or a broker that warms up, then
-    does both the same.
+    Two versions take turns as ours, theirs, theirs, ours, so that a machine that slows down, or a broker that warms up,
+    affects both equally.
     """
     order: list[tuple[Variant, int]] = []
     for variant in wanted:
@@ -176,14 +177,14 @@ def _chosen(groups: str, events: str = ",".join(EVENTS)) -> list[Variant]:
     strange = sorted(set(asked) - set(EVENTS))
     if strange or not set(asked) - {"join"}:
         ways_out = ", ".join(event for event in EVENTS if event != "join")
-        told = f"{strange[0]!r} is no event" if strange else "a join alone does not empty the group again"
+        told = f"{strange[0]!r} is not an event" if strange else "a join alone does not empty the group again"
         raise typer.BadParameter(f"{told}: choose some of {ways_out}, with or without join.", param_hint="--events")
     chosen = [replace(known[name], events=tuple(e for e in known[name].events if e in asked)) for name in names]
     return [variant for variant in chosen if set(variant.events) - {"join"}]
 
 
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with what each missed of its goals, and how many times better than the best peer it is."""
+    """The rows with the goals that each has missed, and how many times better than the best peer it is."""
     best: dict[str, float] = {}
     medians = {(row["group"], row["event"]): row["moved_median_ms"] for row in rows}
     for row in rows:
@@ -221,13 +222,9 @@ def _missed(row: dict[str, Any]) -> list[str]:
 
 
 def moved_ms(row: dict[str, Any]) -> float:
-    """A row's median; where nothing moved it is as bad as can be."""
+    """A row's median; infinite if nothing moved."""
     median = row["moved_median_ms"]
     return float("inf") if median is None else float(median)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

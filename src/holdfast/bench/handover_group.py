@@ -1,4 +1,4 @@
-"""The groups of `holdfast bench handover`: who starts, who comes and goes in which ways, and what is measured of it."""
+"""The groups of `holdfast bench handover`: who is in them, who comes and goes and how, and what is measured."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SETTLED_S = 1.5
 """How long the group must be unchanged before a repetition counts as over."""
 
 WARM_UPS = 2
-"""Joins and leaves of every group, ours and the peers', before counting begins: the broker's JVM was started for this
-run, and compiles what it does for groups the first times it does it."""
+"""Joins and leaves of every group, ours and the peers', before anything is measured: the broker's JVM is new, and
+compiles its code for groups the first times."""
 
 OWNERSHIP = frozenset({"assigned", "revoked", "lost"})
 STEADY_WINDOW_MS = 1_000.0
@@ -35,7 +35,7 @@ EVENT_LIMIT_S = {"join": 30.0, "drain": 30.0, "leave": 30.0, "kill": 90.0}
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One group: three who are there from the start, the first of them as leader, and one who comes and goes."""
+    """One group: three members from the start, the first of them the leader, and a guest that comes and goes."""
 
     name: str
     starters: tuple[str, str, str]
@@ -43,7 +43,7 @@ class Variant:
     events: tuple[str, ...]
     config: tuple[tuple[str, str], ...] = ()
     python: str | None = None
-    """Another interpreter, whose holdfast is run in the place of ours."""
+    """Another interpreter, whose holdfast runs instead of ours."""
 
     @property
     def holdfast(self) -> bool:
@@ -51,7 +51,7 @@ class Variant:
 
     @property
     def ours(self) -> bool:
-        """Whether its figures are this checkout's to answer for."""
+        """Whether its figures are those of this checkout."""
         return self.holdfast and self.python is None
 
     def of(self, python: str) -> Variant:
@@ -70,7 +70,7 @@ class Sample:
     unmoved_ms: list[float]
     steady_ms: list[float]
     stages_ms: list[dict[str, float]] = field(default_factory=list)
-    """Of each moved partition whose new owner writes a trace."""
+    """For each moved partition whose new owner writes a trace."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Result:
     lost: int = 0
     doubled: int = 0
     after_kills: int = 0
-    """Of the doubled: processed by a member that was killed before it could commit."""
+    """How many of the doubled were processed by a member that was killed before it could commit."""
 
     def add(self, more: Result) -> None:
         """Another turn of the same group."""
@@ -94,7 +94,7 @@ class Result:
 
 
 class Group:
-    """The members on one topic, and what they wrote down."""
+    """The members on one topic, and their logs."""
 
     def __init__(self, kafka: RealKafka, variant: Variant, folder: Path, turn: int) -> None:
         self.variant = variant
@@ -108,7 +108,7 @@ class Group:
         kafka.create_topic(self.topic, partitions=PARTITIONS)
 
     def prepare(self, kind: str) -> MemberProcess:
-        """A member that is loaded and waits for the word, so that start-up is not measured."""
+        """A member that is loaded and waits for the order to join, so that start-up is not measured."""
         self._number += 1
         name = f"{self._name}-{self._number}"
         # Ours commits by itself, as most applications do; the watchdog then commits for a member that was killed.
@@ -135,14 +135,14 @@ class Group:
         self.gone.append(member)
 
     def living(self) -> list[Any]:
-        """Logs of those in the group now: a killed member's log does not say that it owns nothing any more."""
+        """Logs of the current members: a killed member's log does not show that it no longer owns anything."""
         return [member.log() for member in self.members]
 
     def logs(self) -> list[Any]:
         return [member.log() for member in [*self.gone, *self.members]]
 
     def witnesses(self, names: Collection[str]) -> dict[str, Witness]:
-        """Log and trace of these members, and of everybody in the group now."""
+        """Logs and traces of these members and of all current members."""
         skew_ms = (time.time() - time.monotonic()) * 1_000
         asked = [member for member in self.gone if member.name in names] + self.members
         return {member.name: Witness(member.log(), dated(self._trace(member.name), skew_ms)) for member in asked}
@@ -155,12 +155,12 @@ class Group:
         return self._folder / f"{name}.trace"
 
     def foreigners(self) -> set[str]:
-        """Members of another kind than the guest. What they do with partitions of their own is not ours to answer for:
-        librdkafka stops what it keeps for a second."""
+        """Members of another kind than the guest. Their own partitions are not counted: librdkafka stops partitions
+        that it keeps for a second."""
         return {member.name for member in self.members if member.kind != self.variant.guest}
 
     def settle(self, members: int, limit_s: float) -> None:
-        """Until so many members own everything, evenly, and nothing has changed for a while."""
+        """Wait until so many members own all partitions, and nothing has changed for a while."""
         deadline = time.monotonic() + limit_s
         unchanged_since, last = time.monotonic(), None
         while True:
@@ -216,14 +216,15 @@ def measure(group: Group, event: Callable[[], None], *, members: int, limit_s: f
 def run_variant(
     kafka: RealKafka, variant: Variant, times: dict[str, int], folder: Path, say: Callable[[str], None], turn: int = 1
 ) -> Result:
-    """Every event so many times: somebody joins, and goes again in each of the ways. Each turn is a new group."""
+    """Measure every event so many times: a member joins, and leaves again in each of the ways. Each turn has a new
+    group."""
     result = Result(variant)
     group = Group(kafka, variant, folder, turn)
     rate = PER_PARTITION_S * PARTITIONS
     with SteadyProducer(kafka.bootstrap, group.topic, partitions=PARTITIONS, rate=rate) as producer:
         for number, kind in enumerate(variant.starters, start=1):
             group.start(group.prepare(kind))
-            group.settle(number, 60)  # one after the other: the first is the leader
+            group.settle(number, 60)  # one after the other, so that the first is the leader
         ways_out = [way for way in variant.events if way != "join" for _ in range(times[way])]
         for _ in range(WARM_UPS):
             group.start(group.prepare(variant.guest))
@@ -250,7 +251,7 @@ def run_variant(
 
 
 def _leaver(group: Group, number: int) -> MemberProcess:
-    """Somebody else each time; a foreign leader stays."""
+    """Another member each time; a foreign leader stays."""
     able = [member for member in group.members if member.kind == group.variant.guest]
     return able[(number * 7) % len(able)]
 

@@ -38,10 +38,10 @@ class Witness:
 
 
 def dated(records: Iterable[TraceRecord], skew_ms: float) -> list[TraceRecord]:
-    """The same, all with calendar time, which an older holdfast does not write.
+    """The records, all with wall time, which an older holdfast does not write.
 
-    `skew_ms` is the calendar less the clock of `at`, which all processes of one machine share. A callback is written
-    down when it has ended, and `at` is when it began.
+    `skew_ms` is the wall time minus the monotonic clock of `at`, which all processes of a machine share. A callback is
+    recorded when it has ended, but `at` is when it began.
     """
     return [
         record if record.wall is not None else replace(record, wall=record.at + skew_ms + _took_ms(record))
@@ -72,7 +72,7 @@ def stages(
 
 
 def shares(found: Iterable[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Of many partitions: each stage's median, and its share of all the time. Stages nobody has are absent."""
+    """Over many partitions: each stage's median, and its share of the whole time. Stages without data are left out."""
     ways = list(found)
     total = sum(sum(way.values()) for way in ways) or 1.0
     told = {}
@@ -87,7 +87,7 @@ def shares(found: Iterable[Mapping[str, float]]) -> dict[str, dict[str, float]]:
 
 
 def _giving_up(partition: int, old: Witness | None, window: tuple[float, float]) -> dict[str, float | None]:
-    """The old owner's part, as far as it wrote one."""
+    """The old owner's stages, as far as its trace shows them."""
     if old is None:
         return {}
     gone = _last(old.trace, lambda r: r.step == "callback-revoked" and _named(r, partition), window)
@@ -106,7 +106,7 @@ def _giving_up(partition: int, old: Witness | None, window: tuple[float, float])
 
 
 def _round(synced: TraceRecord, new: Witness, everybody: Sequence[Witness], begin_ms: float) -> dict[str, float | None]:
-    """The round's barrier and plan; under a foreign leader only what the member itself saw."""
+    """The round's barrier and plan; under a foreign leader only what the new owner itself saw."""
 
     def joined(record: TraceRecord) -> bool:
         return record.step == "joined" and record.generation == synced.generation

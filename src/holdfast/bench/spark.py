@@ -1,13 +1,12 @@
 """`holdfast bench spark`: the source beside Spark's own Kafka connector, in one run, on the same broker and session.
 
-Three contenders: holdfast, the connector as it comes, and the connector with larger fetches. Each reads the whole
-topic as a query with Trigger.AvailableNow, into a sum and into nothing: the first time in a fresh application (cold)
-and again in the same one (warm, the median of the repetitions). Then a query that waits gets batches of one and of a
-hundred records. All run with the settings of `holdfast.spark.configure`. The broker does not hold an empty group's
-first round back (group.initial.rebalance.delay.ms=0, as in Kafka's own server.properties): where it does, the first
-query of a group starts that much later, 3 s by default, and Spark's own source, in no group, does not. The load of the
-machine is told with the figures: above the number of cores they say little, and the CPU time of a whole application
-says more.
+There are three contenders: holdfast, the connector with its defaults, and the connector with larger fetches. Each reads
+the whole topic as a query with Trigger.AvailableNow, into a sum and into nothing: first in a fresh application (cold),
+then again in the same one (warm, the median of the repetitions). Then a waiting query gets batches of one and of a
+hundred records. All run with the settings of `holdfast.spark.configure`. The broker does not delay an empty group's
+first round (group.initial.rebalance.delay.ms=0, as in Kafka's own server.properties). With the default of 3 s, a
+group's first query would start that much later; Spark's own source, which is in no group, would not. The machine's load
+is reported: above the number of cores the figures mean little, and the CPU time of a whole application means more.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.bench.filling import fill
+from holdfast.bench.output import check_output, say
 from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PARTITIONS = 6
 RECORD_BYTES = 100
 SIZES = (1, 100)
-"""Records of a small batch: the least that makes one, and a handful for each partition."""
+"""Records of a small batch: one, and some for each partition."""
 LIMIT_S = 3_600.0
 JARS = Path(__file__).resolve().parents[3] / "tests" / "spark" / "jars"
 
@@ -97,9 +97,7 @@ def run(*, records: int, repeats: int, batches: int, say: Callable[[str], None] 
     """Measure all contenders, one after the other."""
     from holdfast.testing.kafka import RealKafka
 
-    jars = sorted(JARS.glob("*.jar"))
-    if not jars:
-        raise HoldfastError("JARS_MISSING", "Spark's own Kafka source is not here.", "Run make spark-jars first.")
+    jars = connector_jars()
     loads = [os.getloadavg()[0]]
     figures: dict[str, dict[str, list[float]]] = {contender.name: {} for contender in CONTENDERS}
     with RealKafka(benchmark=True, initial_rebalance_delay_ms=0) as kafka:
@@ -134,8 +132,16 @@ def run(*, records: int, repeats: int, batches: int, say: Callable[[str], None] 
     }
 
 
+def connector_jars() -> list[Path]:
+    """The jars of Spark's own Kafka source."""
+    jars = sorted(JARS.glob("*.jar"))
+    if not jars:
+        raise HoldfastError("JARS_MISSING", "Spark's own Kafka source is not here.", "Run make spark-jars first.")
+    return jars
+
+
 def judge(goal: Goal, medians: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """Every figure is a time, so theirs over ours is how many times better we are."""
+    """Every figure is a time, so theirs divided by ours says how many times better we are."""
     ratio = medians[goal.against][goal.figure] / medians["holdfast"][goal.figure]
     return {
         "figure": goal.figure,
@@ -147,7 +153,7 @@ def judge(goal: Goal, medians: Mapping[str, Mapping[str, float]]) -> dict[str, A
 
 
 def _fill(kafka: RealKafka, records: int) -> None:
-    """So many records of 100 bytes, lz4, spread evenly."""
+    """Write so many records of 100 bytes, in lz4, spread evenly."""
     kafka.create_topic("load", partitions=PARTITIONS)
     seeded = random.Random(7)
     tails = [seeded.randbytes(RECORD_BYTES // 2).hex()[: RECORD_BYTES - 12].encode() for _ in range(1_000)]
@@ -198,11 +204,10 @@ def spark(
 
     Needs Java, `make kafka-jars` and `make spark-jars`.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    check_output(output)
     if quick:
         records, repeats, batches = min(records, 60_000), 1, 5
-    result = run(records=records, repeats=repeats, batches=batches, say=lambda text: typer.echo(text, err=True))
+    result = run(records=records, repeats=repeats, batches=batches, say=say)
     if output == "json":
         print(json.dumps(result))
     else:

@@ -1,6 +1,6 @@
-"""One Spark application of `holdfast bench spark`, in a process of its own: reads what it is told with one source.
+"""One Spark application of `holdfast bench spark`, in a process of its own: it reads with one source.
 
-Asked by one JSON argument, answers with one JSON line. It knows nothing of goals, and treats all sources alike.
+Its task is one JSON argument, its result one JSON line. It knows nothing of goals, and treats all sources alike.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 LIMIT_S = 600
 SMALL_WARM_UP = 10
-"""Batches before the JVM has compiled what matters; not counted."""
+"""Batches that are not counted, while the JVM compiles."""
 
 
 def session(asked: dict[str, Any]) -> SparkSession:
@@ -60,23 +62,32 @@ def start(frame: DataFrame, sink: str, folder: Path, **trigger: Any) -> Streamin
 
 def throughput(spark: SparkSession, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Seconds to read the whole topic as one query: the first time in this application, and then again and again."""
+    return timed(
+        asked,
+        lambda: partial(start, stream(spark, asked, "earliest"), asked["sink"], folder, availableNow=True),
+        limit_s=LIMIT_S,
+    )
+
+
+def timed(asked: dict[str, Any], prepare: Callable[[], Callable[[], StreamingQuery]], limit_s: int) -> dict[str, Any]:
+    """Time and CPU time of a query that reads all records, cold and then warm. Only what `prepare` returns is timed."""
     seconds, busy = [], []
     for _ in range(1 + asked["repeats"]):
-        frame = stream(spark, asked, "earliest")
+        begin = prepare()
         began, used = time.perf_counter(), cpu_seconds()
-        query = start(frame, asked["sink"], folder, availableNow=True)
-        ended = query.awaitTermination(LIMIT_S)
+        query = begin()
+        ended = query.awaitTermination(limit_s)
         seconds.append(time.perf_counter() - began)
         busy.append(cpu_seconds() - used)
         rows = sum(progress["numInputRows"] for progress in query.recentProgress)
-        # A batch may be planned twice by a sink that asks for its rows twice; what matters is that none is missing.
+        # A sink that uses a batch twice counts its rows twice; it only matters that none is missing.
         if not ended or rows < asked["records"]:
             raise RuntimeError(f"{asked['format']} read {rows} of {asked['records']} records")
     return {"cold_s": seconds[0], "warm_s": seconds[1:], "cpu_s": busy[1:]}
 
 
 def cpu_seconds() -> float:
-    """What this application has used of all cores: driver, JVM, readers and workers, those that ended too."""
+    """CPU time of this application on all cores: driver, JVM, readers and workers, including ended ones."""
     ticks: dict[int, int] = {}
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -86,7 +97,7 @@ def cpu_seconds() -> float:
             except OSError:
                 continue  # it has just ended
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-            ticks[int(entry.name)] = sum(int(field) for field in fields[11:15])  # its own, and that of ended children
+            ticks[int(entry.name)] = sum(int(field) for field in fields[11:15])  # its own and its ended children's
     total, waiting = 0, [os.getpid()]
     while waiting:
         pid = waiting.pop()
@@ -96,7 +107,7 @@ def cpu_seconds() -> float:
 
 
 def small_batches(spark: SparkSession, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Milliseconds of Spark's own clock for one trigger, of batches of so many records."""
+    """Milliseconds of one trigger, by Spark's own clock, for batches of each size."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": asked["bootstrap"], "linger.ms": 0, "acks": "all"})
@@ -118,7 +129,7 @@ def small_batches(spark: SparkSession, asked: dict[str, Any], folder: Path) -> d
 
 
 def _batches(query: StreamingQuery) -> dict[int, int]:
-    """Batch number -> how long its trigger took, of batches that had rows."""
+    """Batch id -> how long its trigger took, for batches with rows."""
     return {
         progress["batchId"]: progress["durationMs"]["triggerExecution"]
         for progress in query.recentProgress

@@ -1,10 +1,11 @@
-"""`holdfast bench state`: what state costs when a partition moves, and when nothing does.
+"""`holdfast bench state`: what state costs when a partition moves, and when nothing moves.
 
-The pause: two partitions, each with a million keys of state, belong to one application; records trickle in. A second
-one joins and gets one of the two. The pause is the time between the last batch of the old owner and the first of the
-new one in the moved partition, by the times of the state's entries; beside it the usual time between two batches.
-Then the first one drains, and its other partition moves to the second, which is at work. All of that once without and
-once with a warm standby: there the second application follows the partition until it gets it.
+The pause: one application has two partitions, each with a million keys of state, and records trickle in. A second
+application joins and gets one of the two. The pause is the time between the old owner's last batch and the new owner's
+first batch in the moved partition, by the times of the state's entries; the usual time between two batches is shown
+with it. Then the first application drains, and its other partition moves to the second, which is already working. All
+of that is done without a standby and with one; with a standby, the second application follows the partition until it
+gets it.
 
 The steady state: a windowed count by key with a watermark over a whole topic, ours into `holdfast-files`, and the same
 on Spark's own Kafka source with Spark's own state into its Parquet sink, in the same run on the same broker.
@@ -28,7 +29,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.bench.filling import fill
-from holdfast.bench.spark import JARS, Contender, ask
+from holdfast.bench.output import check_output, say
+from holdfast.bench.spark import Contender, ask, connector_jars
 from holdfast.model import HoldfastError, TopicPartition
 
 if TYPE_CHECKING:
@@ -40,9 +42,9 @@ THROUGHPUT_GOAL = 0.7
 LIMIT_S = 900.0
 PARTITIONS = 6
 AT_HAND = 0.9
-"""How much of the state a standby has before its partition's owner goes. It never has the last few batches."""
+"""How much of the state a standby has before the partition's owner drains. It never has the last few batches."""
 KEYS = 100_000
-"""Different keys of the steady state."""
+"""Distinct keys of the steady state."""
 TRICKLE_S = 0.01
 
 CONTENDERS = (
@@ -54,9 +56,7 @@ CONTENDERS = (
 def run(*, records: int, keys: int, repeats: int, say: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
     from holdfast.testing.kafka import RealKafka
 
-    jars = sorted(JARS.glob("*.jar"))
-    if not jars:
-        raise HoldfastError("JARS_MISSING", "Spark's own Kafka source is not here.", "Run make spark-jars first.")
+    jars = connector_jars()
     loads = [os.getloadavg()[0]]
     with (
         RealKafka(benchmark=True, initial_rebalance_delay_ms=0) as kafka,
@@ -91,7 +91,7 @@ def measure_throughput(
     kafka: RealKafka, jars: list[Path], folder: Path, records: int, repeats: int, say: Callable[[str], None]
 ) -> dict[str, dict[str, float]]:
     kafka.create_topic("steady", partitions=PARTITIONS)
-    # A minute of event time, so that windows close on the way. Of today: a broker deletes what is older than a week.
+    # A minute of event time, so that windows close. From today, because a broker deletes what is older than a week.
     began_ms = int(time.time() * 1_000)
     _produce(
         kafka.bootstrap,
@@ -118,13 +118,13 @@ def measure_throughput(
 
 @dataclass(slots=True)
 class Watched:
-    """The entries of all partitions, as they come: who wrote them, and when."""
+    """The entries of all partitions seen so far: who wrote them, and when."""
 
     state: str
     partitions: int
     topic: str = "moved"
     seen: dict[tuple[int, int], tuple[str, float, int]] = field(default_factory=dict)
-    """Partition and number -> writer, time, end."""
+    """(partition, number) -> (writer, time, end)."""
 
     def look(self) -> None:
         from holdfast.spark.files.store import open_store
@@ -203,12 +203,12 @@ def measure_pause(
 
 
 def _pause(watched: Watched, partition: int) -> float:
-    """Between the last batch of the old owner and the first of the new one."""
+    """The time between the old owner's last batch and the new owner's first."""
     return watched.of(partition, "new")[0] - watched.of(partition, "old")[-1]
 
 
 def _at_hand(note: Path) -> float:
-    """How much of the state it follows an application has at hand, by its own word."""
+    """How much of the followed state an application has, as it reports itself."""
     try:
         return float(note.read_text())
     except (OSError, ValueError):
@@ -280,11 +280,10 @@ def state(
 
     Needs Java, `make kafka-jars` and `make spark-jars`.
     """
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json.", param_hint="--output")
+    check_output(output)
     if quick:
         records, keys, repeats = min(records, 60_000), min(keys, 10_000), 1
-    result = run(records=records, keys=keys, repeats=repeats, say=lambda text: typer.echo(text, err=True))
+    result = run(records=records, keys=keys, repeats=repeats, say=say)
     print(json.dumps(result) if output == "json" else shown(result))
     if not quick and not all(result["reached"].values()):
         raise typer.Exit(1)

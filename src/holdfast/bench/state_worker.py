@@ -1,7 +1,7 @@
-"""One Spark application of `holdfast bench state`, in a process of its own. Asked by one JSON argument.
+"""One Spark application of `holdfast bench state`, in a process of its own. Its task is one JSON argument.
 
-`throughput`: a windowed count by key over a whole topic, with our source and state or with Spark's own, again and
-again; answers with one JSON line. `follow`: a member that counts by key for ever, until its standard input ends.
+`throughput`: a windowed count by key over a whole topic, with our source and state or with Spark's own, repeated; the
+result is one JSON line. `follow`: a member that counts by key until its standard input ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bench.spark_worker import cpu_seconds, session, stream
+from holdfast.bench.spark_worker import session, stream, timed
 from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
@@ -48,18 +48,12 @@ def theirs(rows: DataFrame, folder: Path) -> StreamingQuery:
 
 
 def throughput(spark: SparkSession, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
-    seconds, busy = [], []
-    for _ in range(1 + asked["repeats"]):
-        began, used = time.perf_counter(), cpu_seconds()
-        work = ours if asked["format"] == "holdfast" else theirs
-        query = work(stream(spark, asked, "earliest"), folder / uuid.uuid4().hex)
-        ended = query.awaitTermination(LIMIT_S)
-        seconds.append(time.perf_counter() - began)
-        busy.append(cpu_seconds() - used)
-        rows = sum(progress["numInputRows"] for progress in query.recentProgress)
-        if not ended or rows < asked["records"]:
-            raise RuntimeError(f"{asked['format']} read {rows} of {asked['records']} records")
-    return {"cold_s": seconds[0], "warm_s": seconds[1:], "cpu_s": busy[1:]}
+    work = ours if asked["format"] == "holdfast" else theirs
+
+    def begin() -> StreamingQuery:
+        return work(stream(spark, asked, "earliest"), folder / uuid.uuid4().hex)
+
+    return timed(asked, lambda: begin, limit_s=LIMIT_S)
 
 
 def follow(spark: SparkSession, asked: dict[str, Any]) -> None:
@@ -78,12 +72,12 @@ def follow(spark: SparkSession, asked: dict[str, Any]) -> None:
 
 
 def note_follows(query: StreamingQuery, note: Path) -> None:
-    """Write down, again and again, how much of the state that it follows this application has at hand."""
+    """Write down repeatedly how much of the followed state this application has."""
     from holdfast.spark import report
 
     while query.isActive:
         time.sleep(NOTE_S)
-        with contextlib.suppress(HoldfastError):  # its reader is not there yet, or no more
+        with contextlib.suppress(HoldfastError):  # its reader has not started, or has ended
             shares = [share for told in report(query) for share in _follows(told).values()]
             note.write_text(str(min(shares, default=0.0)))
 

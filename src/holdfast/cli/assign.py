@@ -1,22 +1,22 @@
 """`holdfast assign`: who gets which partition, from a description of a group.
 
-With --jsonl one case a line comes in and one answer a line goes out, in order; a case that is malformed gets an error
-on its line and the run goes on. Without it one case is read and shown as tables, or as JSON with `-o json`.
+With --jsonl it reads one case per line and writes one answer per line, in order; a malformed case gets an error as its
+answer. Without --jsonl one case is read and shown as tables, or as JSON with `-o json`.
 
     {"strategy": "cooperative-sticky",
      "topics": {"orders": 6, "pay": {"partitions": 2, "racks": [["a","b"],["b"]]}},
      "members": {"c0": {"topics": ["orders"], "owned": {"orders": [0,1]}, "generation": 7,
                         "instance_id": null, "rack": "a"}}}
     ->
-    {"assignment": {"c0": {"orders": [0,1,2,3,4,5]}},   what this round gives: transfers are withheld
-     "target":     {"c0": {"orders": [0,1,2,3,4,5]}},   where it settles
-     "revoked": [{"topic", "partition", "from"}],        claimed, and not given back by this round
-     "moved":   [{"topic", "partition", "from", "to"}],  held by one member, settling with another
+    {"assignment": {"c0": {"orders": [0,1,2,3,4,5]}},   of this round, in which transfers are withheld
+     "target":     {"c0": {"orders": [0,1,2,3,4,5]}},   when the group has settled
+     "revoked": [{"topic", "partition", "from"}],        claimed, and not assigned again in this round
+     "moved":   [{"topic", "partition", "from", "to"}],  from one member to another, when settled
      "rounds": 1}
 
-In a member everything but `topics` may be left out or null; fields we don't know are ignored. The case's topics are the
-whole truth: claims on others are dropped. A partition that two members claim in one generation is nobody's: it is
-revoked from both, and not in "moved".
+In a member everything but `topics` may be left out or null; unknown fields are ignored. Only the case's topics exist:
+claims on others are dropped. A partition that two members claim in one generation belongs to neither: it is revoked
+from both, and not in "moved".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.model import JoinedMember, Subscription, TopicView
 
 MAX_PARTITIONS = 10_000_000
-"""In one case. A case is planned in memory, and no cluster has more."""
+"""The most in one case. A case is planned in memory, and no cluster has more."""
 
 MAX_INT32 = 2**31 - 1
 
@@ -63,7 +63,7 @@ def assign(
 
 
 def _answer_lines(source: Path | None) -> None:
-    """One answer for every line that is not blank. A malformed case is answered, not fatal: the exit code stays 0."""
+    """One answer for every line that is not blank. A malformed case is not fatal: the exit code stays 0."""
     lines = sys.stdin.buffer if source is None else source.open("rb")
     try:
         for line in lines:
@@ -155,13 +155,13 @@ def _member(strategy: str, name: str, given: Any) -> JoinedMember:
         rack=_text(fields.get("rack"), f"The rack of {name}"),
     )
     if strategy == "sticky":
-        subscription = _remembering(subscription, sticky_user_data(frozenset(owned), generation))
+        subscription = _eager_sticky(subscription, sticky_user_data(frozenset(owned), generation))
     instance = _text(fields.get("instance_id"), f"The instance_id of {name}")
     return JoinedMember(member_id=name, instance_id=instance, metadata=encode_subscription(subscription))
 
 
-def _remembering(subscription: Subscription, user_data: bytes) -> Subscription:
-    """Eager sticky members tell what they had in their user data, and own nothing when they join."""
+def _eager_sticky(subscription: Subscription, user_data: bytes) -> Subscription:
+    """Members of eager `sticky` send their last partitions in their user data, and own nothing when they join."""
     from holdfast.model import Subscription
 
     return Subscription(topics=subscription.topics, user_data=user_data, rack=subscription.rack)
@@ -210,7 +210,7 @@ def _malformed(what: str, do: str) -> HoldfastError:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    """Tables for people: one line a member, then what moves."""
+    """Tables for people: one line per member, then the moves."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -1,7 +1,7 @@
 """`holdfast broker`: a Kafka-compatible broker in one process, and the users that may log in to it.
 
-One ready line on standard output once clients can connect; everything else goes to standard error. SIGTERM and SIGINT
-stop it in order.
+It prints one ready line on standard output once clients can connect; everything else goes to standard error. SIGTERM
+and SIGINT shut it down cleanly.
 """
 
 from __future__ import annotations
@@ -28,18 +28,14 @@ from holdfast.broker.security.scram import DEFAULT_ITERATIONS
 from holdfast.broker.security.tls import check_given
 from holdfast.broker.security.users import Users, load_users, save_users
 from holdfast.broker.settings import BrokerSettings, Security
+from holdfast.cli.common import Output, wrong_use
 from holdfast.group.coordinator.settings import CoordinatorSettings
 from holdfast.model import HoldfastError
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 SWITCH_SECONDS = 0.001
-"""How long the event loop may wait for the GIL while a thread computes. Python's default of 5 ms adds up over the calls
-of a request."""
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
+"""How long the event loop may wait for the GIL while another thread computes. Python's default of 5 ms adds up over the
+calls of one request."""
 
 
 class Flush(StrEnum):
@@ -71,7 +67,7 @@ def broker(
     ),
     tls_cert: Path | None = typer.Option(None, help="PEM file with the certificate chain: turns TLS on."),
     tls_key: Path | None = typer.Option(None, help="PEM file with the private key, if it is not in --tls-cert."),
-    tls_client_ca: Path | None = typer.Option(None, help="Clients must show a certificate that one of these signed."),
+    tls_client_ca: Path | None = typer.Option(None, help="Clients need a certificate signed by one of these."),
     users: Path | None = typer.Option(None, help="The users file; see `holdfast broker user`."),
     insecure: bool = typer.Option(False, "--insecure", help="Allow what is refused because it is not protected."),
     trace: Path | None = typer.Option(None, help="Write the coordinator's trace records here, as JSON lines."),
@@ -81,14 +77,14 @@ def broker(
     if context.invoked_subcommand is not None:
         return
     if memory and data is not None:
-        _wrong_use("DATA_OR_MEMORY", "--data keeps the records in a folder, --memory does not.", "Give one of the two.")
+        wrong_use("DATA_OR_MEMORY", "--data keeps the records in a folder, --memory does not.", "Give one of the two.")
     if not memory and data is None:
-        _wrong_use("DATA_OR_MEMORY", "A broker keeps its records in a folder or in memory.", "Give --data or --memory.")
+        wrong_use("DATA_OR_MEMORY", "A broker keeps its records in a folder or in memory.", "Give --data or --memory.")
     security = Security(certificate=tls_cert, key=tls_key, client_ca=tls_client_ca, users=users, insecure=insecure)
     try:
         check_given(security)
     except HoldfastError as error:
-        _wrong_use(error.code, error.what, error.do)
+        wrong_use(error.code, error.what, error.do)
     host, port = _address(listen)
     settings = BrokerSettings(
         host=host,
@@ -128,7 +124,7 @@ def _log_to_stderr() -> None:
 
 
 def _take_all_files() -> None:
-    """Raise the limit of open files as far as the system allows: a shell's usual 1,024 is too low for a large group."""
+    """Raise the limit of open files as far as allowed: a shell's usual 1,024 is too low for a large group."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -156,13 +152,8 @@ def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        _wrong_use("LISTEN_INVALID", f"{text!r} is no address to listen on.", f"Write HOST:PORT, as {DEFAULT_LISTEN}.")
+        wrong_use("LISTEN_INVALID", f"{text!r} is not an address to listen on.", f"Write HOST:PORT: {DEFAULT_LISTEN}.")
     return host, int(port)
-
-
-def _wrong_use(code: str, what: str, do: str) -> None:
-    typer.echo(f"holdfast: {code}: {what} {do}", err=True)
-    raise typer.Exit(2)
 
 
 # -- users
@@ -175,8 +166,10 @@ def add(
     name: str = typer.Argument(help="The user's name."),
     users: Path = USERS,
     allow: list[str] = typer.Option([], help="A rule, as read,write:topic:orders-* or read:group:billing or all."),
-    password_file: Path | None = typer.Option(None, help="Where the password is; else it is asked for."),
-    iterations: int = typer.Option(DEFAULT_ITERATIONS, help="What a guess costs: 4,096 to 100,000."),
+    password_file: Path | None = typer.Option(None, help="A file with the password; otherwise it is asked for."),
+    iterations: int = typer.Option(
+        DEFAULT_ITERATIONS, help="Hash iterations, which make guessing slow: 4,096 to 100,000."
+    ),
 ) -> None:
     """Add a user, or give one a new password and new rules."""
     for text in allow:

@@ -1,9 +1,9 @@
 """What the commands that talk to a cluster share: how to reach it, the form of the output, and how a run ends.
 
-Where the brokers are comes from --bootstrap-server, else from the --command-config file, else from the environment.
-The file holds Kafka's own keys, as Kafka's tools take it; one file serves our own connections and librdkafka.
+The brokers' addresses come from --bootstrap-server, else from the --command-config file, else from the environment. The
+file holds Kafka's own keys, as for Kafka's tools; the same file is used for our own connections and for librdkafka.
 
-It knows no command, and imports no client before one is asked for.
+It knows no command, and imports a client only when one is needed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ T = TypeVar("T")
 ENVIRONMENT = "KAFKA_BOOTSTRAP_SERVERS"
 
 ANSWER_MS = 10_000
-"""How long a command waits for a cluster that does not answer. Kafka's minute is for services; here somebody waits."""
+"""How long a command waits for a cluster that does not answer. Kafka's default of a minute is for services."""
 
 
 SILENCE_S = 2.0
-"""How long a command that can't reach a broker stays quiet: brokers that just restart are back by then."""
+"""How long a command that can't reach a broker stays quiet: a broker that restarts is usually back by then."""
 
 
 class Output(StrEnum):
@@ -55,13 +55,13 @@ OutputForm = Annotated[Output, typer.Option("-o", "--output", help="Form of the 
 
 
 def wrong_use(code: str, what: str, do: str) -> NoReturn:
-    """The caller asked for something that can't be meant: one line, and exit code 2."""
+    """The command line is wrong: print one line and exit with code 2."""
     show_error(HoldfastError(code, what, do))
     raise typer.Exit(2)
 
 
 def show_error(error: HoldfastError) -> None:
-    """One line as the front door writes it, for commands that go on after an error."""
+    """Print an error in the form that `main` uses, for commands that go on after it."""
     typer.echo(f"holdfast: {error.code}: {error.what} {error.do}", err=True)
 
 
@@ -85,7 +85,7 @@ def client_settings(bootstrap: str | None, command_config: Path | None) -> dict[
 
 
 def check_servers(servers: str) -> None:
-    """A value that is not a list of addresses is wrong use, in every command."""
+    """In every command, a value that is not a list of addresses is wrong use."""
     from holdfast.net.config import parse_bootstrap
 
     try:
@@ -95,7 +95,7 @@ def check_servers(servers: str) -> None:
 
 
 def ask(settings: Mapping[str, Any], work: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Open a cluster, do this with it, close it."""
+    """Open a cluster, run `work` with it, and close it."""
     from holdfast.net.cluster import Cluster
     from holdfast.net.config import client_config
 
@@ -115,7 +115,7 @@ def ask(settings: Mapping[str, Any], work: Callable[[Cluster], Awaitable[T]]) ->
 
 
 class Patience:
-    """Prints one line when a command has to keep trying for seconds: what it tries, and why."""
+    """Prints one line if a command can't connect for seconds: what it tries, and why that fails."""
 
     def __init__(self, servers: str, limit_s: float) -> None:
         self._servers = servers
@@ -124,7 +124,7 @@ class Patience:
         self._why: str | None = None
 
     def heard(self, why: str | None, address: object = None) -> None:
-        """How a try to connect went; None when it worked."""
+        """Why an attempt to connect failed; None if it succeeded."""
         if why is None:
             self._reached.add(address)
         else:
@@ -166,11 +166,11 @@ JAVA_ONLY = frozenset(
         "value.serializer",
     }
 )
-"""Keys that files for Kafka's Java tools hold and librdkafka refuses. What they say of TLS and SASL is translated."""
+"""Keys for Kafka's Java tools that librdkafka refuses. Their settings for TLS and SASL are translated."""
 
 
 def librdkafka_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The same settings as librdkafka writes them. Wrong ones are refused here, before it is loaded."""
+    """The same settings under librdkafka's names. Wrong ones are refused here, before librdkafka is loaded."""
     from holdfast.net.config import client_config
 
     security = client_config(settings).security
@@ -198,9 +198,9 @@ def librdkafka_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kafka_error(error: Any, what: str, do: str) -> HoldfastError:
-    """A `KafkaError` of librdkafka's as one of ours: its name is the code, its words are kept."""
+    """librdkafka's `KafkaError` as one of ours: its name is the code, its text is kept."""
     said = str(error.str()).strip().rstrip(".")
-    if said.partition(" ")[0].isalpha():  # a word, and no address
+    if said.partition(" ")[0].isalpha():  # a word, not an address
         said = f"{said[:1].upper()}{said[1:]}"
     return HoldfastError(str(error.name()).lstrip("_"), f"{what} {said}.", do)
 
@@ -209,12 +209,13 @@ def kafka_error(error: Any, what: str, do: str) -> HoldfastError:
 
 
 class Interrupt:
-    """Ctrl-C and SIGTERM as a flag, so that a run ends in order. The second one ends it at once.
+    """Ctrl-C and SIGTERM as a flag, so that a run ends cleanly. A second signal ends it at once.
 
-    Nothing is raised where the signal happens to strike: Python drops what is raised inside a `__del__` or while a
-    module is imported, and the run would go on as if nobody had asked.
+    The handler raises nothing: Python drops exceptions inside a `__del__` or while a module is imported, and the signal
+    would be lost.
 
-    A run that has started other processes takes a second signal as the first one: it would leave them behind.
+    With `second_ends=False` a second signal does not end the run at once, which would leave processes that it has
+    started behind.
     """
 
     def __init__(self, *, second_ends: bool = True) -> None:
@@ -236,13 +237,13 @@ class Interrupt:
         return self._asked
 
     def tells(self, tell: Callable[[], None]) -> None:
-        """Call this when asked, or now if that has been."""
+        """Call this when a signal comes, or now if one has come."""
         self._tell = tell
         if self._asked:
             tell()
 
     def exit_if_asked(self) -> None:
-        """With the exit code that a shell gives to a process that a signal ended."""
+        """Exit with the code that a shell reports for a process ended by a signal."""
         if self._asked:
             raise SystemExit(128 + self._number)
 

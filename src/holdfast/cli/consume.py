@@ -1,9 +1,9 @@
-"""`holdfast consume`: print the records of topics, one a line, as they come.
+"""`holdfast consume`: print the records of topics, one per line, as they come.
 
-With --group it is a member (`holdfast.Consumer`): what was written out is committed, at intervals and at the end, and
-nothing else is. Without a group it reads every partition by itself and leaves no trace on the cluster.
+With --group it is a member (`holdfast.Consumer`): only what was printed is committed, at intervals and at the end.
+Without a group it reads every partition by itself and leaves no trace on the cluster.
 
-Lines are Kafka's console consumer's: what --print names comes first, separated by tabs, then the value.
+Lines have the form of Kafka's console consumer: the fields of --print, separated by tabs, then the value.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ FIELDS = ("topic", "timestamp", "partition", "offset", "headers", "key")
 """What --print may name; lines show them in this order, which is Kafka's."""
 
 BATCH = 1_000
-"""Records taken at a time; they are written and flushed together, without waiting for more."""
+"""Records taken at a time. They are written and flushed together, without waiting for more."""
 
 SLICE_S = 0.1
-"""How long one call waits for records: Ctrl-C and --timeout-ms are obeyed this quickly."""
+"""How long one call waits for records, and so how quickly Ctrl-C and --timeout-ms take effect."""
 
 NOTICE_S = 10.0
-"""How often the same trouble is told of."""
+"""How often the same problem is reported."""
 
 TIMESTAMPS = {0: "NoTimestamp", 1: "CreateTime", 2: "LogAppendTime"}
 
 
 class Source(Protocol):
-    """What both kinds of consumer do for us."""
+    """What both kinds of consumer offer."""
 
     def consume(self, num_messages: int, timeout: float) -> list[Message]: ...
 
@@ -71,8 +71,8 @@ def consume(
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Start at the first record; in a group, where it has no offset.")
     ] = False,
-    max_messages: Annotated[int | None, typer.Option(min=1, help="End after so many records.")] = None,
-    timeout_ms: Annotated[int | None, typer.Option(min=0, help="End when none has come for so long.")] = None,
+    max_messages: Annotated[int | None, typer.Option(min=1, help="End after this many records.")] = None,
+    timeout_ms: Annotated[int | None, typer.Option(min=0, help="End when no record has come for this long.")] = None,
     print_: Annotated[
         str, typer.Option("--print", metavar="FIELDS", help=f"Before the value: {', '.join(FIELDS)}; commas between.")
     ] = "",
@@ -97,7 +97,7 @@ def consume(
             count = _print(
                 source, line, interrupt, max_messages=max_messages, timeout_ms=timeout_ms, stored=bool(group)
             )
-        except BrokenPipeError:  # `holdfast consume … | head`: the reader may go away, and that is no error
+        except BrokenPipeError:  # `holdfast consume … | head`: the reader may end first, which is no error
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
         finally:
@@ -107,7 +107,7 @@ def consume(
 
 @contextlib.contextmanager
 def _once() -> Iterator[None]:
-    """Keeps out of the log what poll tells too: that ends the command, in the same words."""
+    """Keep errors out of the log that poll also reports: they end the command with the same text."""
 
     def unheard(record: logging.LogRecord) -> bool:
         return getattr(record, "holdfast_step", "") != "told"
@@ -148,7 +148,7 @@ def _print(
 
 
 def _some(source: Source, room: int) -> list[Message]:
-    """The first record when it comes, and those that are there with it: no line waits for the next one."""
+    """The first record when it comes, and those that are already there: no line waits for the next record."""
     from confluent_kafka import KafkaException
 
     try:
@@ -168,7 +168,7 @@ def _checked(message: Message) -> Message:
 
 
 def _store(source: Source, messages: Sequence[Message]) -> None:
-    """What was written may be committed, and only that. A partition that was taken away meanwhile is another's now."""
+    """Only what was printed may be committed. Partitions that were revoked meanwhile are skipped."""
     from confluent_kafka import KafkaError, KafkaException
 
     last = {(message.topic(), message.partition()): message for message in messages}
@@ -205,13 +205,13 @@ def _member(settings: dict[str, Any], topics: list[str], group: str, *, from_beg
 
 
 def _reader(settings: dict[str, Any], starts: Mapping[TopicPartition, int]) -> Source:
-    """Every partition by manual assignment, from offsets that are known: nothing slips by while it starts."""
+    """Read every partition by manual assignment, from known offsets, so that no record is missed at the start."""
     import confluent_kafka as ck
 
     config = librdkafka_settings(settings) | {
-        "group.id": "holdfast-consume",  # librdkafka wants one; nothing is committed to it
+        "group.id": "holdfast-consume",  # librdkafka requires one; nothing is committed to it
         "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",  # retention may overtake a slow reader: then from what is left
+        "auto.offset.reset": "earliest",  # if retention overtakes a slow reader, read what is left
         "error_cb": Notices(),
         "log_level": 2,
     }
@@ -225,7 +225,7 @@ def _reader(settings: dict[str, Any], starts: Mapping[TopicPartition, int]) -> S
 
 
 class Notices:
-    """What librdkafka tells of while it goes on trying: brokers that can't be reached, logins that fail."""
+    """Reports errors that librdkafka retries: brokers that can't be reached, logins that fail."""
 
     def __init__(self) -> None:
         self._told_at: dict[str, float] = {}
@@ -246,7 +246,7 @@ async def _starts(cluster: Cluster, topics: list[str], *, from_beginning: bool) 
 
 
 async def _partitions(cluster: Cluster, topics: list[str]) -> list[TopicPartition]:
-    """The partitions of these topics. One that does not exist is refused; asking does not create it."""
+    """The partitions of these topics. A topic that does not exist is an error; asking does not create it."""
     found = (await cluster.refresh(topics)).topics
     for topic in sorted(set(topics)):
         error = found[topic].error if topic in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -254,7 +254,7 @@ async def _partitions(cluster: Cluster, topics: list[str]) -> list[TopicPartitio
             raise HoldfastError(
                 error.name,
                 f"There is no topic {topic}, or this user may not see it.",
-                "Mend the name, make it with `holdfast topics create`, or ask for the right to describe it.",
+                "Check the name, create it with `holdfast topics create`, or ask for the right to describe it.",
             )
         if error is not ErrorCode.NONE:
             raise HoldfastError(
@@ -330,7 +330,7 @@ def _json_line(message: Message) -> bytes:
 
 
 def _text(data: bytes | str | None) -> str | dict[str, str] | None:
-    """Text as text; bytes that are none as {"base64": …}."""
+    """Text as text; other bytes as {"base64": …}."""
     if data is None or isinstance(data, str):
         return data
     try:

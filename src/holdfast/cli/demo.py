@@ -30,7 +30,7 @@ def demo(
         Path | None, typer.Option(metavar="FOLDER", help="Keep sink, logs and traces there (a new folder).")
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Members whose fate the page's buttons decide, until Ctrl-C. No Spark.")
+        bool, typer.Option("--live", help="Members that the page's buttons control, until Ctrl-C. No Spark.")
     ] = False,
     members: Annotated[int, typer.Option(min=1, max=12, help="With --live: members to begin with.")] = 3,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Where the page listens; 0 takes a free port.")] = 8_642,
@@ -58,7 +58,7 @@ def demo(
 
 
 def _play(folder: Path, *, partitions: int, rate: int, trigger: str, watch: float, port: int, output: Output) -> None:
-    """The scene, to its end or until a signal ends it."""
+    """Run the demo to its end, or until a signal ends it."""
     from holdfast.spark.pipeline.python import need_pyspark
     from holdfast.spark.pipeline.scene import Scene, SceneOptions
 
@@ -83,7 +83,7 @@ def _play(folder: Path, *, partitions: int, rate: int, trigger: str, watch: floa
 def _page_beside(
     beside: contextlib.ExitStack, bootstrap: str, traces: Path, port: int, say: Callable[[str], None]
 ) -> None:
-    """The page while the scene plays. The scene goes on without it where it is not installed."""
+    """Serve the page while the demo runs. If the page is not installed, the demo goes on without it."""
     from holdfast.spark.pipeline.scene import GROUP
 
     try:
@@ -101,7 +101,7 @@ def _page_settings(bootstrap: str) -> dict[str, Any]:
 
 
 def _live(folder: Path, *, members: int, partitions: int, rate: int, port: int, output: Output) -> None:
-    """Until a signal ends it."""
+    """Run the live demo until a signal ends it."""
     try:
         from holdfast.ui.live.demo import GROUP, Demo
         from holdfast.ui.serving import Live, PageServer, listen
@@ -112,7 +112,7 @@ def _live(folder: Path, *, members: int, partitions: int, rate: int, port: int, 
     def say(text: str) -> None:
         typer.echo(text, err=output is Output.JSON)
 
-    # Without a handler of ours SIGTERM would end this process alone, and leave the broker and the producer behind.
+    # Without our handler, SIGTERM would end only this process and leave the broker and the producer running.
     with Interrupt(second_ends=False) as interrupt:
         with Demo(
             folder, members=members, partitions=partitions, rate=rate, say=say, check=interrupt.exit_if_asked

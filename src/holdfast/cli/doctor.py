@@ -52,7 +52,7 @@ def doctor(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML file.")] = None,
     parquet: Annotated[str | None, typer.Option(metavar="DIR", help="Write all tables as Parquet.")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Stay, and keep everything up to date until Ctrl-C.")
+        bool, typer.Option("--follow", help="Keep running, and keep everything up to date until Ctrl-C.")
     ] = False,
     topic: Annotated[str | None, typer.Option(help="With --follow: read lines from this topic.")] = None,
     reader_group: Annotated[
@@ -62,7 +62,7 @@ def doctor(
     keep: Annotated[str, typer.Option(metavar="TIME", help="With --follow: forget events after this time.")] = "7d",
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="With --follow: where it goes on from.  [default: in the --parquet folder]"),
+        typer.Option(metavar="DIR", help="With --follow: its checkpoint.  [default: in the --parquet folder]"),
     ] = None,
     output: OutputForm = Output.TABLE,
 ) -> None:

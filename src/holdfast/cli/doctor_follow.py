@@ -1,4 +1,4 @@
-"""`holdfast doctor --follow`: files that grow, or a topic, until Ctrl-C; a line for each thing that changes."""
+"""`holdfast doctor --follow`: growing files, or a topic, until Ctrl-C; one line for each change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.spark.doctor.follow import Follower
 
 LINES_SHOWN = 20
-"""Changes of one batch that get a line each: the costliest. The report has all of them."""
+"""How many changes of one batch are printed: the costliest. The report has all of them."""
 
 ASKED_EVERY_S = 0.2
 _UNITS_MS = {"s": 1e3, "m": 60e3, "h": 3_600e3, "d": 86_400e3}
@@ -74,7 +74,7 @@ def follow(wanted: Wanted) -> None:
         from holdfast.spark.internals import needs
 
         needs((4, 2), "holdfast doctor --follow", "run it without --follow, again and again")
-        again = last.enter_context(Interrupt())  # Spark takes Ctrl-C for itself when it starts
+        again = last.enter_context(Interrupt())  # Spark installs its own handler for Ctrl-C when it starts
         screen = Screen(wanted)
         doctor = Follower(spark, folder, notebook, keep_ms=keep_ms, only=wanted.group, tell=screen.tell)
         screen.follower = doctor
@@ -98,7 +98,7 @@ def follow(wanted: Wanted) -> None:
 
 
 def check(wanted: Wanted) -> float:
-    """Refuse what can't be meant, or can't be done; how long events are kept, in milliseconds."""
+    """Refuse options that do not fit together; returns how long events are kept, in milliseconds."""
     if wanted.master.startswith("sc://"):
         wrong_use("DOCTOR_WHAT", "--follow keeps its tables from this process, which Spark Connect does not allow.",
                   "Give a --master, or leave it out for a local Spark.")  # fmt: skip
@@ -149,7 +149,7 @@ def _reader_group(wanted: Wanted) -> str:
 
 
 def _look(paths: list[str]) -> None:
-    """A path that is not there is told at once, and not by a query that fails."""
+    """Report a missing path at once, before a query fails because of it."""
     from holdfast.spark.doctor.pieces import found_under
 
     for _ in found_under(paths):
@@ -170,7 +170,7 @@ def _rows(spark: SparkSession, wanted: Wanted) -> Any:
 
 
 def _until_first(query: StreamingQuery, screen: Screen, stopped: Callable[[], bool]) -> None:
-    """Until what was there at the start has been examined, or nothing was."""
+    """Wait until what was there at the start has been examined, or there was nothing."""
     while not (stopped() or screen.told.wait(ASKED_EVERY_S) or str(query.status["message"]).startswith("Waiting")):
         _check(query)
 
@@ -199,7 +199,7 @@ def _check(query: StreamingQuery) -> None:
 
 
 class Screen:
-    """A line for each change, and the report beside it. Called by Spark's thread and by the main one."""
+    """Prints a line for each change and updates the report. Called by Spark's thread and by the main thread."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.told = threading.Event()
@@ -226,7 +226,7 @@ class Screen:
             print(f"holdfast doctor: following {what}; Ctrl-C ends it", file=sys.stderr, flush=True)
 
     def ended(self) -> int:
-        """The last word; how many findings there are."""
+        """Print the last lines; returns how many findings there are."""
         with self._lock:
             found = self._report()
             count = len(found["findings"])

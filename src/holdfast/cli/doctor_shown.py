@@ -1,5 +1,5 @@
 """What the doctor shows: the summary, notes about what was not understood, progress; the same for a single run, a live
-group and a doctor that follows."""
+group and `--follow`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_line(summary: Summary) -> str:
 
 
 def notes_of(summary: Summary) -> list[str]:
-    """What was wrong, not understood, or left out: nothing is dropped in silence."""
+    """What was wrong, not understood or left out: nothing is dropped silently."""
     notes = [f"{one_line(file)} {what}." for file, what in summary.problems]
     if summary.read.newer:
         notes.append(
@@ -97,7 +97,7 @@ def show(
 
 
 def write_report(html: Path, read: str, found: Tables, notes: list[str]) -> None:
-    """Whole or not at all: somebody may have it open and load it again at any moment."""
+    """Write atomically: somebody may reload the page at any moment."""
     drawn = {**found, "groups": found["drawn"]}
     hidden = html.with_name(f".{html.name}.{uuid.uuid4().hex}")
     try:
@@ -110,12 +110,12 @@ def write_report(html: Path, read: str, found: Tables, notes: list[str]) -> None
 
 
 def worst(groups: list[dict[str, Any]]) -> list[str]:
-    """The groups that are drawn: those with the most findings."""
+    """The groups to draw: those with the most findings."""
     return [row["group"] for row in sorted(groups, key=lambda row: -row["findings"])][:DRAWN]
 
 
 class Progress:
-    """A line on standard error each second, from the first on: what is done, and for how long."""
+    """Prints a line on standard error every second: what is being done, and for how long."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -152,11 +152,11 @@ class Progress:
         print(f"holdfast doctor: {elapsed:5.1f} s  {self._doing}{self._tasks()}", file=sys.stderr, flush=True)
 
     def _tasks(self) -> str:
-        """Of the stages that run now, where Spark tells: over Spark Connect it does not."""
+        """The tasks of the running stages, if Spark tells; Spark Connect does not."""
         try:
             tracker = self._spark.sparkContext.statusTracker()
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        except Exception:  # noqa: BLE001  # progress is a courtesy: whatever Spark says to it must not end the job
+        except Exception:  # noqa: BLE001  # this is only progress: no error here may end the job
             return ""
         done = sum(stage.numCompletedTasks for stage in stages if stage)
         of = sum(stage.numTasks for stage in stages if stage)

@@ -1,7 +1,7 @@
-"""`holdfast groups`: what runs, who holds what, how far behind it is; and moving offsets.
+"""`holdfast groups`: which groups there are, who owns what, their lag; and moving offsets.
 
-The columns are those of kafka-consumer-groups.sh. Each kind of work is in a module of its own beside this one, which
-only makes one command of them.
+The columns are those of kafka-consumer-groups.sh. Each subcommand is in one of the modules `groups_*`; this one only
+puts them together.
 """
 
 from __future__ import annotations

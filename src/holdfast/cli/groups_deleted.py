@@ -1,4 +1,4 @@
-"""`holdfast groups delete` and `delete-offsets`: what takes a group, or some of its offsets, away."""
+"""`holdfast groups delete` and `delete-offsets`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 OFFSET_MISSING = "OFFSET_MISSING"
 
 Missing = list[tuple[str, int | None]]
-"""What was named and had no offset: a partition, or with None a topic."""
+"""Named partitions without an offset; None instead of a partition stands for a whole topic."""
 
 
 def delete(
@@ -66,7 +66,7 @@ def delete(
 def _not_deleted(name: str, error: BrokerError) -> HoldfastError:
     if error.code == "NON_EMPTY_GROUP":
         do = "Stop its members first; `holdfast groups describe` shows them."
-        return HoldfastError(error.code, f"Somebody is in the group {name}, so it was not deleted.", do)
+        return HoldfastError(error.code, f"The group {name} has members, so it was not deleted.", do)
     return unknown_group(name, error)
 
 

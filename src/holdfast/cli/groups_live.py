@@ -1,4 +1,4 @@
-"""`holdfast groups describe --watch`: a table that lives, or lines where nobody looks at a screen."""
+"""`holdfast groups describe --watch`: a live table on a terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def watch(
     groups: Sequence[str], settings: dict[str, Any], *, every_s: float, for_s: float | None, output: Output
 ) -> None:
-    """A live table until Ctrl-C; where nobody looks, one line for each thing that happens."""
+    """Show a live table until Ctrl-C; without a terminal, one line for each event."""
     histories: dict[str, History] = {}
     shown = _Live() if output is Output.TABLE and sys.stdout.isatty() else _Lines(as_json=output is Output.JSON)
     with Interrupt() as interrupt, shown:
@@ -51,7 +51,7 @@ def _clock() -> str:
 
 
 class _Lines:
-    """One line when something happens; as JSON, one for each group and look."""
+    """One line for each event; as JSON, one line for each group and look."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -85,11 +85,11 @@ class _Lines:
         print(f"{_clock()} {name}: {error.code}: {error.what}", file=sys.stderr, flush=True)
 
     def looked(self, histories: dict[str, History]) -> None:
-        """Nothing more to say after a look."""
+        """Nothing more to print after a look."""
 
 
 class _Live:
-    """A table that is drawn anew after each look, the latest happenings below it."""
+    """A table that is redrawn after each look, with the latest events below it."""
 
     KEPT = 12
 

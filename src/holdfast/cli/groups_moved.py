@@ -1,7 +1,7 @@
-"""`holdfast groups reset-offsets`, `export` and `import`: what moves a group's offsets.
+"""`holdfast groups reset-offsets`, `export` and `import`.
 
-Offsets are changed only if --execute says so, and none at all if one of the partitions can't be moved: half a reset is
-worse than none.
+Offsets are changed only with --execute, and none at all if one of the partitions can't be moved: half a reset is worse
+than none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from holdfast.net.cluster import Cluster
     from holdfast.net.errors import NetError
 
-Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without, what would be done is shown.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this, only show what would be done.")]
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", metavar="TOPIC[:0,1]", help="All partitions of it, or some. Repeat it.")
 ]
@@ -53,7 +53,7 @@ Topics = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Where the offsets shall go."""
+    """Where the offsets are to be moved."""
 
     rule: Rule
     number: int = 0
@@ -63,13 +63,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One group's moves, and the coordinator's answers where they were written."""
+    """One group's moves, and the coordinator's answers if they were written."""
 
     group: str
     moves: Mapping[TopicPartition, Move]
     existed: bool
     answers: Mapping[TopicPartition, NetError | None] | None = None
-    """Of those that change. None if nothing was tried."""
+    """For the partitions that change. None if nothing was tried."""
 
     @property
     def stuck(self) -> list[TopicPartition]:
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def statuses(self) -> dict[TopicPartition, str]:
-        """What became of each partition; nothing if nothing was tried."""
+        """The result for each partition; empty if nothing was tried."""
         if self.answers is None:
             return {}
         return {at: status(self.answers[at]) if move.changes else "Unchanged" for at, move in self.moves.items()}
@@ -93,12 +93,12 @@ def reset_offsets(
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end of the log.")] = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="To where it is, within the log.")] = False,
     to_offset: Annotated[int | None, typer.Option(min=0, help="To this offset.")] = None,
-    shift_by: Annotated[int | None, typer.Option(help="So many on, or with a minus back.")] = None,
+    shift_by: Annotated[int | None, typer.Option(help="Forward by this many, or back if negative.")] = None,
     to_datetime: Annotated[
         str | None, typer.Option(metavar="WHEN", help="To the first record since 2026-01-31T08:00:00.000.")
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option(metavar="PnDTnHnMnS", help="To the first record since so long ago.")
+        str | None, typer.Option(metavar="PnDTnHnMnS", help="To the first record since this long ago.")
     ] = None,
     from_file: Annotated[Path | None, typer.Option(metavar="FILE", help="To what this file of `export` says.")] = None,
     topic: Topics = None,
@@ -153,7 +153,7 @@ def _one_target(
     by_duration: str | None,
     from_file: Path | None,
 ) -> Asked:
-    """What was asked for, which must be one thing."""
+    """The one target that was asked for."""
     chosen = [Asked(rule=rule) for rule, given in plain.items() if given]
     chosen += [Asked(rule=rule, number=number) for rule, number in numbers.items() if number is not None]
     if to_datetime is not None:
@@ -183,12 +183,12 @@ def export_offsets(
 
         found: dict[str, dict[TopicPartition, int]] = {}
         for group in sorted(set(groups)):
-            await GroupAdmin(cluster).describe_group(group)  # one that does not exist is an error, not an empty file
+            await GroupAdmin(cluster).describe_group(group)  # raises if it does not exist: no empty file for a typo
             offsets, problems = await committed_offsets(cluster, group)
             unread = [at for at, one in offsets.items() if one.problem]
             if problems or unread:
                 why = problems[0] if problems else f"{unread[0]}: {offsets[unread[0]].problem}."
-                do = "Try again when that is mended. Nothing was written."
+                do = "Try again when that is fixed. Nothing was written."
                 raise HoldfastError("EXPORT_INCOMPLETE", f"Not every offset of {group} can be read: {why}", do)
             found[group] = {at: one.committed for at, one in offsets.items() if one.committed is not None}
         return found
@@ -210,7 +210,7 @@ def export_offsets(
 def import_offsets(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input.")],
     group: Annotated[
-        str | None, typer.Option("--group", help="Whose they are, or which group's of several are taken.")
+        str | None, typer.Option("--group", help="The group they are for; or which one of several in the file.")
     ] = None,
     execute: Execute = False,
     bootstrap_server: BootstrapServer = None,
@@ -230,7 +230,7 @@ def _standard_input() -> bytes:
 def _read_file(file: Path, group: str | None) -> dict[str, dict[TopicPartition, int]]:
     try:
         content = _standard_input() if str(file) == "-" else file.read_bytes()
-        text = content.decode("utf-8-sig")  # a mark in front, as Excel writes it, is no part of the first name
+        text = content.decode("utf-8-sig")  # without the byte order mark that Excel writes
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         do = "Give a file that `holdfast groups export` wrote."
@@ -266,7 +266,8 @@ def _move_to(
 async def _written(cluster: Cluster, outcomes: list[Outcome], *, execute: bool) -> list[Outcome]:
     """The outcomes with the coordinator's answers. Nothing is written if one partition can't be moved.
 
-    An error of Kafka's is one group's own. If nobody answers, the other groups are not tried and get that error too."""
+    An error from Kafka concerns one group only. If no broker answers, the other groups are not tried and get that error
+    too."""
     from holdfast.net.errors import BrokerError
     from holdfast.net.group_offsets import write
 
@@ -303,7 +304,7 @@ def _show(outcomes: list[Outcome], *, execute: bool, output: Output) -> None:
             failed = True
             show_error(error)
         if not one.existed and not one.stuck and not one.refused:
-            print(f"The group {one.group} does not exist: its first offsets make it.", file=sys.stderr)
+            print(f"The group {one.group} does not exist: its first offsets create it.", file=sys.stderr)
     if execute and not any(one.stuck for one in outcomes):
         changed = sum(answer is None for one in outcomes for answer in (one.answers or {}).values())
         print(f"{changed} of {len(rows)} offsets were changed.", file=sys.stderr)

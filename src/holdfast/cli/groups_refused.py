@@ -1,4 +1,4 @@
-"""What became of each offset that was to be set or deleted, and one error for all that failed alike."""
+"""The result of setting or deleting each offset, and one error for all that failed in the same way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 if TYPE_CHECKING:
     from holdfast.net.errors import NetError
 
-SOMEBODY_IS_IN_IT = frozenset(
+GROUP_HAS_MEMBERS = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID.name,
         ErrorCode.ILLEGAL_GENERATION.name,
@@ -19,7 +19,7 @@ SOMEBODY_IS_IN_IT = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH.name,
     }
 )
-"""What a coordinator answers to a commit from outside while a group has members."""
+"""A coordinator's answers to a commit from outside while the group has members."""
 
 
 def status(answer: NetError | None) -> str:
@@ -43,7 +43,7 @@ def _refusal(group: str, error: NetError, places: Iterable[TopicPartition], whic
     if not isinstance(error, BrokerError):
         what = f"{which} were not {done}, or it is not known: {error.what}"
         do = f"Look with `holdfast groups describe {group}`, then do it again: what is right already is left alone."
-    elif error.code in SOMEBODY_IS_IN_IT:
+    elif error.code in GROUP_HAS_MEMBERS:
         what = f"{which} were not {done}: somebody joined it meanwhile."
         do = "Stop its members, then do it again."
     elif error.error is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:

@@ -1,4 +1,4 @@
-"""`holdfast groups serve`: groups as metrics for Prometheus, learnt by watching them."""
+"""`holdfast groups serve`: watches groups and serves metrics about them to Prometheus."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def serve(
 
 @dataclass(slots=True)
 class Watched:
-    """What the looks so far say. Figures of a group end when nobody can tell any more whether they still hold."""
+    """What is known from all looks so far. A group's figures are dropped when they may no longer be true."""
 
     histories: dict[str, History] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
@@ -61,10 +61,10 @@ class Watched:
     def take(self, look: Looks, now_ms: float) -> None:
         for name, found in look.items():
             if isinstance(found, HoldfastError):
-                _told(name, found, self.failures)
+                _report_failure(name, found, self.failures)
                 self.failures[name] += 1
                 self.unread.add(name)
-                if found.code == ErrorCode.GROUP_ID_NOT_FOUND.name:  # a later one of this name is another group
+                if found.code == ErrorCode.GROUP_ID_NOT_FOUND.name:  # a later group of this name is another one
                     self.histories.pop(name, None)
             else:
                 self.unread.discard(name)
@@ -78,7 +78,7 @@ class Watched:
         return exposed(self.histories, failures=self.failures, cluster=cluster, unread=self.unread)
 
 
-def _told(name: str, error: HoldfastError, failures: Counter[str]) -> None:
-    """Say it the first time, and then every hundredth."""
+def _report_failure(name: str, error: HoldfastError, failures: Counter[str]) -> None:
+    """Print it the first time, and then every hundredth time."""
     if failures[name] % 100 == 0:
         print(f"holdfast: {name}: {error.code}: {error.what}", file=sys.stderr, flush=True)

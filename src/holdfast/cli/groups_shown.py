@@ -62,7 +62,7 @@ def list_groups(
 
 
 def _states(named: list[str]) -> set[str]:
-    """In lower case. A wrong one would find nothing, and look like an answer."""
+    """In lower case. An unknown one is refused: it would match nothing, which looks like a valid answer."""
     from holdfast.observe.snapshot import STATES
 
     known = {one.lower() for one in STATES}
@@ -153,7 +153,7 @@ class _Shown:
             blocks.append(table([state_row(one, verbose=self._verbose) for one in found]))
         if self._members:
             blocks.append(table([row for one in found for row in member_rows(one.described, verbose=self._verbose)]))
-        for one in found if self._offsets else []:  # each its own: only one of them may have a problem to show
+        for one in found if self._offsets else []:  # a table for each group: only one may have a problem column
             blocks.append(table(offset_rows(one, verbose=self._verbose)))
         blocks.append([f"{one.described.group}: {problem}" for one in found for problem in one.problems])
         lines: list[str] = []

@@ -1,4 +1,4 @@
-"""`holdfast groups check`: whether a group is well, by looking at it for a while."""
+"""`holdfast groups check`: watches a group for a while and says whether it is healthy."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from holdfast.observe.snapshot import GroupSnapshot
 
 LOOK_S = 0.5
-"""Between two looks of `check`. Most rebalances of an unwell group take longer."""
+"""Between two looks of `check`. Most rebalances of an unhealthy group take longer."""
 
 ASKED_EVERY_S = 0.05
-"""Between two questions whether to stop."""
+"""How often to check whether to stop."""
 
 GIVE_UP_S = 0.5
-"""For a look that was cancelled to end."""
+"""How long to wait for a cancelled look to end."""
 
 T = TypeVar("T")
 
@@ -50,9 +50,9 @@ Looks = dict[str, "GroupSnapshot | NetError"]
 async def looks(
     cluster: Cluster, groups: Sequence[str], *, every_s: float, for_s: float | None, stopped: Callable[[], bool]
 ) -> AsyncIterator[Looks]:
-    """One after the other, `every_s` from the beginning of one to the next; at least one, unless stopped before. A stop
-    gives up the look that is under way: where the brokers are gone it could take long. Without groups, all there are at
-    the time; while nobody tells which these are, those of before."""
+    """Look at the groups every `every_s` seconds; at least once, unless stopped before. A stop cancels the running
+    look, which could take long if the brokers are gone. Without `groups`, look at all that exist at the time; if they
+    can't be listed, at those listed before."""
     from holdfast.net.group_snapshots import read_groups
 
     loop = asyncio.get_running_loop()
@@ -93,7 +93,7 @@ async def _listed(cluster: Cluster, before: Sequence[str] | None) -> Sequence[st
 
 
 async def _unless(stopped: Callable[[], bool], work: Coroutine[Any, Any, T]) -> T | None:
-    """What it returns; None where a stop came first, and then it is cancelled."""
+    """The result of `work`; None if a stop came first, which cancels it."""
     task = asyncio.create_task(work)
     try:
         while not stopped():
@@ -158,7 +158,7 @@ def _read_settings(file: Path | None) -> dict[str, str]:
 
 
 async def _broker_settings(cluster: Cluster, history: History) -> dict[str, str]:
-    """A group's own settings on the broker, which groups of the new protocol have."""
+    """The group's own settings on the broker; only groups of the new protocol have them."""
     from holdfast.net.admin import GROUP_RESOURCE, Admin
     from holdfast.net.errors import NetError
 
@@ -169,7 +169,7 @@ async def _broker_settings(cluster: Cluster, history: History) -> dict[str, str]
     try:
         found = await Admin(cluster).describe_settings(described.group, kind=GROUP_RESOURCE)
     except NetError:
-        return {}  # not known, as where the right to read them is missing
+        return {}  # unknown, for example without the permission to read them
     return {name: one.value for name, one in found.items() if one.value is not None}
 
 

@@ -1,8 +1,8 @@
-"""`holdfast`: the command line's front door.
+"""`holdfast`: the entry point of the command line.
 
-Each command lives in a module of its own and only the one that is called gets imported, so that `holdfast --help` is
-quick and a command brings only what it needs. Exit codes: 0 fine, 1 a finding or a failed check, 2 wrong use. An
-error is one line with a code, what happened and what to do; a traceback comes only with --debug.
+Each command is in a module of its own, and only the called one is imported, so that `holdfast --help` is quick and a
+command loads only what it needs. Exit codes: 0 fine, 1 a finding or a failed check, 2 wrong use. An error is one line
+with a code, what happened and what to do; a traceback comes only with --debug.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.model import HoldfastError
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A command that is not imported yet: its module offers a function of its name, or a typer `app` of several."""
+    """A command that is not imported yet. Its module has a function of its name, or a typer `app`."""
 
     module: str
     help: str
@@ -59,7 +59,7 @@ BENCHMARKS: Mapping[str, Lazy] = {
 
 
 def build(args: Sequence[str]) -> typer.Typer:
-    """The app with the command that `args` calls; the others are there by name and one line of help."""
+    """The app with the command that `args` calls; of the others, only the name and one line of help."""
     words = [arg for arg in args if not arg.startswith("-")]
     root = _group("Kafka consumer groups that don't stop.", COMMANDS, words[:1])
     bench = _group("Measure holdfast beside its peers, in one run.", BENCHMARKS, words[1:2])
@@ -90,7 +90,7 @@ def _group(help_text: str, commands: Mapping[str, Lazy], called: list[str]) -> t
 
 
 def _not_called() -> None:
-    """Stands in for the commands that this call does not need."""
+    """A placeholder for commands that this call does not need."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -105,7 +105,7 @@ def _options(
     ),
     debug: bool = typer.Option(False, "--debug", help="Show a traceback with an error."),
 ) -> None:
-    """What every command takes; `main` looks for --debug itself."""
+    """Options of every command. `main` reads --debug itself."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -116,9 +116,11 @@ def main(argv: list[str] | None = None) -> None:
     except HoldfastError as error:
         if "--debug" in args:
             raise
-        typer.echo(f"holdfast: {error.code}: {error.what} {error.do}", err=True)
+        from holdfast.cli.common import show_error
+
+        show_error(error)
         sys.exit(1)
     except BrokenPipeError:
-        # The reader of our output went away (`holdfast … | head`): that is its right, and no error.
+        # The reader of our output has ended (`holdfast … | head`), which is no error.
         sys.stderr.close()
         sys.exit(0)

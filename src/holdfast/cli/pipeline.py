@@ -1,7 +1,7 @@
 """`holdfast pipeline`: run a PySpark job as a member of a group, and look after its exactly-once file sink.
 
-Progress and events go to standard output, a line each, or with `-o json` an object each; Spark's own log goes to a
-file. SIGTERM and Ctrl-C drain: what the query owns is handed over while it works, then it leaves.
+Progress and events go to standard output, one line each, or with `-o json` one object each; Spark's own log goes to a
+file. SIGTERM and Ctrl-C drain: the query hands its partitions over while it still works, then leaves.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli import pipeline_options as o
 from holdfast.cli.common import (
     BootstrapServer,
     CommandConfig,
@@ -28,59 +29,40 @@ if TYPE_CHECKING:
 
     from holdfast.model import TopicPartition
     from holdfast.spark.files.store import Store
+    from holdfast.spark.pipeline.progress import Report
 
 GRACE = "24h"
-"""What nobody names any more is kept so long: longer than any batch, and than any reader uses its list of files."""
+"""How long unreferenced files are kept: longer than any batch, and longer than any reader uses its list of files."""
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 SinkPath = Annotated[str, typer.Argument(metavar="PATH", help="The sink's path.")]
-KeyValues = list[str]
 
 
 @app.command()
 def run(
-    job: Annotated[
-        str | None, typer.Argument(metavar="JOB.py[:FUNCTION]", help="A function from DataFrame to DataFrame.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="A TOML with job, [source], [sink] and [spark].")
-    ] = None,
-    subscribe: Annotated[str | None, typer.Option(metavar="TOPIC[,…]", help="What the job reads.")] = None,
-    group: Annotated[str | None, typer.Option(help="The group whose member the query is.")] = None,
-    sink: Annotated[str | None, typer.Option(metavar="PATH", help="Where the sink writes.")] = None,
-    sink_format: Annotated[
-        str | None,
-        typer.Option(help="Of the sink: holdfast-files, any of Spark's, or foreachBatch.  [default: holdfast-files]"),
-    ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Spark's checkpoint, one for each application.")
-    ] = None,
-    trigger: Annotated[
-        str | None, typer.Option(help="Time between batches (500ms, 5s), or available-now.  [default: 0ms]")
-    ] = None,
-    master: Annotated[str | None, typer.Option(help="Spark's master.  [default: local[*]]")] = None,
-    name: Annotated[str | None, typer.Option(help="What the application is called.")] = None,
-    source_option: Annotated[KeyValues, typer.Option(metavar="KEY=VALUE", help="Of the source; may be repeated.")] = [],  # noqa: B006 - typer copies it
-    sink_option: Annotated[KeyValues, typer.Option(metavar="KEY=VALUE", help="Of the sink; may be repeated.")] = [],  # noqa: B006 - typer copies it
-    conf: Annotated[KeyValues, typer.Option(metavar="KEY=VALUE", help="Spark's settings; may be repeated.")] = [],  # noqa: B006 - typer copies it
-    every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two lines of progress.")] = 2.0,
-    duration: Annotated[float | None, typer.Option(min=0.0, help="Drain and end after so many seconds.")] = None,
-    warm_up: Annotated[
-        bool, typer.Option(help="Run the job on one record before joining, so that the first batch is quick.")
-    ] = True,
-    when: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Start Spark and warm up, then wait for this file before joining."),
-    ] = None,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Start and warm up beside the running version, join, then let that one drain."),
-    ] = False,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="The member's trace goes there.")] = None,
-    spark_log: Annotated[Path | None, typer.Option(metavar="FILE", help="Spark's log goes there.")] = None,
+    job: o.Job = None,
+    config: o.Config = None,
+    subscribe: o.Subscribe = None,
+    group: o.Group = None,
+    sink: o.Sink = None,
+    sink_format: o.SinkFormat = None,
+    checkpoint: o.Checkpoint = None,
+    trigger: o.Trigger = None,
+    master: o.Master = None,
+    name: o.Name = None,
+    source_option: o.SourceOption = [],  # noqa: B006 - typer copies it
+    sink_option: o.SinkOption = [],  # noqa: B006 - typer copies it
+    conf: o.Conf = [],  # noqa: B006 - typer copies it
+    every: o.Every = 2.0,
+    duration: o.Duration = None,
+    warm_up: o.WarmUp = True,
+    when: o.When = None,
+    replace: o.Replace = False,
+    trace: o.Trace = None,
+    spark_log: o.SparkLog = None,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
     output: OutputForm = Output.TABLE,
@@ -98,44 +80,42 @@ def run(
     source = st.key_values(source_option, "--source-option")
     if bootstrap_server or command_config or "kafka.bootstrap.servers" not in pipeline.source:
         source = _kafka_options(bootstrap_server, command_config) | source
-    source |= {} if subscribe is None else {"subscribe": subscribe}
-    source |= {} if group is None else {"kafka.group.id": group}
+    source |= _given({"subscribe": subscribe, "kafka.group.id": group})
     pipeline = st.with_options(
         pipeline,
         source=source,
-        sink=({} if sink is None else {"path": sink}) | st.key_values(sink_option, "--sink-option"),
+        sink=_given({"path": sink}) | st.key_values(sink_option, "--sink-option"),
         spark=st.key_values(conf, "--conf"),
-        sink_format=sink_format,
-        checkpoint=checkpoint,
-        trigger=trigger,
-        master=master,
-        name=name,
-    )
+        sink_format=sink_format, checkpoint=checkpoint, trigger=trigger, master=master, name=name,
+    )  # fmt: skip
     st.check(pipeline)
-    from holdfast.spark.pipeline.progress import Report
     from holdfast.spark.pipeline.runner import Run
 
-    def say(report: Report) -> None:
-        text = report.as_line() if output is Output.TABLE else json.dumps(report.as_json(), sort_keys=True)
-        print(text, flush=True)
-
+    paths = {"trace": trace, "log": spark_log, "when": when}
+    resolved = {name: None if path is None else path.resolve() for name, path in paths.items()}
     one = Run(
-        pipeline,
-        say=say,
-        trace=None if trace is None else trace.resolve(),
-        log=None if spark_log is None else spark_log.resolve(),
-        warm_up=warm_up,
-        when=None if when is None else when.resolve(),
-        replace=replace,
+        pipeline, say=_line if output is Output.TABLE else _json_line, warm_up=warm_up, replace=replace, **resolved
     )
-    with one, Interrupt() as interrupt:  # in this order: Spark takes Ctrl-C for itself when it starts
+    with one, Interrupt() as interrupt:  # in this order: Spark installs its own handler for Ctrl-C when it starts
         one.run(asked=interrupt.asked, every_s=every, duration_s=duration)
+
+
+def _given(options: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _line(report: Report) -> None:
+    print(report.as_line(), flush=True)
+
+
+def _json_line(report: Report) -> None:
+    print(json.dumps(report.as_json(), sort_keys=True), flush=True)
 
 
 def _kafka_options(bootstrap_server: str | None, command_config: Path | None) -> dict[str, str]:
     """The connection's settings as options of the source."""
     found = client_settings(bootstrap_server, command_config)
-    for ours in ("client.id", "default.api.timeout.ms"):  # meant for commands that somebody waits for
+    for ours in ("client.id", "default.api.timeout.ms"):  # they suit short commands, not a running query
         found.pop(ours, None)
     return {f"kafka.{key}": str(value) for key, value in found.items()}
 
@@ -166,7 +146,7 @@ def import_checkpoint(
     )
     _print_offsets(found.offsets, output)
     if found.unfinished:
-        what = "a later batch was begun and not finished: its records are read again, and its output may be there."
+        what = "a later batch was begun and not finished: its records are read again, though its output may exist."
         typer.echo(f"holdfast: {what}", err=True)
 
 
@@ -179,7 +159,7 @@ def export_checkpoint(
     command_config: CommandConfig = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Write a checkpoint on which Spark's own Kafka source begins where a group stands. Stop its members first."""
+    """Write a checkpoint on which Spark's own Kafka source begins at a group's offsets. Stop its members first."""
     from holdfast.spark import checkpoints
 
     settings = client_settings(bootstrap_server, command_config)
@@ -220,7 +200,7 @@ def show(path: SinkPath, output: OutputForm = Output.TABLE) -> None:
 
 @app.command()
 def files(path: SinkPath) -> None:
-    """The committed Parquet files, a path a line, for readers that know no ledger."""
+    """The committed Parquet files, one path per line, for readers that do not know the ledger."""
     from holdfast.spark.files.sink import committed_files
 
     _sink(path)
@@ -255,12 +235,12 @@ def compact(
 def clean(
     path: SinkPath,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Keep what is younger: longer than the longest batch and query.")
+        str, typer.Option(metavar="TIME", help="Keep younger files. Longer than the longest batch and query.")
     ] = GRACE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Remove what nobody names any more: leftovers of crashes, what compaction has replaced, old ledger entries."""
+    """Remove files that nothing refers to any more: leftovers of crashes, compacted files, old ledger entries."""
     from dataclasses import asdict
 
     from holdfast.spark.files import upkeep
@@ -272,9 +252,9 @@ def clean(
 @app.command()
 def state(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The path of a stateful query's state.")],
-    clean_up: Annotated[bool, typer.Option("--clean", help="Remove files that nobody names any more.")] = False,
+    clean_up: Annotated[bool, typer.Option("--clean", help="Remove files that nothing refers to any more.")] = False,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="With --clean, keep what is younger: longer than the longest batch.")
+        str, typer.Option(metavar="TIME", help="With --clean, keep younger files. Longer than the longest batch.")
     ] = GRACE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --clean, only count.")] = False,
     start_empty: Annotated[
@@ -283,11 +263,11 @@ def state(
     ] = None,
     skip_to: Annotated[
         str | None,
-        typer.Option(metavar="TOPIC-N=OFFSET", help="Leave out records that are gone. Stop the applications first."),
+        typer.Option(metavar="TOPIC-N=OFFSET", help="Skip records that are gone. Stop the applications first."),
     ] = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """What a stateful query holds: by partition the next offset, watermark, rows, bytes, and what is kept for whom."""
+    """What a stateful query holds: by partition the next offset, watermark, rows, bytes, and files kept for others."""
     from dataclasses import asdict
 
     from holdfast.spark.files.store import open_store
@@ -324,7 +304,7 @@ def _sink(path: str) -> Store:
 def _seconds(text: str) -> float:
     number, unit = text[:-1], text[-1:]
     if not number.isdigit() or unit not in _UNITS_S:
-        wrong_use("TIME_INVALID", f"--older-than {text!r} is no time.", "Write 90s, 30m, 24h or 7d.")
+        wrong_use("TIME_INVALID", f"--older-than {text!r} is not a time.", "Write 90s, 30m, 24h or 7d.")
     return float(int(number) * _UNITS_S[unit])
 
 

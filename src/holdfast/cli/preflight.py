@@ -1,8 +1,8 @@
 """`holdfast preflight GROUP --to ASSIGNOR`: may a live group take its next step to another assignor?
 
-It reads the group, says which bounce of the migration it is at, which members are in the way, and what to do. Exit
-codes: 0 the next step is safe, 1 it is not (or the group can't be judged), 2 wrong use. `docs/consumer.md` has the
-steps; `client.migration` has the judgement.
+It reads the group and says which bounce of the migration it has reached, which members are in the way, and what to do.
+Exit codes: 0 the next step is safe, 1 it is not (or that can't be told), 2 wrong use. `docs/consumer.md` has the steps;
+`client.operate.migration` decides.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ STAGES = {
 
 def preflight(
     group: Annotated[str, typer.Argument(help="The group to look at.")],
-    to: Annotated[str, typer.Option("--to", metavar="ASSIGNOR", help="Where it shall go: cooperative-sticky, say.")],
+    to: Annotated[str, typer.Option("--to", metavar="ASSIGNOR", help="The new assignor, such as cooperative-sticky.")],
     bounce: Annotated[
-        int | None, typer.Option(min=1, max=2, help="Ask about this bounce; else about the one that comes next.")
+        int | None, typer.Option(min=1, max=2, help="Ask about this bounce; otherwise about the next one.")
     ] = None,
     no_probe: Annotated[
         bool,

@@ -1,9 +1,9 @@
-"""`holdfast produce`: lines from standard input, or generated orders at a rate, with every record's fate known.
+"""`holdfast produce`: sends lines from standard input, or generated orders at a rate, and reports every failure.
 
-Records are sent with acks=all, and a run ends only when each is acknowledged or has failed, also after Ctrl-C. The
-exit code is 0 when all were acknowledged. Keys land in the partitions where Java's producer would put them.
+Records are sent with acks=all. A run ends only when each record is acknowledged or has failed, also after Ctrl-C. The
+exit code is 0 if all were acknowledged. Keys go to the partitions that Java's producer would choose.
 
-Standard output stays empty but for the summary with `-o json`; progress and the summary go to standard error.
+Standard output has only the summary of `-o json`; progress and the plain summary go to standard error.
 """
 
 from __future__ import annotations
@@ -41,21 +41,22 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 TICK_S = 0.02
-"""How often due records are sent and acknowledgements are heard: smooth to the eye, and no load."""
+"""How often due records are sent and acknowledgements taken: often enough to look smooth, without load."""
 
 BURST = 1_000
-"""Records between two looks at the clock when all that goes is sent."""
+"""Records between two looks at the clock with --rate 0."""
 
 PROGRESS_S = 1.0
 
 FLUSH_S = 60.0
-"""How long the end waits for records under way. Each has its own limit below it; this is for a client that hangs."""
+"""How long the end waits for outstanding records. Each has a shorter limit of its own; this is for a client that
+hangs."""
 
 MESSAGE_TIMEOUT_MS = 30_000
-"""When a record that nobody acknowledges has failed. librdkafka's 5 minutes are for services."""
+"""When an unacknowledged record counts as failed. librdkafka's default of 5 minutes is for services."""
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""Far more than any broker takes: an endless line ends here and not in all memory."""
+"""Far more than any broker accepts: an endless line must not fill the memory."""
 
 MAX_REASONS = 5
 """Different errors that are shown; the others are only counted."""
@@ -72,11 +73,15 @@ class Compression(StrEnum):
 def produce(
     topic: Annotated[str, typer.Argument(help="Where the records go.")],
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What stands between key and value in a line.")
+        str | None, typer.Option(metavar="TEXT", help="The text between key and value in a line.")
     ] = None,
     compression: Annotated[Compression, typer.Option(help="Of record batches.")] = Compression.NONE,
-    rate: Annotated[float | None, typer.Option(help="Generate so many orders a second; 0 is all that goes.")] = None,
-    keys: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="With --rate: how many customers order.")] = 100,
+    rate: Annotated[
+        float | None, typer.Option(help="Generate so many orders a second; 0: as many as possible.")
+    ] = None,
+    keys: Annotated[
+        int, typer.Option(min=1, max=1_000_000_000, help="With --rate: how many customers there are.")
+    ] = 100,
     duration: Annotated[float | None, typer.Option(min=0.0, help="With --rate: seconds to run.")] = None,
     count: Annotated[int | None, typer.Option(min=0, help="With --rate: orders to send.")] = None,
     seed: Annotated[int, typer.Option(help="With --rate: the same seed gives the same orders.")] = 0,
@@ -107,7 +112,7 @@ def produce(
                 orders = Orders(keys=keys, seed=seed)
                 _send_orders(sender, orders, rate=rate, duration_s=duration, count=count)
         except HoldfastError as error:
-            problem = error  # what was sent before it is still on its way
+            problem = error  # raised below, when the records sent before it are acknowledged
         sender.finish()
     _report(sender, output)
     if problem is not None:
@@ -117,7 +122,7 @@ def produce(
 
 
 class Sender:
-    """Hands records to librdkafka and counts what becomes of them."""
+    """Hands records to librdkafka and counts acknowledgements and failures."""
 
     def __init__(self, topic: str, settings: dict[str, Any], compression: str, interrupt: Interrupt) -> None:
         from confluent_kafka import KafkaException, Producer
@@ -137,7 +142,7 @@ class Sender:
             self._producer: Producer = Producer(config)
         except KafkaException as error:
             raise kafka_error(error.args[0], "The producer can't be made.", "Check the settings.") from None
-        # librdkafka has taken the settings, so this is a number.
+        # librdkafka has accepted the settings, so this is a number.
         limit_s = int(str(config["message.timeout.ms"])) / 1000
         self._patience = Patience(str(config.get("bootstrap.servers")), limit_s)
 
@@ -146,7 +151,7 @@ class Sender:
         return time.monotonic() - self.began
 
     def send(self, value: bytes, key: bytes | None) -> None:
-        """Returns when librdkafka has the record. While its queue is full it waits, unless the run is over."""
+        """Returns when librdkafka has the record. Waits while its queue is full, unless the run is over."""
         while not self._login_refused:
             try:
                 self._producer.produce(self.topic, value, key, on_delivery=self._delivered)
@@ -163,16 +168,16 @@ class Sender:
                 return
 
     def over(self) -> bool:
-        """Whether no more need be sent: Ctrl-C came, or the brokers refuse the login, which waiting does not mend."""
+        """Whether nothing more is to be sent: after Ctrl-C, or if the brokers refuse the login."""
         return self._interrupt.asked() or self._login_refused
 
     def listen(self, seconds: float = 0.0) -> None:
-        """Take acknowledgements, and wait for them so long."""
+        """Take acknowledgements, waiting for them at most this long."""
         self._producer.poll(seconds)
         self._break_silence()
 
     def finish(self) -> None:
-        """Until every record's fate is known. A second Ctrl-C gives up."""
+        """Wait until every record is acknowledged or has failed. A second Ctrl-C gives up."""
         deadline = time.monotonic() + FLUSH_S
         while time.monotonic() < deadline and not self._login_refused:
             if not self._producer.flush(0.2):
@@ -201,7 +206,7 @@ class Sender:
             self.reasons.setdefault(error.name(), kafka_error(error, "Records were not acknowledged.", do))
 
     def _heard(self, error: Any) -> None:
-        """Why brokers can't be reached: that explains a record's timeout better than the timeout does."""
+        """Remember why brokers can't be reached: it explains a record's timeout better than the timeout itself."""
         if error.name() != "_ALL_BROKERS_DOWN" or self._last_heard is None:
             self._last_heard = error
         if error.name() == "_AUTHENTICATION" and not self.acknowledged:
@@ -223,13 +228,13 @@ def _send_lines(sender: Sender, separator: bytes | None) -> None:
                 raise HoldfastError(
                     "KEY_SEPARATOR_NOT_FOUND",
                     f"Line {number} has no {separator.decode()!r} between key and value.",
-                    "The lines before it were sent; mend this one and send the rest.",
+                    "The lines before it were sent; correct this one and send the rest.",
                 )
             sender.send(value, key)
 
 
 def _lines(sender: Sender) -> Iterator[bytes]:
-    """Standard input line by line. While none comes, acknowledgements are heard and Ctrl-C is obeyed."""
+    """Standard input line by line. While it waits, it takes acknowledgements and obeys Ctrl-C."""
     source = sys.stdin.fileno()
     rest = b""
     while not sender.over():
@@ -254,7 +259,7 @@ def _lines(sender: Sender) -> Iterator[bytes]:
 
 
 class Orders:
-    """An endless stream of orders; the times in it are the clock's."""
+    """An endless stream of orders, with the current time in each."""
 
     def __init__(self, *, keys: int, seed: int) -> None:
         self._keys = keys
@@ -275,7 +280,7 @@ class Orders:
 
 
 def _send_orders(sender: Sender, orders: Orders, *, rate: float, duration_s: float | None, count: int | None) -> None:
-    """As many as are due, again and again. What a slow broker holds up is sent later, so the rate asked for is kept."""
+    """Send as many as are due, again and again. What a slow broker delays is sent later, so the rate is kept."""
     progress = Progress(sender)
     limit_s = float("inf") if duration_s is None else duration_s
     most = sys.maxsize if count is None else count
@@ -299,7 +304,7 @@ def _send_orders(sender: Sender, orders: Orders, *, rate: float, duration_s: flo
 
 
 class Progress:
-    """One line on standard error: rewritten on a terminal, a line a second elsewhere."""
+    """One line on standard error: rewritten in place on a terminal, otherwise one line a second."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender

@@ -1,8 +1,8 @@
-"""`holdfast run -- COMMAND`: run a process that uses holdfast, and let it go without hurting its groups.
+"""`holdfast run -- COMMAND`: run a process that uses holdfast, and stop it without disturbing its groups.
 
-SIGTERM and Ctrl-C ask its consumers to drain: they hand over what they own while they go on working, and only then is
-the process told to end. It is killed when it does not, and restarted when it fails, if so ordered. The exit code is
-the process's own. One line on standard error per event.
+SIGTERM and Ctrl-C ask its consumers to drain: they hand over what they own while they go on working, and only then does
+the process get SIGTERM. It is killed if it does not end, and with --restart started again when it fails. The exit code
+is the process's own. There is one line on standard error per event.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ def run(
     ] = 20.0,
     grace: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="From SIGTERM to SIGKILL.")] = 10.0,
     restart: Annotated[Restart, typer.Option(help="When to start it again.")] = Restart.NO,
-    max_restarts: Annotated[int, typer.Option(min=0, help="In a row; a steady minute makes a new row.")] = 10,
+    max_restarts: Annotated[
+        int, typer.Option(min=0, help="In a row; a minute without a failure resets the count.")
+    ] = 10,
     control: Annotated[
-        str | None, typer.Option(metavar="PATH", envvar=CONTROL, help="Where the socket for --drain shall be.")
+        str | None, typer.Option(metavar="PATH", envvar=CONTROL, help="The path of the socket for --drain.")
     ] = None,
     drain: Annotated[
-        bool, typer.Option("--drain", help="Ask the one that runs with this --control to drain; return when it has.")
+        bool, typer.Option("--drain", help="Ask the process with this --control to drain; return when it has.")
     ] = False,
     output: OutputForm = Output.TABLE,
 ) -> None:
@@ -57,7 +59,9 @@ def run(
             raise typer.Exit(1)
         return
     if not command:
-        wrong_use("RUN_COMMAND_MISSING", "There is no command.", "Write holdfast run -- python consumer.py, say.")
+        wrong_use(
+            "RUN_COMMAND_MISSING", "There is no command.", "Write for example holdfast run -- python consumer.py."
+        )
     orders = Orders(
         command=tuple(command),
         control=control,

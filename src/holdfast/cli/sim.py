@@ -1,4 +1,4 @@
-"""`holdfast sim`: play a group in virtual time; compare protocols; let random worlds look for faults."""
+"""`holdfast sim`: simulate a group in virtual time; compare protocols; search for faults in random worlds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from holdfast.cli import sim_options as o
+from holdfast.cli.common import show_error
+from holdfast.cli.sim_options import COMPARED
 from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
@@ -24,86 +27,42 @@ if TYPE_CHECKING:
     from holdfast.sim.world import WorldResult
 
 ASSIGNORS = {"cooperative": "cooperative-sticky", "eager": "sticky"}
-"""What each protocol is played with. Eager with the assignor that moves least, so that the protocol alone differs."""
-
-EVENT_HELP = (
-    "What happens: kind[:who][=n]@time[+duration], separated by commas. Kinds: join, leave, drain, crash, "
-    "machine-crash, restart, bounce, hang, freeze, twin, cut, mute, deafen, subscribe, unsubscribe, enforce, slow, "
-    "batch, grow, create, delete, broker-crash."
-)
-
-COMPARED = "join@10s,leave:c0@25s,join@40s"
-"""What `--compare` plays when nothing is asked for: a group that nobody touches pauses in no protocol."""
+"""The assignor of each protocol. Eager uses the one that moves least, so that only the protocol differs."""
 
 NOT_WRITTEN = "FILE_NOT_WRITTEN"
-"""The one error that is not wrong use."""
+"""The only error here that is not wrong use."""
 
 
 def sim(
     context: typer.Context,
-    members: Annotated[int, typer.Option(help="Members at the start: c0, c1, …")] = 4,
-    partitions: Annotated[int, typer.Option(help="Partitions of the topic `orders`.")] = 6,
-    protocol: Annotated[str, typer.Option(help="cooperative or eager.")] = "cooperative",
-    seed: Annotated[int, typer.Option(help="The same seed gives the same history, byte by byte.")] = 7,
-    event: Annotated[str, typer.Option(help=EVENT_HELP, metavar="EVENTS")] = "",
-    duration: Annotated[str, typer.Option(help="How long to play, in virtual time.")] = "60s",
-    static: Annotated[bool, typer.Option("--static", help="Members have a group.instance.id.")] = False,
-    heartbeat: Annotated[
-        str | None,
-        typer.Option(help="heartbeat.interval.ms of every member: 3s, or a third of the session.", show_default=False),
-    ] = None,
-    session: Annotated[
-        str | None,
-        typer.Option(help="session.timeout.ms of every member: 45s, or --max-poll if less.", show_default=False),
-    ] = None,
-    max_poll: Annotated[str, typer.Option(help="max.poll.interval.ms of every member.")] = "5m",
-    batch: Annotated[str, typer.Option(help="How long the application works on what one poll gives it.")] = "200ms",
-    batch_spread: Annotated[
-        float, typer.Option(help="By which share batches of more than 500ms are shorter or longer, say 0.5.")
-    ] = 0.0,
-    restore: Annotated[str, typer.Option(help="How long the state of one partition takes to restore.")] = "0ms",
-    listener: Annotated[str, typer.Option(help="How long the listener takes to give up or take up partitions.")] = (
-        "100ms"
-    ),
-    without: Annotated[
-        str,
-        typer.Option(
-            help="What the members do without, separated by commas: watchdog, poke, instant-rejoin, offset-handover, "
-            "hot-heartbeats, or all. With watchdog,poke a crash is noticed as by any other client.",
-            metavar="WORDS",
-        ),
-    ] = "",
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare",
-            help="Play eager and cooperative as other clients do, and holdfast, and print the ratios; without --event: "
-            f"{COMPARED}.",
-        ),
-    ] = False,
-    scene: Annotated[
-        str, typer.Option(help="Play a ready scene, in all three ways, and what is told of it beside.", metavar="NAME")
-    ] = "",
-    kind: Annotated[
-        str, typer.Option(help="With --scene or --svg: in one way, step by step: eager, cooperative or holdfast.")
-    ] = "",
-    svg: Annotated[
-        Path | None,
-        typer.Option(help="Draw the picture of a moment into a file (- is standard output).", metavar="FILE"),
-    ] = None,
-    at: Annotated[str, typer.Option(help="With --svg: the moment; the scene's own, or the end.", metavar="TIME")] = "",
-    scenes: Annotated[bool, typer.Option("--scenes", help="List the ready scenes.")] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Print every step, not only the telling ones.")
-    ] = False,
-    swarm: Annotated[
-        bool, typer.Option("--swarm", help="Random worlds with faults, until an invariant breaks.")
-    ] = False,
-    seeds: Annotated[int, typer.Option(help="With --swarm: how many worlds.")] = 100,
-    seed_start: Annotated[int, typer.Option(help="With --swarm: the first world's seed.")] = 0,
-    jobs: Annotated[int, typer.Option(help="With --swarm: processes at work; 0 is one per core.")] = 0,
-    world: Annotated[int | None, typer.Option(help="Replay one random world of the swarm by its seed.")] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="table, json or jsonl (the trace).")] = "table",
+    members: o.Members = 4,
+    partitions: o.Partitions = 6,
+    protocol: o.Protocol = "cooperative",
+    seed: o.Seed = 7,
+    event: o.Events = "",
+    duration: o.Duration = "60s",
+    static: o.Static = False,
+    heartbeat: o.Heartbeat = None,
+    session: o.Session = None,
+    max_poll: o.MaxPoll = "5m",
+    batch: o.Batch = "200ms",
+    batch_spread: o.BatchSpread = 0.0,
+    restore: o.Restore = "0ms",
+    listener: o.Listener = "100ms",
+    without: o.Without = "",
+    compare: o.Compare = False,
+    scene: o.Scene = "",
+    kind: o.Kind = "",
+    svg: o.Svg = None,
+    at: o.At = "",
+    scenes: o.Scenes = False,
+    everything: o.Everything = False,
+    swarm: o.Swarm = False,
+    seeds: o.Seeds = 100,
+    seed_start: o.SeedStart = 0,
+    jobs: o.Jobs = 0,
+    world: o.WorldSeed = None,
+    output: o.Output = "table",
 ) -> None:
     """Play a consumer group in virtual time.
 
@@ -112,28 +71,14 @@ def sim(
     """
     from holdfast.sim.setup import Setup
 
+    fixed_by = "--scene" if scene else "--swarm" if swarm else "--world" if world is not None else ""
     try:
-        if output not in ("table", "json", "jsonl"):
-            raise HoldfastError("BAD_OUTPUT", f"{output!r} is not an output.", "Use -o table, json or jsonl.")
-        fixed_by = "--scene" if scene else "--swarm" if swarm else "--world" if world is not None else ""
-        if fixed_by and not scenes:
-            _refuse_what_is_fixed(context, fixed_by)
+        _check_options(context, output, fixed_by="" if scenes else fixed_by)
         setup = Setup(
-            members=members,
-            partitions=partitions,
-            seed=seed,
-            events=event,
-            duration=duration,
-            static=static,
-            heartbeat=heartbeat,
-            session=session,
-            max_poll=max_poll,
-            batch=batch,
-            spread=batch_spread,
-            listener=listener,
-            restore=restore,
-            without=without,
-        )
+            members=members, partitions=partitions, seed=seed, events=event, duration=duration, static=static,
+            heartbeat=heartbeat, session=session, max_poll=max_poll, batch=batch, spread=batch_spread,
+            listener=listener, restore=restore, without=without,
+        )  # fmt: skip
         if scenes:
             code = _list_scenes(output)
         elif svg is not None:
@@ -148,23 +93,27 @@ def sim(
             code = _compare(setup, output, everything=everything)
         else:
             code = _one(setup, protocol, output, everything=everything)
-    except HoldfastError as error:  # mostly wrong use: what a world does ends up in its result
-        typer.echo(f"holdfast: {error.code}: {error.what} {error.do}", err=True)
+    except HoldfastError as error:  # nearly always wrong use: faults inside a world are in its result
+        show_error(error)
         raise typer.Exit(1 if error.code == NOT_WRITTEN else 2) from error
     raise typer.Exit(code)
 
 
-def _refuse_what_is_fixed(context: typer.Context, by: str) -> None:
-    """Options that say what is played, beside one that brings all of that: they would change nothing, in silence."""
+def _check_options(context: typer.Context, output: str, *, fixed_by: str) -> None:
+    """Refuse an unknown output, and options of the setup beside one that fixes it: they would have no effect."""
     from holdfast.sim.setup import Setup, option_of
 
+    if output not in ("table", "json", "jsonl"):
+        raise HoldfastError("BAD_OUTPUT", f"{output!r} is not an output.", "Use -o table, json or jsonl.")
+    if not fixed_by:
+        return
     options = [*(option_of(field.name) for field in fields(Setup)), "--protocol"]
     given = [each for each in options if _is_given(context, each)]
     if given:
         raise HoldfastError(
             "OPTION_FIXED",
-            f"{by} brings its own {', '.join(given)}.",
-            f"Leave out {', '.join(given)}, or {by}.",
+            f"{fixed_by} brings its own {', '.join(given)}.",
+            f"Leave out {', '.join(given)}, or {fixed_by}.",
         )
 
 
@@ -174,7 +123,7 @@ def _is_given(context: typer.Context, option: str) -> bool:
 
 
 def _one(setup: Setup, protocol: str, output: str, *, everything: bool) -> int:
-    """One protocol, with all that our members can do in it."""
+    """Play one protocol, with everything that our members can do in it."""
     if protocol not in ASSIGNORS:
         raise HoldfastError("BAD_PROTOCOL", f"{protocol!r} is not a protocol.", "Use cooperative or eager.")
     config = setup.config("holdfast", assignor=ASSIGNORS[protocol])
@@ -259,7 +208,7 @@ def _compare(setup: Setup, output: str, *, everything: bool) -> int:
 
 
 def _scene(name: str, kind: str, output: str, *, everything: bool) -> int:
-    """A ready scene: in all ways with what is told of it, or in one way step by step."""
+    """Play a ready scene: as all kinds of group, with what the scene claims; or as one kind, step by step."""
     from holdfast.sim import scene
     from holdfast.sim.played import play
     from holdfast.sim.ready import scene_named, told_and_played
@@ -282,7 +231,7 @@ def _scene(name: str, kind: str, output: str, *, everything: bool) -> int:
 
 
 def _picture(file: Path, setup: Setup, name: str, kind: str, at: str) -> int:
-    """The lanes of one way at one moment, and the wait-time of all three."""
+    """Draw the lanes of one kind of group at one moment, and the wait-time of all three kinds."""
     from holdfast.sim.happenings import parse_time
     from holdfast.sim.played import play
     from holdfast.sim.ready import scene_named
@@ -293,7 +242,7 @@ def _picture(file: Path, setup: Setup, name: str, kind: str, at: str) -> int:
     ready = scene_named(name) if name else None
     setup = ready.setup if ready else setup
     shown = kind or (ready.look if ready else "holdfast")
-    setup.config(shown)  # refuses what can't be played, before anything is
+    setup.config(shown)  # raises for a setup that can't be played, before anything is played
     played = {each: play(setup, each) for each in KINDS}
     stories = {each: story(one.records, one.result.ended_at_ms, each) for each, one in played.items()}
     moment = parse_time(at) if at else (ready.at_ms if ready else stories[shown]["end"])
@@ -370,7 +319,7 @@ def _swarm(first: int, count: int, jobs: int, output: str) -> int:
 
 
 def _show(text: str, *, final: bool) -> None:
-    """Progress on one line of a terminal; only the last word elsewhere."""
+    """Progress on one line of a terminal; otherwise only the final text."""
     if final:
         print(("\r\x1b[K" if sys.stderr.isatty() else "") + text, flush=True)
     elif sys.stderr.isatty():

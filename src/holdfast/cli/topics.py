@@ -1,8 +1,8 @@
 """`holdfast topics`: create, list, describe and delete topics, on any Kafka.
 
-The description is the one `kafka-topics.sh` prints, tab for tab, so that scripts written for it go on working; where
-brokers have racks, each partition's replicas are also told by rack. With several names each is answered for itself:
-what went wrong is said line by line, and the exit code is 1 if anything did.
+The description is exactly what `kafka-topics.sh` prints, so that scripts written for it go on working; if brokers have
+racks, the racks of each partition's replicas are added. With several names each is handled by itself: errors are
+printed one per line, and the exit code is 1 if there was any.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.net.metadata import ClusterInfo, TopicInfo
 
 LEADERS_S = 10.0
-"""How long a new topic may take to get its leaders: Kafka needs milliseconds, a busy one a second or two."""
+"""How long a new topic may take to get its leaders: Kafka needs milliseconds, a busy cluster a second or two."""
 
 LOOK_EVERY_S = 0.02
 
@@ -66,7 +66,7 @@ def create(
             raise HoldfastError(ErrorCode.TOPIC_ALREADY_EXISTS.name, f"The topic {name} exists already.", do)
         if refused is not None and not existed:
             raise refused
-        return not existed, await _led(cluster, name)
+        return not existed, await _wait_for_leaders(cluster, name)
 
     created, count = ask(client_settings(bootstrap_server, command_config), work)
     if output is Output.JSON:
@@ -164,8 +164,8 @@ def _setting(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-async def _led(cluster: Cluster, name: str) -> int:
-    """Wait until every partition of a new topic has a leader, so that whoever comes next finds it; how many it has."""
+async def _wait_for_leaders(cluster: Cluster, name: str) -> int:
+    """Wait until every partition of a new topic has a leader, so that it can be used; returns how many it has."""
     deadline = asyncio.get_running_loop().time() + LEADERS_S
     while True:
         topic = (await cluster.refresh([name])).topics.get(name)

@@ -1,4 +1,4 @@
-"""`holdfast ui`: the page on which one watches a rebalance happen."""
+"""`holdfast ui`: serves the page on which you watch a rebalance."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def ui(
 ) -> None:
     """Serve the page: a group's lanes, members and coordinator while it rebalances, simulated or live.
 
-    With --bootstrap-server it shows the groups of a cluster, which it only reads. Prints a link with a token; whoever
-    has it may use the page, on this machine. Ctrl-C ends it.
+    With --bootstrap-server it shows the groups of a cluster, which it only reads. Prints a link with a token; anybody
+    on this machine who has it may use the page. Ctrl-C ends it.
     """
     try:
         from holdfast.ui.serving import Live, PageServer, listen

@@ -1,4 +1,4 @@
-"""The doctor: what happened to consumer groups, rebuilt from the logs that they left behind.
+"""The doctor rebuilds what happened to consumer groups from the logs they left behind.
 
     scan (lines to events)  ->  history (one group's events to rebalances and lives)  ->  findings  ->  words and pages
 

@@ -1,7 +1,7 @@
 """Lines of Apache Kafka's group coordinators: the old one (Scala, 2.x to 3.9) and the new one (Java, 3.7 to 4.x).
 
-Both say the same things in other words, and versions differ in where they put the offsets partition, the number of
-members and the client's reason. A pattern here takes all of them; what it does not take is counted as unknown.
+Both say the same things in different words, and versions differ in where they put the offsets partition, the number of
+members and the client's reason. Each pattern here matches all of them; a line that none matches is counted as unknown.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def _counted(event: Event, match: re.Match[str]) -> None:
 
 
 def _none(event: Event, match: re.Match[str]) -> None:
-    """The named parts say it all."""
+    """The pattern's named groups already fill the event."""
 
 
 def _leaver(event: Event, match: re.Match[str]) -> None:
-    """The old coordinator prints all it knows of a member, the new one its id."""
+    """The old coordinator prints every field of the member, the new one only its id."""
     who = match["who"]
     event.said = (match["reason"] or "")[: e.MAX_SAID]
     known = dict(_DETAIL.findall(who))
@@ -67,7 +67,7 @@ def _epoch(event: Event, match: re.Match[str]) -> None:
 
 
 def _fenced_new(event: Event, match: re.Match[str]) -> None:
-    """The new protocol: who is out because its session, or its time to give partitions back, has run out."""
+    """The new protocol: the member's session, or its time to give partitions back, has run out."""
     event.level = "consumer"
     event.said = match["reason"][: e.MAX_SAID]
     event.kind = e.EXPIRED if "session" in event.said else e.EXPELLED
@@ -80,7 +80,7 @@ def _left_new(event: Event, match: re.Match[str]) -> None:
 _M = r"(?P<member>\S+?)"
 _G = r"(?P<group>.+?)"
 _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
-    # (what to look for first, kind, pattern, what else to take)
+    # (cheap substring to test first, kind, pattern, what fills in the rest)
     (
         "Preparing to rebalance", e.PREPARING,
         rf"Preparing to rebalance group {_G} in state \w+ with old generation (?P<generation>-?\d+)"
@@ -197,11 +197,11 @@ _QUIET = (
     "The following offsets of the group", "Finished cleaning", "Successfully loaded", "loading of offsets and group",
     "oordinator from __consumer_offsets", "transition", "Creating simple consumer group", "Generated automatic",
 )  # fmt: skip
-"""Known, and of no use here: no reason to tell anybody that they were not understood."""
+"""Known lines without use here; they must not be reported as unknown."""
 
 
 def parse(text: str, at_ms: float) -> Event | bool:
-    """The event of a coordinator's line; True for a line that is known and says nothing; False for a strange one."""
+    """The event of a coordinator's line; True for a known line without an event; False for an unknown line."""
     mark = _MARK.search(text)
     body = text[mark.end() :] if mark is not None else text
     body = _LOGGER.sub("", body)
@@ -233,7 +233,7 @@ _CULPRITS = (
 
 
 def culprit_of(reason: str) -> str:
-    """The member that a round's reason names."""
+    """The member named in a round's reason, or ""."""
     for pattern in _CULPRITS:
         if match := pattern.search(reason):
             return match[1]

@@ -1,9 +1,9 @@
-"""Why a round began: from the coordinator's reason, the client's own words in it, and who just came or went.
+"""Why a round began: from the coordinator's reason, the client's reason inside it, and who just joined or left.
 
-The six causes of a rebalance are a member that joins, leaves, crashes (its session ends), exceeds max.poll.interval.ms,
-subscribes otherwise, or a topic that gets partitions. Holdfast's members add three: a drain, a watchdog that speaks for
-a dead process, a rebalance that the application asked for. Two more are no causes: `start` is the group's first
-gathering, `stop` everybody's going home; and `follow-up` is the second round of a cooperative handover.
+A rebalance has six usual causes: a member joins, leaves, crashes (its session ends), exceeds max.poll.interval.ms or
+changes its subscription, or a topic gets partitions. Holdfast's members add three: a drain, a watchdog that leaves for
+a dead process, and a rebalance that the application asked for. Three names stand for no cause at all: `start` is the
+group's first round, `stop` is everybody leaving at the end, and `follow-up` is a cooperative handover's second round.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ WORDS = {
     CRASH: "a member's session ended: it crashed or was cut off",
     TOO_SLOW: "a member exceeded max.poll.interval.ms",
     SUBSCRIPTION: "a subscription changed",
-    PARTITIONS: "a topic has other partitions than before",
+    PARTITIONS: "a topic's partitions changed",
     DRAIN: "a member drained",
-    WATCHDOG: "a watchdog spoke for a dead process",
+    WATCHDOG: "a watchdog left for a dead process",
     FORCED: "the application asked for it",
-    RETURNED: "a static member came back otherwise than it went",
+    RETURNED: "a static member came back changed",
     STUCK: "a member did not sync in time",
     COORDINATOR: "the coordinator moved",
     START: "the group began",
     STOP: "the group ended",
     FOLLOW_UP: "the second round of a cooperative handover",
-    UNKNOWN: "nobody says",
+    UNKNOWN: "unknown: no log says why",
 }
 
 _POLL = ("poll timeout has expired", "did not poll in time", "max.poll.interval", "maximum poll interval")
@@ -90,7 +90,7 @@ def of_round(reason: str) -> str:
 
 
 def may_follow(reason: str) -> bool:
-    """Whether a round with this reason can be the second one of a handover: librdkafka does not say why it rejoins."""
+    """Whether a round with this reason can be the second of a handover. librdkafka does not say why it rejoins."""
     told = of_round(reason)
     if told in (SUBSCRIPTION, PARTITIONS):
         return _client_reason(reason.lower()) in ("", "not provided", "null")

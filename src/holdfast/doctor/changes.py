@@ -1,4 +1,4 @@
-"""What is different about a group since the last time it was examined, as lines for whoever follows it."""
+"""What has changed in a group's findings since it was last examined, one line per change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 NEW, WORSE, OVER, HEALTHY, FORGOTTEN = "new", "worse", "over", "healthy", "forgotten"
 
 BEFORE = {f.STORM: f.HANG, f.CRASH_LOOP: f.CRASHES}
-"""What a finding was called when it had happened once."""
+"""By kind of finding: the kind it had while it had happened only once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Change:
         if self.change == HEALTHY:
             return f"{group}: healthy again"
         if self.change == FORGOTTEN:
-            return f"{group}: nothing was heard of it for long; forgotten"
+            return f"{group}: no news for a long time; dropped"
         who = f": {one_line(self.culprit)}" if self.culprit else ""
         what = f"{TITLES.get(self.kind, self.kind)}{who}"
         if self.change == OVER:
@@ -44,7 +44,7 @@ class Change:
 
 
 def changes_of(group: str, before: Sequence[Row], after: Sequence[Row], *, there: bool) -> Iterator[Change]:
-    """`before` and `after` are the group's findings; `there`: whether anything is still known of the group."""
+    """`before` and `after` are the group's findings. `there` is false once the group's last events have expired."""
     if not there:
         yield Change(group=group, change=FORGOTTEN)
         return
@@ -63,12 +63,12 @@ def changes_of(group: str, before: Sequence[Row], after: Sequence[Row], *, there
 
 
 def _culprits(row: Row) -> set[str]:
-    """A finding may have several, as a flapping autoscaler has."""
+    """A finding may have several culprits, for example the members that an autoscaler adds and removes."""
     return set(row["culprit"].split(", "))
 
 
 def _paired(before: Sequence[Row], after: Sequence[Row]) -> list[tuple[Row | None, Row | None]]:
-    """The same kind and culprit is the same finding; and so is one that has become more, or got more culprits."""
+    """Pair findings of the same kind and culprit first, then those that have got worse or share a culprit."""
     old = list(before)
     pairs: list[tuple[Row | None, Row | None]] = []
     new = []

@@ -1,7 +1,7 @@
 """Lines of the clients: Java's ConsumerCoordinator and AbstractCoordinator (2.4 to 4.x), and librdkafka.
 
-Java puts its client id and group in front of each line. librdkafka names its client alone, and the group only in the
-lines that `debug=cgrp` brings; the job finds it by the client's name.
+Java puts its client id and group in front of each line. librdkafka names only its client; the group appears only in
+lines of `debug=cgrp`. For the other lines the job finds the group by the client's name.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def parse_java(text: str, at_ms: float) -> Event | bool:
         at_ms=at_ms, kind="", source=e.JAVA, group=match["group"], client=match["client"],
         instance=match["instance"] or "",
     )  # fmt: skip
-    return event if _java(event, body) else _java_known(body)
+    return event if _fill_java(event, body) else _is_known_java(body)
 
 
-def _java(event: Event, body: str) -> bool:
-    """Whether the line says something; the event is filled in."""
+def _fill_java(event: Event, body: str) -> bool:
+    """Fill in the event; false if the line holds none."""
     if body.startswith("(Re-)joining group"):
         event.kind = e.JOINING
     elif body.startswith("Successfully joined group with generation"):
@@ -71,7 +71,7 @@ def _java(event: Event, body: str) -> bool:
     elif "session timed out" in body or "session timeout" in body:
         event.kind, event.said = e.SILENT, body[: e.MAX_SAID]
     elif moved := _EPOCH.search(body):
-        return _epoch(event, moved)
+        return _fill_epoch(event, moved)
     else:
         return False
     return True
@@ -81,16 +81,16 @@ def match_leave(body: str) -> re.Match[str] | None:
     return _MEMBER_LEAVES.search(body)
 
 
-def _epoch(event: Event, moved: re.Match[str]) -> bool:
-    """The new protocol's member: STABLE again is what the classic one calls synced."""
+def _fill_epoch(event: Event, moved: re.Match[str]) -> bool:
+    """A member of the new protocol: STABLE corresponds to the classic protocol's synced."""
     event.member, event.generation, event.level = moved[1], int(moved[2]), "consumer"
     kind = {"STABLE": e.SYNCED, "JOINING": e.JOINING, "FENCED": e.LOST, "STALE": e.TOO_SLOW}.get(moved[4])
     event.kind = kind or ""
     return kind is not None
 
 
-def _java_known(body: str) -> bool:
-    """A consumer says much that is of no use here, and none of it is strange."""
+def _is_known_java(body: str) -> bool:
+    """Most of a consumer's lines are of no use here, so only those about joining or leaving count as unknown."""
     return not any(word in body for word in ("rebalancing", "joining", "JoinGroup failed", "LeaveGroup"))
 
 
@@ -134,12 +134,12 @@ def parse_librdkafka(text: str, at_ms: float) -> Event | bool:
         at_ms=at_ms, kind="", source=e.LIBRDKAFKA, group=group[1] if group else "",
         client=match["name"].rpartition("#")[0] or match["name"],
     )  # fmt: skip
-    if _librdkafka(event, facility, body):
+    if _fill_librdkafka(event, facility, body):
         return event
     return facility in _KNOWN_FACS or match["level"] == "7"
 
 
-def _librdkafka(event: Event, facility: str, body: str) -> bool:
+def _fill_librdkafka(event: Event, facility: str, body: str) -> bool:
     if slow := _MAXPOLL.search(body):
         event.kind, event.number, event.said = e.TOO_SLOW, float(slow[2]), f"max.poll.interval.ms={slow[1]}"
     elif silent := _SESSION.search(body):

@@ -1,9 +1,9 @@
-"""Whose clock is off by how much, so that files of several machines can be laid side by side.
+"""How far each file's clock is off, so that logs of several machines can be put on one time line.
 
-A generation is complete at one moment for everybody: the coordinator writes it down, and milliseconds later its members
-hear of it. So a file's clock is off by what its members' times of hearing differ from the coordinator's, in the middle.
-Where there is no coordinator's log, the file that shares most generations with the others is the measure. This also
-sets right what a wrong time zone does.
+A generation completes at one moment for everybody: the coordinator logs it, and its members log it milliseconds later.
+So a file's clock is off by the median difference between its members' times and the coordinator's. Without a
+coordinator's log, the file that shares most generations with the others is the reference. This also corrects a wrong
+time zone.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from holdfast.doctor import events as e
 from holdfast.doctor.events import Event, client_of
 
 TOLERATED_MS = 500.0
-"""An answer takes a while to be heard of, on a busy machine up to this; less than that is no other clock."""
+"""On a busy machine an answer may take this long to arrive. A smaller difference does not mean that a clock is off."""
 
 
 def offsets_ms(events: Iterable[Event]) -> dict[str, float]:
-    """By file, how much its clock is ahead of the measure; those that are right are left out."""
+    """By file, how far its clock is ahead of the reference. Files whose clock is right are left out."""
     told: dict[int, list[float]] = defaultdict(list)
     heard: dict[str, dict[int, float]] = defaultdict(dict)
     telling: set[str] = set()
@@ -48,12 +48,12 @@ def offsets_ms(events: Iterable[Event]) -> dict[str, float]:
 
 
 def _static(event: Event) -> bool:
-    """A static member that comes back is told the generation that has been there for long."""
+    """A static member that returns joins a generation that completed long ago, so its time says nothing."""
     return bool(event.instance) or client_of(event.member) not in ("", event.client)
 
 
 def _most_shared(heard: dict[str, dict[int, float]]) -> dict[int, float]:
-    """The times of the file whose generations the most other files know."""
+    """The times of the file that shares most generations with other files."""
     counts: dict[int, int] = defaultdict(int)
     for times in heard.values():
         for number in times:

@@ -1,6 +1,4 @@
-"""What else costs a group its time: slow members, an autoscaler that can't decide, restarts without instance ids,
-failing commits, an uneven plan, or simply too many rebalances.
-"""
+"""Other things that cost a group time: slow members, failing commits, an uneven plan, or simply too many rebalances."""
 
 from __future__ import annotations
 
@@ -29,14 +27,14 @@ from holdfast.doctor.history import History
 from holdfast.doctor.rounds import Rebalance, Round
 
 REJOINS = (causes.SUBSCRIPTION, causes.PARTITIONS)
-"""How a coordinator calls a member that joins again; a leader's rejoin is taken for new partitions."""
+"""Causes under which a rejoin shows up: the coordinator's reason for a leader's rejoin reads like new partitions."""
 
 LISTENER_MS = 1_000.0
-"""A listener that commits takes milliseconds."""
+"""A listener call that takes longer is slow: one that only commits takes milliseconds."""
 
 
 def slow_to_join(history: History) -> list[Finding]:
-    """A slow listener, or long batches: who comes last to round after round keeps everybody waiting."""
+    """Slow listeners or long batches: a member that joins round after round last keeps everybody waiting."""
     waits = _long_waits(history)
     calls = _slow_calls(history)
     found = []
@@ -59,8 +57,8 @@ def slow_to_join(history: History) -> list[Finding]:
                 what=f"Rounds waited up to {max(longest, called) / 1000:.1f} s for {name}, "
                 f"{times_text(len(late))}: {why}.",
                 change={"max.poll.records": "100"},
-                do="Commit and close what is open in the listener, and nothing else; leave flushing and cleaning to "
-                "another thread. Smaller batches let a member come to a round sooner.",
+                do="In the listener only commit and close what is open; leave flushing and cleaning to another thread. "
+                "With smaller batches a member joins a round sooner.",
                 evidence=[evidence_of(one) for one in late[:EVIDENCE_KEPT]],
             )
         )
@@ -68,8 +66,8 @@ def slow_to_join(history: History) -> list[Finding]:
 
 
 def _slow_calls(history: History) -> dict[str, list[float]]:
-    """Listeners that took a second and more, by member. A trace tells how long; Java logs before it calls the listener,
-    and again when it joins."""
+    """Listener calls of a second or more, by member. A trace holds the duration. Java logs a line before it calls the
+    listener and another when it joins."""
     calls: dict[str, list[float]] = defaultdict(list)
     began: dict[tuple[str, str], float] = {}
     for event in history.events:
@@ -86,7 +84,7 @@ def _slow_calls(history: History) -> dict[str, list[float]]:
 
 
 def _known_as(history: History, event: Event) -> str:
-    """By the name under which its life goes."""
+    """The name that the rest of the report uses for the event's member."""
     lives = [life for life in history.people.lives.values() if life.client == event.client and event.client]
     return lives[-1].name if lives else event.client or history.people.name_of(event.member)
 
@@ -97,13 +95,13 @@ def _waited(each: Round) -> float:
 
 
 def _long_waits(history: History) -> dict[str, list[Rebalance]]:
-    """Rebalances with a long wait, by who was waited for. Where several may have been the one, it is whoever is among
-    them every time."""
+    """Rebalances with a long wait, by the member that was waited for. Where several members are suspects, it is the
+    one that is suspected every time."""
     waits: dict[str, list[Rebalance]] = defaultdict(list)
     open_: list[tuple[Rebalance, frozenset[str]]] = []
     for one in history.rebalances:
         if one.trigger == causes.CRASH:
-            continue  # it waited for somebody who is dead
+            continue  # the wait was for the dead member
         for each in one.rounds:
             if _waited(each) >= SLOW_MS:
                 if each.slowest:
@@ -124,9 +122,9 @@ def _long_waits(history: History) -> dict[str, list[Rebalance]]:
 
 
 def _late_revokers(one: Rebalance) -> list[str]:
-    """Member ids that kept a second round from beginning. librdkafka comes to a round while its application is busy,
-    and gives up what it was asked to when that polls: all of the wait is then between two rounds, and whoever begins
-    the second one, by joining again, is who was waited for."""
+    """Members that delayed a second round. librdkafka joins a round while its application is busy, but revokes only
+    when the application polls. Then all of the wait lies between two rounds, and the member whose rejoin begins the
+    second one is the member that was waited for."""
     return [
         after.culprit
         for before, after in pairwise(one.rounds)
@@ -149,8 +147,8 @@ def commit_failures(history: History) -> list[Finding]:
             times=len(failed),
             cost_ms=0.0,
             what=f"{len(failed)} commits failed"
-            + (f", {counts[worst]} of them of {worst}" if worst else "")
-            + ": what was processed before them is processed again by the next owner.",
+            + (f", {counts[worst]} of them by {worst}" if worst else "")
+            + ": the next owner processes the same records again.",
             change={"max.poll.records": "100"},
             do="A commit fails when its member is out of the group: look at the other findings first. Commit in the "
             "revoked listener, and make the work idempotent.",
@@ -160,7 +158,7 @@ def commit_failures(history: History) -> list[Finding]:
 
 
 def skew(history: History) -> list[Finding]:
-    """Members with nothing to do, or with far more than others, in the last plan that is known."""
+    """Members with no partitions, or far more than others, in the last known plan."""
     plan = _last_plan(history)
     if len(plan) < 2:
         return []
@@ -179,7 +177,7 @@ def skew(history: History) -> list[Finding]:
             what=f"{history.people.name_of(worst)} holds {most} partitions, others {least}.",
             change={"partition.assignment.strategy": "cooperative-sticky"},
             do="range gives the first members one partition of every topic more; sticky assignors balance over all. "
-            "If members subscribe to different topics, look whether that is meant.",
+            "If members subscribe to different topics, check whether that is intended.",
             evidence=[],
         )
     ]
@@ -201,7 +199,7 @@ def _last_plan(history: History) -> dict[str, frozenset[str]]:
 
 
 def busy(history: History) -> list[Finding]:
-    """Too many rebalances, and none of the usual reasons."""
+    """Too many rebalances without one of the usual reasons."""
     disturbed = history.disturbances
     hours = max(history.span_ms, 3_600_000.0) / 3_600_000.0
     if len(disturbed) / hours <= MOST_PER_HOUR:

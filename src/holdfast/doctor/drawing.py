@@ -1,6 +1,6 @@
 """The report's pictures as SVG text: lanes per partition, rebalances coloured by cause, members' lives, pauses.
 
-Names are escaped here. A picture is bounded: what does not fit is said in it.
+Names are escaped here. Pictures are bounded; each says how much was left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COLOURS: Mapping[str, str] = {
     causes.FOLLOW_UP: "#a9b4bf",
     causes.UNKNOWN: "#808080",
 }
-"""By cause, in the order in which the key lists them."""
+"""By cause, in the order of the legend."""
 
 WIDTH, LEFT, ROW = 1_000.0, 150.0, 16.0
 LANES_DRAWN, LIVES_DRAWN, MARKS_DRAWN = 48, 60, 2_000
@@ -94,7 +94,7 @@ def timeline_svg(
 
 
 def pauses_svg(pauses_ms: Sequence[float]) -> str:
-    """How many pauses were how long, in steps of three to ten."""
+    """A histogram of pauses; each bucket's edge is about three times the one before."""
     edges = (0.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0, float("inf"))
     counts = [sum(1 for ms in pauses_ms if low <= ms < high) for low, high in pairwise(edges)]
     most = max([1, *counts])

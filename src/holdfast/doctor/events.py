@@ -1,7 +1,7 @@
-"""One thing that a line says about a group. Whatever wrote the line, the history is built from these alone.
+"""One thing that a log line says about a group. Histories are built from these events alone, whatever wrote the line.
 
-An event is what the writer knew. A coordinator knows rounds and who came and went; a member knows its own joins, its
-partitions and why it left; `--describe` knows who held what at one moment. The kinds say which is which.
+An event holds what its writer knew. A coordinator knows the rounds and who joined and left. A member knows its own
+joins, its partitions and why it left. `--describe` knows who held what at one moment. The kinds below are grouped so.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ STABLE = "stable"
 """The leader's plan has arrived."""
 EMPTY = "empty"
 ARRIVED = "arrived"
-"""A member id was given out, or a member of the new protocol came."""
+"""A member id was given out, or a member of the new protocol joined."""
 LEFT = "left"
 EXPIRED = "expired"
 EXPELLED = "expelled"
-"""It did not come to the round within its rebalance timeout."""
+"""The member did not join the round within its rebalance timeout."""
 REPLACED = "replaced"
 """An instance id was taken over: `member` is the new id, `said` the old one."""
 FENCED = "fenced"
@@ -31,10 +31,10 @@ REFUSED_COMMIT = "refused-commit"
 
 # -- what a member says
 WANTS = "wants"
-"""It asks for a round; `said` is why."""
+"""The member asks for a round; `said` is why."""
 JOINING = "joining"
 JOINED = "joined"
-"""It is in the generation; `said` is the assignor."""
+"""The member is in the generation; `said` is the assignor."""
 SYNCED = "synced"
 PLANNED = "planned"
 """The leader's plan: `partitions` is "member id=topic-0 topic-1;…"."""
@@ -43,12 +43,12 @@ REVOKED = "revoked"
 LOST = "lost"
 LEAVING = "leaving"
 TOO_SLOW = "too-slow"
-"""max.poll.interval.ms was exceeded; `number` is by how much, in milliseconds, where that is told."""
+"""max.poll.interval.ms was exceeded; `number` is by how many milliseconds, if the line tells."""
 SILENT = "silent"
-"""The session ran out as the member saw it."""
+"""The member noticed that its session had run out."""
 COMMIT_FAILED = "commit-failed"
 LISTENER = "listener"
-"""A listener's call has returned; `number` is what it took, in milliseconds."""
+"""A listener's call has returned; `number` is how many milliseconds it took."""
 NAMED = "named"
 """A client names its group, and nothing else."""
 
@@ -65,12 +65,12 @@ BROKER, JAVA, LIBRDKAFKA, TRACE, DESCRIBE = "broker", "java", "librdkafka", "tra
 _UUID = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 
 MAX_SAID = 500
-"""Of a reason: what more there is helps nobody, and strangers write it."""
+"""Characters kept of a reason. Clients write it, so it can be of any length."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Event:
-    """Not frozen: a line is parsed in steps, and millions of them are made."""
+    """Not frozen: a line is parsed in steps, and there are millions of events."""
 
     at_ms: float
     """Milliseconds since 1970 on the writer's clock; NaN where the line tells no time."""
@@ -88,7 +88,7 @@ class Event:
     partitions: str = ""
     """`topic-0 topic-1`; a plan has one such list for each member."""
     level: str = ""
-    """What kind of protocol runs: "classic" or "consumer" (KIP-848)."""
+    """The group protocol: "classic" or "consumer" (KIP-848)."""
     file: str = ""
     line: int = 0
 
@@ -101,7 +101,7 @@ FIELDS = tuple(field.name for field in fields(Event))
 
 
 def client_of(member_id: str) -> str:
-    """Kafka makes a member's id of its client id (or its instance id) and a random part."""
+    """Kafka builds a member id from the client id (or the instance id) and a random part."""
     return _UUID.sub("", member_id) if _UUID.search(member_id) else ""
 
 

@@ -1,7 +1,7 @@
-"""What a finding is, and what the looks for them share.
+"""What a finding is, and what the checks that make them share.
 
-A finding is about what goes on, not about what happened once for a reason: beginnings, ends, a single join or leave
-are none.
+A finding is about something that keeps happening. What happened once for a reason, such as a start, a stop or a single
+join or leave, is not a finding.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SLOW_LISTENER, FLAPPING, RESTARTS, COMMITS, SKEW = (
 CRASHES, BUSY = "crash", "many-rebalances"
 
 AGAIN = 2
-"""What happened twice goes on; what happened once may be a deploy or an accident."""
+"""What happened twice will go on; what happened once may be a deploy or an accident."""
 
 STORM_AGAIN = 2
 SLOW_MS = 3_000.0
 """A round whose slowest member takes longer than a default heartbeat interval kept everybody waiting."""
 
 SHORT_LIFE_MS = 600_000.0
-"""Ten minutes: who comes and goes within that was not needed, or should have stayed."""
+"""A member that joins and leaves within ten minutes was not needed, or should have stayed."""
 
 MOST_PER_HOUR = 5.0
 EVIDENCE_KEPT = 8
@@ -46,25 +46,25 @@ class Evidence:
 class Finding:
     kind: str
     culprit: str = ""
-    """A client id, an instance id or a host, as people know it; empty where it is nobody's."""
+    """A client id, an instance id or a host, as people know it; empty if nobody is to blame."""
     host: str = ""
     what: str
     times: int = 1
     cost_ms: float = 0.0
-    """Time without processing that it cost, all partitions together."""
+    """Time without processing, summed over all partitions."""
     measured: bool = False
     change: dict[str, str] = field(default_factory=dict)
     """Settings, with the values to give them."""
     do: str = ""
     saves_ms: float = float("nan")
-    """What the change is expected to save, of the cost, by replaying it in the simulator."""
+    """How much of the cost the change would save, according to a replay in the simulator."""
     saves_how: str = ""
     evidence: list[Evidence] = field(default_factory=list)
 
 
 def by_process(history: History, *hows: str) -> dict[str, list[Life]]:
-    """All lives of the processes of which one ended so, in their order. Where several processes share a client id and
-    nobody tells them apart, they are one here: what went wrong is told of that client id."""
+    """All lives, in order, of each process that ended at least once in one of these ways. Processes that share a client
+    id and can't be told apart count as one, named by that client id."""
     lives: dict[str, list[Life]] = defaultdict(list)
     for life in sorted(history.people.lives.values(), key=lambda one: (one.from_ms, one.member)):
         process = history.people.process_of(life)
@@ -82,12 +82,12 @@ def cost_of(history: History, rebalances: Sequence[Rebalance]) -> tuple[float, b
 
 
 def share_of(history: History) -> float:
-    """How many partitions one member has."""
+    """How many partitions a member has on average."""
     return max(1.0, history.partitions / max(1, history.members))
 
 
 def span_of(lives: Sequence[Life]) -> float:
-    """From the first take-over to the last: one of the two is out all the time."""
+    """The time from the first life's end to the last. While two processes share an instance id, one is always out."""
     return max((one.to_ms for one in lives), default=0.0) - min((one.to_ms for one in lives), default=0.0)
 
 

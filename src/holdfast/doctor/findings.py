@@ -1,10 +1,10 @@
-"""What is wrong with a group: all looks in the order of the investigation, the costliest finding first."""
+"""Everything that is wrong with a group: all checks, the costliest finding first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.doctor import comings, costly, investigation
+from holdfast.doctor import costly, investigation, turnover
 from holdfast.doctor import finding as f
 from holdfast.doctor.finding import Finding
 from holdfast.doctor.history import History
@@ -16,7 +16,7 @@ LOOKS: Sequence[Callable[[History], list[Finding]]] = (
     investigation.collisions,
     investigation.eager,
     costly.slow_to_join,
-    comings.comings,
+    turnover.turnover,
     costly.commit_failures,
     costly.skew,
 )
@@ -35,7 +35,7 @@ ORDER = (
     f.BUSY,
 )
 EXPLAIN = frozenset({f.STORM, f.HANG, f.CRASH_LOOP, f.CRASHES, f.COLLISION, f.FLAPPING, f.RESTARTS})
-"""With one of these, many rebalances have their reason."""
+"""Findings that explain many rebalances; with one of them, `many-rebalances` is not reported."""
 
 
 def findings_of(history: History) -> list[Finding]:

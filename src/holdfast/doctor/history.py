@@ -20,7 +20,7 @@ from holdfast.doctor.people import EXPELLED, REPLACED, Life, People, described, 
 from holdfast.doctor.rounds import Rebalance, Round, from_members, rebalances_of, rounds_of
 
 PROMPT_MS = 250.0
-"""A barrier completes that soon after the last member has asked for it."""
+"""A join barrier completes within this time after the last member's join."""
 
 EAGER = frozenset({"range", "roundrobin", "sticky"})
 COOPERATIVE = frozenset({"cooperative-sticky", "uniform"})
@@ -32,14 +32,14 @@ class History:
     events: list[Event]
     """In order of time, on one clock."""
     off_ms: dict[str, float] = field(default_factory=dict)
-    """Files whose clock was put right, and by how much."""
+    """Files whose clock was corrected, and by how much."""
     protocol: str = ""
     level: str = "classic"
     people: People = field(default_factory=People)
     rebalances: list[Rebalance] = field(default_factory=list)
     lanes: Lanes = field(default_factory=Lanes)
     from_coordinator: bool = True
-    """Whether a coordinator's own words tell the rounds; else its members' do, as far as they left logs."""
+    """Whether the rounds come from a coordinator's log; otherwise they come from those members that left logs."""
 
     @cached_property
     def first_ms(self) -> float:
@@ -55,7 +55,7 @@ class History:
 
     @property
     def cooperative(self) -> bool | None:
-        """None where nobody tells which assignor ran."""
+        """None if no log tells which assignor ran."""
         return cooperative(self.protocol, self.level)
 
     @cached_property
@@ -64,7 +64,7 @@ class History:
 
     @property
     def share(self) -> float:
-        """Of the time since the group had begun that was spent in rebalances."""
+        """The share of time spent in rebalances since the group's first round was over."""
         began = next((one.ended_ms for one in self.rebalances if one.trigger == causes.START), self.first_ms)
         whole = self.last_ms - began
         return min(1.0, sum(one.took_ms for one in self.disturbances) / whole) if whole > 0 else 0.0
@@ -76,8 +76,8 @@ class History:
 
     @cached_property
     def members(self) -> int:
-        """The most that were there at once, in a generation; where none tells (the new protocol's do not), by their
-        lives."""
+        """The largest number of members at once: of a generation if the log tells (the new protocol's does not), else
+        counted from the members' lives."""
         told = max((each.members for one in self.rebalances for each in one.rounds), default=0)
         if told > 0:
             return told
@@ -86,7 +86,7 @@ class History:
 
     @cached_property
     def session_ms(self) -> float:
-        """session.timeout.ms, where a coordinator told it with a member that left; else Kafka's default."""
+        """session.timeout.ms, if a coordinator logged it for a member that left; else Kafka's default."""
         told = [life.session_ms for life in self.people.lives.values() if life.session_ms == life.session_ms]
         return max(told, default=45_000.0)
 
@@ -138,7 +138,7 @@ def _protocol(events: Sequence[Event]) -> str:
     lists = [set(one.partitions.split(",")) for one in events if one.kind == e.LEFT and one.partitions]
     common = set.intersection(*lists) if lists else set()
     if len(common) == 1 or (common and common <= EAGER):
-        return min(common)  # what every member lists alone is what they run; and eager is eager
+        return min(common)  # the only assignor they share; or all are eager, and then which one does not matter
     return ""
 
 
@@ -166,7 +166,7 @@ def _came_and_went(history: History) -> None:
 
 
 def _ghost(life: Life, one: Rebalance, people: People) -> bool:
-    """Whether the round that it began by joining waited for its own dead predecessor."""
+    """Whether the member's join began a round that then waited for the member's own dead predecessor."""
     return any(
         other.how == causes.CRASH and one.began_ms <= other.to_ms <= one.ended_ms + 1_000.0
         for other in people.of_process(life)
@@ -175,7 +175,7 @@ def _ghost(life: Life, one: Rebalance, people: People) -> bool:
 
 
 def _moved(one: Rebalance, history: History, numbers: Sequence[int]) -> tuple[int, int]:
-    """How many partitions changed hands, and how many of those need not have: their owner stayed and had its share."""
+    """How many partitions moved, and how many of those need not have: their owner stayed, within its fair share."""
     plans = history.lanes.plans
     after = plans.get(one.generation)
     earlier = bisect_left(numbers, one.rounds[0].generation)
@@ -200,7 +200,7 @@ def _stays(member: str, history: History) -> str:
 
 
 def _who_came_last(history: History, events: Sequence[Event]) -> None:
-    """The last to come to each round; and when the last of those that tell had its part."""
+    """Set who joined each round last, and when the last member that logs it had its assignment."""
     asked = [one for one in events if one.kind == e.JOINING]
     synced: dict[int, float] = {}
     for event in events:
@@ -214,7 +214,7 @@ def _who_came_last(history: History, events: Sequence[Event]) -> None:
         came = asked[first : bisect_right(asked, each.barrier_ms, key=lambda event: event.at_ms)]
         late = bisect_left(out, (each.barrier_ms - 1_000.0, ""))
         if late < len(out) and out[late][0] <= each.barrier_ms + 1_000.0:
-            each.suspects = frozenset({out[late][1]})  # it did not come at all
+            each.suspects = frozenset({out[late][1]})  # it did not join at all
         else:
             each.suspects = _suspects(each, came, there, history.people)
         each.slowest = next(iter(each.suspects)) if len(each.suspects) == 1 else ""
@@ -223,8 +223,8 @@ def _who_came_last(history: History, events: Sequence[Event]) -> None:
 
 
 def _suspects(each: Round, came: Sequence[Event], there: Sequence[Life], people: People) -> frozenset[str]:
-    """Who may have come last: the last of those that tell, if the barrier was complete right after; else those that do
-    not tell. Whoever began the round had come."""
+    """Who may have joined last: the last member with a log, if the barrier completed right after its join; else the
+    members without a log. Who began the round is never one of them."""
     last = {event.client or event.member: event for event in came}
     late = [event for event in last.values() if each.barrier_ms - event.at_ms <= PROMPT_MS]
     if late:
@@ -236,7 +236,7 @@ def _suspects(each: Round, came: Sequence[Event], there: Sequence[Life], people:
 
 
 def _costs(history: History) -> None:
-    """Each pause is counted for the rebalance in which it ended, or that it began with."""
+    """Count each pause for the rebalance in which it ended."""
     for one in history.rebalances:
         one.partition_ms, one.measured = 0.0, False
     begun = [one.began_ms for one in history.rebalances]
@@ -245,7 +245,7 @@ def _costs(history: History) -> None:
         if place < 0:
             continue
         if place and pause.to_ms <= history.rebalances[place - 1].ended_ms + 2_000.0:
-            place -= 1  # it ended a moment before, and the next one has begun since
+            place -= 1  # the pause belongs to the rebalance before, and another one has begun since
         owner = history.rebalances[place]
         owner.partition_ms += pause.ms
         owner.measured = owner.measured or pause.measured
@@ -255,7 +255,7 @@ def _costs(history: History) -> None:
 
 
 def bound_ms(one: Rebalance, history: History) -> float:
-    """What it cost at most, where nobody told partitions: all of them if it was eager, else the share that moves."""
+    """The most it can have cost if no log names partitions: all of them if it was eager, else the share that moves."""
     partitions = history.partitions or max(1, history.members)
     if history.cooperative is False or history.cooperative is None:
         return one.took_ms * partitions

@@ -1,5 +1,5 @@
-"""The investigation, in its order: crash loops, members beyond max.poll.interval.ms, instance-id collisions, and
-whether cooperative is in use.
+"""The checks for the worst findings: crash loops, members beyond max.poll.interval.ms, instance-id collisions, and
+eager assignors.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from holdfast.doctor.people import EXPELLED, REPLACED, Life
 from holdfast.doctor.rounds import GATHERING_MS
 
 STATIC_AGAIN = 3
-"""A deploy, and one more, take an instance over twice."""
+"""Two deploys replace an instance twice, which is normal; three times is not."""
 
 RESTART_MS = 5_000.0
-"""What a restart takes at least, where nobody tells."""
+"""The shortest time that a restart takes; used where the logs do not tell."""
 
 
 def crashes(history: History) -> list[Finding]:
-    """One process whose session ended again and again; in a loop if it was back before the coordinator had noticed."""
+    """Processes that crashed; a crash loop if one did so twice, and was back before the coordinator had noticed."""
     found = []
     for process, lives in by_process(history, causes.CRASH).items():
         ended = [life for life in lives if life.how == causes.CRASH]
@@ -55,7 +55,7 @@ def crashes(history: History) -> list[Finding]:
         back = [life for life in lives if any(_back_within(gone, life, history.session_ms) for gone in ended)]
         culprit = ended[-1]
         rebalances = caused_by(history, lives, causes.CRASH)
-        # Its partitions stood still for its session, too: that is in the pauses of whoever took them over.
+        # Its partitions also stood still until its session ended. The new owners' pauses already include that.
         cost, measured = cost_of(history, rebalances)
         session = history.session_ms
         if len(ended) >= AGAIN and back:
@@ -96,7 +96,7 @@ def crashes(history: History) -> list[Finding]:
 
 
 def static_crashes(history: History) -> list[Finding]:
-    """An instance that came back within its session again and again, and nobody was fenced: it dies."""
+    """Instances that came back within their session several times without anybody fenced: they crash."""
     fenced = {history.people.lives[one.member].instance for one in history.events
               if one.kind == e.FENCED and one.member in history.people.lives}  # fmt: skip
     fenced |= {one.instance or _instance_in(one.said) for one in history.events if one.kind == e.FENCED}
@@ -123,12 +123,12 @@ def static_crashes(history: History) -> list[Finding]:
 
 
 def _back_within(gone: Life, again: Life, session_ms: float) -> bool:
-    """Whether it came while the other's session was running out."""
+    """Whether `again` joined while the dead member's session was still running."""
     return again is not gone and gone.from_ms < again.from_ms and gone.to_ms - session_ms <= again.from_ms < gone.to_ms
 
 
 def _not_the_end(history: History, ended: Iterable[Life]) -> bool:
-    """Whether somebody was left to take over: where everybody is killed, nobody is disturbed."""
+    """Whether any member was left to take over. If everybody was killed, nobody was disturbed."""
     return any(
         other.from_ms < life.to_ms and not other.to_ms <= life.to_ms + GATHERING_MS
         for life in ended
@@ -171,7 +171,7 @@ def too_slow(history: History) -> list[Finding]:
                 + (": out, back, and out again, with a rebalance each time." if storm else "."),
                 change={"max.poll.records": _fewer(limit, longest), "max.poll.interval.ms": str(int(2 * longest))},
                 do="Poll fewer records at a time, so that a batch stays well below the limit, or move slow work off "
-                "the polling thread; a longer interval only hides it. A stack dump then shows where it hangs.",
+                "the polling thread; a longer interval only hides it. A stack dump shows where it hangs.",
                 evidence=lives_evidence(ended, "left: max.poll.interval.ms was exceeded"),
             )
         )
@@ -179,7 +179,7 @@ def too_slow(history: History) -> list[Finding]:
 
 
 def _fewer(limit_ms: float, longest_ms: float) -> str:
-    """Of the default 500 records, so many that the longest batch takes half of the limit."""
+    """How many of the default 500 records to poll, so that the longest batch takes half of the limit."""
     return str(max(1, int(500 * limit_ms / (2 * max(longest_ms, 1.0)))))
 
 
@@ -217,11 +217,11 @@ def collisions(history: History) -> list[Finding]:
                 cost_ms=span_of(lives) * share_of(history),
                 what=f"Two processes use group.instance.id {shown}: it was taken"
                 f" over {times_text(max(1, len(lives)))}, "
-                f"and the one before was fenced {times_text(len(fenced[instance]))}."
+                f"and its last owner was fenced {times_text(len(fenced[instance]))}."
                 + (f" They are {', '.join(sorted(owners[instance]))}." if len(owners[instance]) > 1 else ""),
                 change={"group.instance.id": "${HOSTNAME}"},
                 do="Give every process an id of its own: the pod's name in a StatefulSet. A Deployment that surges, or "
-                "an id in a shared file, gives the same one to two.",
+                "an id in a shared file, gives two processes the same id.",
                 evidence=[*fenced[instance], *lives_evidence(lives, "its instance id was taken over")][:EVIDENCE_KEPT],
             )
         )

@@ -1,8 +1,8 @@
-"""Who had which partition from when to when, and when nobody did.
+"""Who owned each partition from when to when, and when nobody did.
 
-Members that leave a log tell when they were given partitions and gave them up: that is measured. For the others the
-leader's plan and the rounds' times bound it: a plan holds from the round's end; an eager member has nothing from the
-round's begin; who crashed has had nothing since its last sign of life.
+The logs of members tell when partitions were assigned and revoked: those times are measured. For members without a log
+the times are bounds from the leader's plan and the rounds. A plan holds from the round's end. An eager member owns
+nothing from the round's beginning. A crashed member has owned nothing since its last sign of life.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.doctor.people import INFINITY, REPLACED, Life, People, plan_of
 from holdfast.doctor.rounds import Rebalance
 
 KEPT = 200_000
-"""Changes of hands that are drawn and counted one by one."""
+"""Changes of ownership that are drawn and counted; later ones are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Lanes:
     lanes: list[Lane] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     plans: dict[int, dict[str, frozenset[str]]] = field(default_factory=dict)
-    """By generation, member id to partitions: as far as anybody told."""
+    """By generation: member id to partitions, as far as the logs tell."""
     partitions: frozenset[str] = frozenset()
 
 
@@ -105,7 +105,9 @@ def _plans(events: Sequence[Event]) -> dict[int, dict[str, frozenset[str]]]:
 
 
 _Change = tuple[float, int, str, str, bool, str]
-"""When, off before on, which partition, who has it now ("" for nobody), whether its member told it, who had it."""
+"""(time, 0 for taken or 1 for given, partition, new owner or "", whether a member's log tells it, old owner).
+
+The second field sorts a take before a give at the same time."""
 
 
 def _changes(
@@ -116,7 +118,7 @@ def _changes(
     *,
     cooperative: bool | None,
 ) -> list[_Change]:
-    changes = _told(events, people)
+    changes = _from_logs(events, people)
     tell = {one.client for one in events if one.kind in (e.ADDED, e.REVOKED) and one.client}
     silent = {member for member, life in people.lives.items() if life.client not in tell}
     held: Mapping[str, frozenset[str]] = {}
@@ -141,8 +143,8 @@ def _changes(
     return changes
 
 
-def _told(events: Sequence[Event], people: People) -> list[_Change]:
-    """What members say themselves."""
+def _from_logs(events: Sequence[Event], people: People) -> list[_Change]:
+    """Changes from the members' own logs."""
     changes: list[_Change] = []
     for event in events:
         if event.kind == e.ADDED:
@@ -172,7 +174,7 @@ def _named(people: People, event: Event) -> str:
 
 
 def _ended(people: People, changes: Sequence[_Change]) -> list[_Change]:
-    """Who went had nothing any more: since its leave, its last poll or its last sign of life."""
+    """Members that are gone own nothing, from their leave, their last poll or their last sign of life on."""
     ever: dict[str, set[str]] = {}
     for _, on, partition, who, _, _ in changes:
         if on:
@@ -187,8 +189,8 @@ def _ended(people: People, changes: Sequence[_Change]) -> list[_Change]:
 
 
 def stopped_ms(life: Life, people: People) -> float:
-    """When a member worked last, as closely as is known. One that crashed was back before its session was over, or it
-    is the session before the coordinator noticed; one that hung had not polled for max.poll.interval.ms."""
+    """When a member worked last, as closely as is known. For one that crashed: when its successor joined, or else one
+    session before the coordinator noticed. For one that hung: max.poll.interval.ms before it was put out."""
     if life.how == causes.TOO_SLOW:
         return life.to_ms - (life.poll_ms if life.poll_ms == life.poll_ms else 0.0)
     if life.how != causes.CRASH:

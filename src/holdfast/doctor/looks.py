@@ -1,6 +1,6 @@
-"""A group that is watched live, in the doctor's words: looks at it become the events that a coordinator's log has.
+"""Snapshots of a live group as the events that a coordinator's log would hold.
 
-The rules about what two looks tell are `observe.history`'s; here its rebalances are only said again.
+`observe.history` decides what two snapshots tell about a rebalance. This module only translates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REASONS = {
 
 @dataclass(slots=True)
 class Watched:
-    """Takes looks in their order and tells events."""
+    """Takes snapshots in order and returns events."""
 
     group: str
     history: History = field(default_factory=History)
@@ -66,8 +66,8 @@ class Watched:
         return [*told, *self._plan(look, ended.ended_ms, ended.began_ms)]
 
     def _plan(self, look: GroupSnapshot, at_ms: float, began_ms: float) -> list[Event]:
-        """The round's end, with what everybody holds now. When everybody had joined, a look does not tell: nobody is
-        said to have been waited for."""
+        """The round's end, with everybody's partitions. A snapshot does not tell when the join barrier completed, so
+        the round appears to have waited for nobody."""
         self.generation += 1
         members = look.described.members
         if not members:

@@ -1,8 +1,7 @@
-"""Which group an event belongs to, where its line does not say.
+"""Which group an event belongs to if its line does not say.
 
-librdkafka names its client in every line and its group in hardly any; Kafka's coordinator names a fenced member and not
-its group. Both are found by the names that other lines connect with a group. A name that stands in two groups tells
-nothing.
+librdkafka names its client in every line but its group in hardly any; Kafka's coordinator names a fenced member but not
+its group. Other lines connect these names with a group. A name that appears in two groups is not used.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from holdfast.doctor.events import Event
 
 
 def names_of(event: Event) -> tuple[str, ...]:
-    """By what an event may be connected with a group, the surest first."""
+    """Names that may connect an event with a group, the surest first."""
     return tuple(name for name in (event.member, event.client) if name)
 
 
 def by_group(events: Iterable[Event]) -> dict[str, list[Event]]:
-    """The events of each group; under "" those that no name connects with one."""
+    """The events of each group; under "" those that no name connects with a group."""
     kept = list(events)
     known: dict[str, set[str]] = defaultdict(set)
     for event in kept:

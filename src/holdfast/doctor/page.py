@@ -1,6 +1,6 @@
 """The report as one HTML file: findings first, then each group drawn. It loads nothing from anywhere.
 
-Names are strangers' text: everything that is not written here passes through `html.escape`. Pictures are `drawing`'s.
+Names come from outside: everything that is not written here passes through `html.escape`. Pictures are `drawing`'s.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ def _finding(row: Row) -> str:
 
 
 def _begun(text: str) -> str:
-    """As a sentence begins."""
+    """With a capital first letter."""
     return _prose(text[:1].upper() + text[1:])
 
 
 def _prose(text: str) -> str:
-    """Commands as such: in backquotes, as for the terminal, or in brackets behind what they played."""
+    """Commands become <code>: those in backquotes, and a `holdfast sim` in brackets."""
     return _COMMAND.sub(r"<code>\1\2</code>", escape(text))
 
 

@@ -1,7 +1,7 @@
-"""Who was in a group, from when to when, and how each one went.
+"""Who was in a group, from when to when, and how each member's time in it ended.
 
-A life is one member id's. Client id (or instance id) and host together stand for a process; where several live at once
-under one client id and nobody tells hosts, each member id is a process of its own.
+A life belongs to one member id. Client id (or instance id) and host together identify a process. If several members
+have one client id at once and the logs tell no hosts, each member id counts as a process of its own.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ REPLACED = "replaced"
 EXPELLED = "expelled"
 
 NEAR_MS = 5_000.0
-"""How far a client's own word about why it left may be from the coordinator's note of it, clocks put right."""
+"""How far apart, on corrected clocks, the client's and the coordinator's line about the same leave may be."""
 
 INFINITY = float("inf")
 
 TooSlow = dict[str, list[tuple[float, str]]]
-"""By client, when it said that it had exceeded max.poll.interval.ms, and what else."""
+"""By client: when it logged that it had exceeded max.poll.interval.ms, and the text."""
 
 LIVES_KEPT = 20_000
-"""A storm of a day has thousands. Beyond this a history tells its sums, and no more lives."""
+"""A rebalance storm of a day has thousands of lives. Beyond this number no more are kept."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,12 +40,12 @@ class Life:
     from_ms: float
     to_ms: float = float("nan")
     how: str = ""
-    """How it ended: a cause, "replaced" or "expelled"; empty while it lives."""
+    """How it ended: a cause, "replaced" or "expelled"; empty while the member is in the group."""
     where: str = ""
     """The line that tells its end."""
     session_ms: float = float("nan")
     poll_ms: float = float("nan")
-    """Its max.poll.interval.ms, where it told when it exceeded that."""
+    """Its max.poll.interval.ms, if it logged that value when it exceeded it."""
 
     @property
     def name(self) -> str:
@@ -64,9 +64,9 @@ class Life:
 @dataclass(slots=True)
 class People:
     lives: dict[str, Life] = field(default_factory=dict)
-    """By member id, in order of their beginning."""
+    """By member id, in the order in which they began."""
     shared: frozenset[str] = frozenset()
-    """Client ids that several live processes had at once."""
+    """Client ids that several processes used at the same time."""
     _processes: dict[str, list[Life]] | None = None
     _clients: dict[str, list[Life]] | None = None
 
@@ -75,7 +75,7 @@ class People:
         return life.name if life is not None else one_line(client_of(member_id) or member_id)
 
     def process_of(self, life: Life) -> str:
-        """What stays the same when it is restarted."""
+        """A name for the process that stays the same across restarts."""
         if life.instance:
             return f"instance {life.instance}"
         if not life.client:
@@ -92,7 +92,7 @@ class People:
         return any(one.from_ms < life.from_ms for one in self.of_process(life)[:1])
 
     def of_process(self, life: Life) -> list[Life]:
-        """All lives of the same process, in order of their beginning. A storm has thousands: they are sorted once."""
+        """All lives of the same process, oldest first. Sorted once, because a rebalance storm has thousands."""
         if self._processes is None:
             self._processes = {}
             for one in sorted(self.lives.values(), key=lambda one: (one.from_ms == one.from_ms, one.from_ms)):
@@ -100,7 +100,7 @@ class People:
         return self._processes[self.process_of(life)]
 
     def of_client(self, client: str) -> list[Life]:
-        """All lives under a client id, in order of their beginning."""
+        """All lives under a client id, oldest first."""
         if self._clients is None:
             self._clients = {}
             for one in self.lives.values():
@@ -108,7 +108,7 @@ class People:
         return self._clients.get(client, [])
 
     def at_each(self, times_ms: Sequence[float]) -> Iterator[list[Life]]:
-        """Who was there at each of these times, which ascend."""
+        """Who was in the group at each of these ascending times."""
         coming = sorted(self.lives.values(), key=lambda one: one.from_ms if one.from_ms == one.from_ms else INFINITY)
         there: dict[str, Life] = {}
         place = 0
@@ -122,12 +122,12 @@ class People:
 
 def people_of(events: Sequence[Event]) -> People:
     lives: dict[str, Life] = {}
-    unnamed: dict[str, str] = {}  # instances that came back under an id that nobody told yet
+    unnamed: dict[str, str] = {}  # instances that came back under a member id that no line has told yet
     too_slow: TooSlow = defaultdict(list)
     for one in events:
         if one.kind == e.TOO_SLOW:
             too_slow[one.client].append((one.at_ms, one.said))
-    dead = {one.member for one in events if one.kind == e.LEAVING and causes.of_leave(one.said) == causes.DRAIN}
+    drained = {one.member for one in events if one.kind == e.LEAVING and causes.of_leave(one.said) == causes.DRAIN}
     for event in events:
         if event.kind == e.PLANNED:
             for member in plan_of(event.partitions):
@@ -136,7 +136,7 @@ def people_of(events: Sequence[Event]) -> People:
         if event.kind == e.REPLACED:
             _adopt(lives, unnamed, event.said)
             _end(lives, event, event.said, REPLACED)
-            if not event.member:  # Kafka does not say under which id it came back
+            if not event.member:  # Kafka's line does not say under which member id it came back
                 name = f"{event.instance} (life {len(lives) + 1})"
                 lives[name] = Life(member=name, instance=event.instance, from_ms=event.at_ms)
                 unnamed[event.instance] = name
@@ -149,7 +149,7 @@ def people_of(events: Sequence[Event]) -> People:
         if event.kind in (e.LEFT, e.EXPIRED, e.EXPELLED):
             known = lives.get(event.member)
             client = event.client or (known.client if known is not None else "")
-            _end(lives, event, event.member, _how(event, client, too_slow, dead))
+            _end(lives, event, event.member, _how(event, client, too_slow, drained))
             _poll_interval(lives[event.member], too_slow)
             continue
         _seen(lives, event, event.member)
@@ -157,7 +157,7 @@ def people_of(events: Sequence[Event]) -> People:
 
 
 def described(people: People, rows: Iterable[Event]) -> None:
-    """What a saved --describe knows of members: their hosts and instance ids."""
+    """Add what a saved --describe tells about members: their hosts and instance ids."""
     for row in rows:
         life = people.lives.get(row.member)
         if life is not None:
@@ -165,7 +165,7 @@ def described(people: People, rows: Iterable[Event]) -> None:
 
 
 def _adopt(lives: dict[str, Life], unnamed: dict[str, str], member: str) -> None:
-    """A member id that was not known: the one of an instance that came back without telling it."""
+    """Give an instance that came back without a known member id this one, if it fits."""
     name = unnamed.get(client_of(member))
     if member in lives or name is None:
         return
@@ -229,7 +229,7 @@ def _how(event: Event, client: str, too_slow: TooSlow, draining: set[str]) -> st
 
 
 def _shared(lives: Iterable[Life]) -> frozenset[str]:
-    """Client ids of which two lived at once, and not one as the other's ghost."""
+    """Client ids that two members used at once. A crashed member whose session still runs does not count."""
     by_client: dict[str, list[Life]] = {}
     for one in lives:
         if one.client and one.from_ms == one.from_ms:
@@ -246,7 +246,7 @@ def _shared(lives: Iterable[Life]) -> frozenset[str]:
 
 
 def plan_of(text: str) -> Mapping[str, frozenset[str]]:
-    """A plan as the leader wrote it down: member id to partitions."""
+    """A leader's plan as member id to partitions; see `events.PLANNED`."""
     found = {}
     for part in text.split(";"):
         who, equals, held = part.partition("=")

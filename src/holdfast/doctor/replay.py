@@ -1,9 +1,9 @@
-"""What a change would save: the history played again in the simulator, as it was and with the new settings.
+"""What a change would save: the history is simulated twice, as it was and with the new settings.
 
-The simulator runs the same machines as the product, on virtual time. What is played is the history's shape: as many
-members and partitions (within bounds), the same kind of assignor and timeouts, and what happened, when it happened.
-The share by which the time without processing is less is taken of the history's own cost. Long histories are played
-in part.
+The simulator runs the same machines as the product, on virtual time. It gets the history's shape: as many members and
+partitions (within bounds), the same kind of assignor and timeouts, and the same events at the same times. If the change
+cuts the simulated time without processing by a third, it is taken to save a third of the history's own cost. Of long
+histories only a part is simulated.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from holdfast.sim.setup import Setup
 
 MOST_MEMBERS, MOST_PARTITIONS, MOST_EVENTS = 8, 48, 12
 MOST_S = 900.0
-"""A quarter of an hour of eight members is played in about a second."""
+"""Simulating a quarter of an hour of eight members takes about a second."""
 
 Plays = tuple[tuple[Setup, str], tuple[Setup, str]]
-"""A setup and the kind of group that plays it: as it was, and with the change."""
+"""A setup and the kind of group to simulate: as it was, and with the change."""
 
 LEAD_S = 12.0
-"""The group gathers first; then the first thing happens."""
+"""The first event comes when all members have joined."""
 
 
 def with_savings(history: History, found: list[Finding]) -> list[Finding]:
-    """The findings, each with what its change is expected to save, where it can be played."""
+    """The findings, each with what its change is expected to save, if the simulator can play it."""
     for one in found:
         plays = _plays(history, one)
         if plays is None:
-            one.saves_how = "not something the simulator plays"
+            one.saves_how = "the simulator can't play this"
             continue
         (before, kind), (after, new_kind) = plays
         try:
@@ -120,7 +120,7 @@ def _restarts(history: History, setup: Setup, kind: str, one: Finding) -> Plays:
 
 
 def _slow(history: History, setup: Setup, kind: str) -> Plays:
-    """Somebody joins, so that the slow member has to give something up; its listener takes as long as rounds waited."""
+    """Members join, so that the slow one must revoke something; its listener takes as long as rounds waited."""
     waits = (each.barrier_ms - each.began_ms for one in history.rebalances for each in one.rounds)
     slow_s = min(60.0, max((wait for wait in waits if wait == wait), default=0.0) / 1000)
     joins = f"join@{LEAD_S:g}s,join@{LEAD_S + slow_s + 20:g}s"
@@ -135,7 +135,7 @@ _EVENTS = {causes.JOIN: "join", causes.LEAVE: "leave", causes.DRAIN: "leave", ca
 
 
 def _events(history: History, rebalances: list[Rebalance]) -> str:
-    """What happened, in the simulator's words."""
+    """What happened, in the syntax of `holdfast sim --events`."""
     played = [one for one in rebalances if one.trigger in _EVENTS][:MOST_EVENTS]
     if not played:
         return ""

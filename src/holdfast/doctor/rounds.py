@@ -1,9 +1,9 @@
-"""Rounds out of a group's events, and rebalances out of rounds.
+"""Rounds from a group's events, and rebalances from rounds.
 
 A round begins with the coordinator's reason, waits for members until its barrier (the new generation), and ends when
-the leader's plan has arrived. Without a coordinator's log it is put together from what the members say about the same
-generation. Rounds that follow from each other are one rebalance: the second round of a cooperative handover, one that
-was interrupted, the first gathering of a group, the way home of its members.
+the leader's plan has arrived. Without a coordinator's log it is put together from what members logged about the same
+generation. Rounds that follow from each other are one rebalance: the second round of a cooperative handover, the round
+after an interrupted one, the joins when a group starts, the leaves when it stops.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from holdfast.doctor import events as e
 from holdfast.doctor.events import Event
 
 FOLLOW_UP_MS = 10_000.0
-"""How soon after a cooperative round its second one begins: with everybody's next heartbeat, 3 s by default."""
+"""The second round of a handover begins within this time: it waits for the next heartbeats, 3 s by default."""
 
 GATHERING_MS = 15_000.0
-"""Members of a deployment that starts come within that of each other."""
+"""When a deployment starts, its members join within this time of each other."""
 
 PARTING_MS = 5_000.0
-"""And those of one that is stopped go within that."""
+"""When a deployment stops, its members leave within this time of each other."""
 
 JUST_NOW_MS = 2_000.0
-"""A coordinator writes down who left right before the round that this begins."""
+"""A coordinator logs who left this shortly before the round that the leave causes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,21 +35,21 @@ class Round:
     trigger: str
     reason: str = ""
     culprit: str = ""
-    """The member id that the reason names."""
+    """The member id in the reason."""
     barrier_ms: float = float("nan")
     ended_ms: float = float("nan")
     generation: int = -1
     members: int = 0
     slowest: str = ""
-    """Who came last to the barrier, where that is known."""
+    """Who joined last, if known."""
     suspects: frozenset[str] = frozenset()
-    """Who may have come last: those that leave no log, where none of the others did."""
+    """Who may have joined last: members without a log, if none of the others was the last."""
     synced_ms: float = float("nan")
-    """When the last member that tells had its part of the plan."""
+    """When the last member that logs it had its assignment."""
     interrupted: bool = False
     where: str = ""
     first: bool = False
-    """Nobody was in the group before."""
+    """The group was empty before."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Rebalance:
     rounds: list[Round]
     trigger: str
     culprit: str = ""
-    """A member id; `who` is the same for people."""
+    """A member id; `who` is the same member's name for people."""
     who: str = ""
     host: str = ""
     joined: list[str] = field(default_factory=list)
@@ -67,9 +67,9 @@ class Rebalance:
     moved: int = -1
     needless: int = -1
     partition_ms: float = 0.0
-    """Time without processing because of it, all partitions together."""
+    """Time without processing that it caused, summed over all partitions."""
     measured: bool = False
-    """Whether that is what members told, and not what the rounds' times bound it to."""
+    """Whether that comes from the members' logs; otherwise it is a bound from the rounds' times."""
 
     @property
     def began_ms(self) -> float:
@@ -86,22 +86,22 @@ class Rebalance:
 
     @property
     def waited_ms(self) -> float:
-        """For the slowest member: from a round's begin until everybody has joined."""
+        """How long the rounds waited for their slowest member: from the beginning until everybody has joined."""
         return sum(one.barrier_ms - one.began_ms for one in self.rounds if one.barrier_ms == one.barrier_ms)
 
     @property
     def planned_ms(self) -> float:
-        """Until the leader has planned and its plan has arrived."""
+        """From then until the leader's plan has arrived."""
         return sum(one.ended_ms - one.barrier_ms for one in self.rounds if one.ended_ms - one.barrier_ms >= 0)
 
     @property
     def synced_ms(self) -> float:
-        """Until the last member that tells had its part."""
+        """From then until the last member that logs it had its assignment."""
         return sum(max(0.0, one.synced_ms - one.ended_ms) for one in self.rounds if one.synced_ms >= one.ended_ms)
 
     @property
     def between_ms(self) -> float:
-        """Between its rounds: a second round begins when members hear of it on their heartbeats."""
+        """The time between its rounds: members hear of a second round on their heartbeats."""
         return max(0.0, self.took_ms - self.waited_ms - self.planned_ms)
 
     @property
@@ -119,16 +119,16 @@ class Rebalance:
 
     @property
     def counts(self) -> bool:
-        """Whether it disturbed a group at work: beginnings and ends are nobody's fault."""
+        """Whether it disturbed a working group. Starts and stops do not count."""
         return self.trigger not in (causes.START, causes.STOP)
 
 
 def rounds_of(events: Sequence[Event]) -> list[Round]:
-    """From a coordinator's events, in order of time."""
+    """The rounds in a coordinator's events, which are in order of time."""
     found: list[Round] = []
     now: Round | None = None
-    recent: list[Event] = []  # who left, was put out, came or was replaced right before
-    empty = False  # a log may begin in the middle of a group's life
+    recent: list[Event] = []  # who left, was expelled, joined or was replaced right before
+    empty = False  # not yet known to be: a log may begin in the middle of a group's life
     for event in events:
         if event.kind in (e.LEFT, e.EXPIRED, e.EXPELLED, e.ARRIVED, e.REPLACED):
             recent = [one for one in recent if event.at_ms - one.at_ms <= JUST_NOW_MS] + [event]
@@ -157,7 +157,7 @@ def rounds_of(events: Sequence[Event]) -> list[Round]:
             now = None
         elif event.kind == e.EMPTY:
             empty, now = True, None
-            _went_home(found, event.at_ms)
+            _mark_stop(found, event.at_ms)
     if now is not None:
         found.append(now)
     return found
@@ -182,8 +182,8 @@ def _begun(event: Event, recent: list[Event], *, first: bool) -> Round:
     )  # fmt: skip
 
 
-def _went_home(found: list[Round], at_ms: float) -> None:
-    """The leaves right before a group was empty are its end."""
+def _mark_stop(found: list[Round], at_ms: float) -> None:
+    """The leaves right before a group became empty are its stop."""
     until = at_ms
     for one in reversed(found):
         done = one.ended_ms if one.ended_ms == one.ended_ms else one.began_ms
@@ -194,13 +194,13 @@ def _went_home(found: list[Round], at_ms: float) -> None:
 
 
 def rebalances_of(rounds: Iterable[Round], returned: Callable[[str], bool] = lambda member: False) -> list[Rebalance]:
-    """`returned` says whether a member's process had been there before: whoever comes back does not begin a group."""
+    """`returned` says whether a member's process was in the group before; its join is then no part of the start."""
     found: list[Rebalance] = []
     for one in rounds:
         last = found[-1] if found else None
         if last is not None and _belongs(one, last) and not (one.trigger == causes.JOIN and returned(one.culprit)):
             last.rounds.append(one)
-            if last.trigger == causes.FOLLOW_UP:  # the log began between the two
+            if last.trigger == causes.FOLLOW_UP:  # the log began after the first round
                 last.trigger = one.trigger
             continue
         trigger = causes.START if one.first else one.trigger
@@ -227,7 +227,7 @@ def _belongs(one: Round, last: Rebalance) -> bool:
 
 
 def from_members(events: Sequence[Event]) -> list[Event]:
-    """A coordinator's events, as far as its members' tell them. For groups whose coordinator left no log."""
+    """The coordinator's events, as far as the members' logs tell them. For groups without a coordinator's log."""
     joined: dict[int, list[Event]] = defaultdict(list)
     done: dict[int, float] = {}
     wanted: dict[str, Event] = {}
@@ -253,7 +253,7 @@ def from_members(events: Sequence[Event]) -> list[Event]:
             number = event.generation if event.generation >= 0 else current.get(who, -1)
             if number >= 0:
                 done[number] = min(done.get(number, event.at_ms), event.at_ms)
-    return _told(joined, done, began, leaving)
+    return _as_coordinator(joined, done, began, leaving)
 
 
 def _with_reason(joining: Event, wants: Event) -> Event:
@@ -261,7 +261,7 @@ def _with_reason(joining: Event, wants: Event) -> Event:
     return joining
 
 
-def _told(
+def _as_coordinator(
     joined: dict[int, list[Event]], done: dict[int, float], began: dict[int, Event], leaving: list[Event]
 ) -> list[Event]:
     made: list[Event] = []
@@ -289,7 +289,7 @@ def _told(
 
 
 def _why(first: Event, left: list[Event], new: list[Event], *, is_first: bool) -> tuple[str, str]:
-    """A reason in the coordinator's words, and whose it is."""
+    """A reason in the coordinator's words, and the member it names."""
     if left:
         return f"Removing member {left[0].member} on LeaveGroup; client reason: {left[0].said}", left[0].member
     if new and not is_first:

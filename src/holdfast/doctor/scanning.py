@@ -1,8 +1,8 @@
-"""A piece of a file to events: only lines that may say something are looked at one by one.
+"""Events from a piece of a file. Only lines that may be useful are looked at one by one.
 
 Nearly all lines of a broker's log are about other things. So a piece is searched, as bytes, for the few words that
 every useful line has, and only the lines around a hit are decoded and parsed. The others are counted by their line
-feeds. The rule is tested by reading the same samples line by line.
+feeds. Tests read the same samples line by line and compare.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MARKS = (b"[GroupCoordinator", b"[GroupMetadataManager", b"clientId=", b"[thrd:"
 """Every line that can be understood has one of these. The last is a trace line inside docker's JSON."""
 
 MAX_LINE_BYTES = 1_048_576
-"""Beyond that it is damage, or a dump; a plan of 10,000 partitions is a tenth of it."""
+"""A longer line is damage or a dump: a plan of 10,000 partitions takes a tenth of this."""
 
 SHAPES_KEPT, SHAPE_CHARS = 50, 160
 
@@ -92,7 +92,7 @@ def scan(data: bytes, *, file: str = "", first_line: int = 1, last_ms: float = N
 
 
 def _candidates(data: bytes) -> list[tuple[int, int]]:
-    """Where the lines with a mark begin and end, in order, each once."""
+    """Where each line with a mark begins and ends, in order."""
     found: dict[int, int] = {}
     for mark in MARKS:
         at = data.find(mark)
@@ -106,7 +106,7 @@ def _candidates(data: bytes) -> list[tuple[int, int]]:
 
 
 def _rows(data: bytes, end: int, number: int) -> Iterator[tuple[int, str]]:
-    """The lines behind a table's head, up to an empty one."""
+    """The lines after a table's header, up to an empty one."""
     while end < len(data) - 1:
         following = data.find(b"\n", end + 1)
         following = len(data) if following < 0 else following
@@ -134,7 +134,7 @@ def _one(text: str, found: Scanned, file: str, number: int, last_ms: float) -> N
 
 
 def parse_line(text: str) -> Event | bool:
-    """One line: its event; True if it is known and says nothing; False if it is not understood."""
+    """The line's event; True if the line is known and holds none; False if it is not understood."""
     text, shipped = unwrapped(text)
     if text.startswith("{"):
         return trace_lines.parse_trace(text)

@@ -1,6 +1,6 @@
 """A history as rows of plain values: what is written as Parquet, printed, and drawn.
 
-Every table is bounded: a storm of a day must not fill a driver. What was left out is said in the group's row.
+Every table is bounded: a rebalance storm of a day must not fill a driver. The group's row says how much was left out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KEPT: Mapping[str, int] = {REBALANCES: 5_000, LIVES: 5_000, LANES: 20_000, PAUSE
 
 
 def examined(group: str, events: list[Event]) -> Iterator[tuple[str, Row]]:
-    """Everything about one group: its history, its findings, and what their remedies would save."""
+    """Everything about one group: its history, its findings, and what the proposed changes would save."""
     history = history_of(group, events)
     found = with_savings(history, findings_of(history))
     yield from rows_of(history, found)
@@ -73,16 +73,16 @@ def rows_of(history: History, found: list[Finding]) -> Iterator[tuple[str, Row]]
         ],
     }  # fmt: skip
     left_out = {name: len(rows) - KEPT[name] for name, rows in tables.items() if len(rows) > KEPT[name]}
-    yield GROUPS, _told(history, _group(history, found) | {"left_out": left_out})
+    yield GROUPS, _with_group(history, _group(history, found) | {"left_out": left_out})
     for one in found:
-        yield FINDINGS, _told(history, _finding(one))
+        yield FINDINGS, _with_group(history, _finding(one))
     for name, rows in tables.items():
         for row in rows[: KEPT[name]]:
-            yield name, _told(history, row)
+            yield name, _with_group(history, row)
 
 
-def _told(history: History, row: Row) -> Row:
-    """With its group; and NaN, which JSON has no word for, as nothing."""
+def _with_group(history: History, row: Row) -> Row:
+    """The row with its group, and None for NaN, which JSON does not have."""
     return {
         "group": history.group,
         **{key: None if isinstance(value, float) and value != value else value for key, value in row.items()},

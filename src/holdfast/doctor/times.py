@@ -1,9 +1,9 @@
-"""When a line was written, and what stands around it.
+"""When a line was written, and what log shippers wrapped around it.
 
-Whatever ships logs puts something in front: containerd and CRI-O a time, a stream and a flag; docker a JSON object;
+Log shippers add something in front: containerd and CRI-O a time, a stream and a flag; docker a JSON object;
 `kubectl logs --prefix` the pod. A line is unwrapped until nothing of the kind is left. The time is then the line's own;
-where it has none, or no date, the wrapper's. Times without a zone are taken as UTC: whoever's clock or zone is off is
-set right later, by the generations that it shares with the coordinator (`clocks`).
+if it has none, or no date, the wrapper's. Times without a zone are taken as UTC; `clocks` later corrects a wrong clock
+or zone by the generations that the file shares with the coordinator's log.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _KUBECTL = re.compile(r"\[pod/[^\]\s]{1,300}\] ")
 _LIBRDKAFKA = re.compile(r"%[0-7]\|(\d{9,11}(?:\.\d+)?)\|")
 
 HEAD_CHARS = 96
-"""Where a line's time is looked for: loggers put it first, perhaps behind a level or a pod's name."""
+"""A line's time is searched in its first characters: loggers put it there, perhaps after a level or a pod's name."""
 
 DAY_MS = 86_400_000.0
 
 
 def unwrapped(text: str) -> tuple[str, float]:
-    """The line without what ships it, and the shipper's time if it told one."""
+    """The line without the shipper's wrapping, and the shipper's time if there is one."""
     shipped = NO_TIME
-    for _ in range(3):  # kubectl's prefix around containerd's, say
+    for _ in range(3):  # for example kubectl's prefix around containerd's
         if text.startswith("{") and '"log":' in text[:20_000]:
             inner, at = _docker(text)
         elif match := _CRI.match(text):
@@ -76,7 +76,7 @@ def written_ms(text: str, shipped: float) -> float:
 
 
 def is_dateless(at_ms: float) -> bool:
-    """A time of day alone: no log that we are shown is of the 1st of January 1970."""
+    """A time of day without a date. No log is from the 1st of January 1970."""
     return 0.0 <= at_ms < DAY_MS
 
 

@@ -1,7 +1,7 @@
-"""Lines of our own traces, as JSON; and saved outputs of `--describe`, Kafka's tool's and ours.
+"""Lines of our own traces, as JSON; and saved outputs of `--describe`, from Kafka's tool and from ours.
 
-A trace of a newer version is read as far as its words are known, as `holdfast.trace` promises; the job says how many
-lines that were.
+A trace of a newer version is read as far as we know its steps, as `holdfast.trace` promises; the job reports how many
+such lines there were.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STEPS: Mapping[tuple[str, str], str] = {
 
 
 def parse_trace(text: str) -> Event | bool:
-    """As `broker_lines.parse`. A step that tells the doctor nothing is known all the same."""
+    """As `broker_lines.parse`. A step without use for the doctor still counts as known."""
     try:
         record = decode(text)
     except HoldfastError:
@@ -60,11 +60,12 @@ def parse_trace(text: str) -> Event | bool:
         said=(record.cause or "")[: e.MAX_SAID],
         level="classic",
     )
-    _particular(event, record)
+    _fill(event, record)
     return event
 
 
-def _particular(event: Event, record: TraceRecord) -> None:
+def _fill(event: Event, record: TraceRecord) -> None:
+    """The fields that only some kinds of events have."""
     data: Mapping[str, Any] = record.data
     if event.kind == e.PREPARING:
         event.member = record.culprit or ""
@@ -90,7 +91,7 @@ def _particular(event: Event, record: TraceRecord) -> None:
 
 
 def flat(grouped: object) -> str:
-    """Partitions by topic as one text."""
+    """Partitions by topic as `topic-0 topic-1`."""
     if not isinstance(grouped, dict):
         return ""
     return " ".join(
@@ -108,7 +109,7 @@ _DASH = "-"
 
 
 def header_of(text: str) -> tuple[str, ...] | None:
-    """The columns, if this is the head of a table of `--describe`."""
+    """The columns, if this is the header of a table of `--describe`."""
     if "CONSUMER-ID" not in text:
         return None
     words = tuple(text.split())
@@ -116,7 +117,7 @@ def header_of(text: str) -> tuple[str, ...] | None:
 
 
 def parse_described(text: str, header: tuple[str, ...]) -> Event | None:
-    """A row under that head; None if it is none. It tells no time, and its file's age proves none."""
+    """A row under that header, or None. It has no time: the age of its file does not prove when it was taken."""
     cells = text.split()
     if len(cells) != len(header) or cells[0] == "GROUP":
         return None

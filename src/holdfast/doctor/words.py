@@ -1,4 +1,4 @@
-"""A summary for the terminal, from the rows that the job tells."""
+"""The summary for the terminal, from the job's rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TITLES = {
     f.HANG: "beyond max.poll.interval.ms",
     f.COLLISION: "instance-id collision",
     f.EAGER: "cooperative is not in use",
-    f.SLOW_LISTENER: "slow to come to a round",
+    f.SLOW_LISTENER: "slow to join rounds",
     f.FLAPPING: "flapping autoscaler",
     f.RESTARTS: "restarts without instance ids",
     f.COMMITS: "commits fail",
@@ -30,7 +30,7 @@ GROUPS_SHOWN, EVIDENCE_SHOWN = 20, 3
 
 
 def clock(at_ms: float | None) -> str:
-    """With its date: a history may span days."""
+    """Time with date: a history may span days."""
     if at_ms is None or at_ms != at_ms:
         return "-"
     try:
@@ -48,7 +48,7 @@ def size_text(size: float) -> str:
 
 
 def at_most(row: Row, sign: str = "≤") -> str:
-    """In front of partition-seconds that are bounded and not measured. Nothing is at most nothing."""
+    """The sign in front of partition-seconds that are a bound and not measured. Zero needs none."""
     return "" if row["measured"] or not row["partition_seconds"] else sign
 
 
@@ -90,11 +90,11 @@ def finding_lines(number: int, row: Row) -> Iterator[str]:
 
 
 def clock_lines(groups: Sequence[Row]) -> list[str]:
-    """Whose clock was put right."""
+    """One line for each file whose clock was corrected."""
     off: dict[str, float] = {}
     for row in groups:
         off.update(row["clocks_off_ms"] or {})
     return [
-        f"The clock of {one_line(file)} was off by {ms / 1000:+.1f} s, and put right."
+        f"The clock of {one_line(file)} was off by {ms / 1000:+.1f} s; this was corrected."
         for file, ms in sorted(off.items())[:10]
     ]

@@ -4,10 +4,9 @@
     spark = holdfast.spark.configure(SparkSession.builder).getOrCreate()
     spark.readStream.format("holdfast").option("kafka.group.id", "billing")...
 
-Options, schema and habits of the source are those of Spark's own `kafka` source; `kafka.group.id` makes the query a
-member. An installed holdfast is found by PySpark itself (`pyspark_holdfast`); `register` is for everybody else.
-Importing this package loads neither pyspark nor pyarrow. It has PySpark look at the plan of each query on
-`format("holdfast")` before it starts (`guard`).
+Options, schema and behaviour are those of Spark's own `kafka` source; `kafka.group.id` makes the query a member.
+PySpark finds an installed holdfast itself (`pyspark_holdfast`); otherwise call `register`. Importing this package loads
+neither pyspark nor pyarrow, but from then on each query's plan is checked before the query starts (`guard`).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _install_guard()
 def register(spark: SparkSession) -> None:
     """Make `format("holdfast")` and `format("holdfast-files")` known to this session.
 
-    Raises WORKER_PYTHON if Spark runs another Python than this one, and holdfast is not installed there.
+    Raises WORKER_PYTHON if Spark's workers run another Python in which holdfast is not installed.
     """
     from holdfast.spark.files.source import FilesSource
     from holdfast.spark.internals import check_python, ours_first, pass_on_partition_by

@@ -1,16 +1,17 @@
-"""The only member of its group: what a query that keeps state is promised, and where it ends instead.
+"""A query that keeps state must be the only member of its group; otherwise it fails.
 
-State stands in the query's checkpoint and stays there. So a partition that another member has read for a while has a
-hole in it, and one that another member takes over begins without its past. The rule is simple and never bends: the
-query owns all partitions of its topics from its first batch to its last, and goes on exactly where its checkpoint ends.
+State lives in the query's checkpoint and can't move. If another member reads a partition for a while, the state has a
+hole; if another member takes a partition over, it begins without the partition's past. So there is one rule without
+exceptions: the query owns all partitions of its topics from its first batch to its last, and continues exactly where
+its checkpoint ends.
 
-- It joins when the group has no other member that reads its topics. One that has died is waited for until its session
+- It joins only when the group has no other member that reads its topics. For a dead member it waits until the session
   has run out.
-- Its first assignment is everything there is, or the query ends.
-- A partition that is taken away, lost or won back ends it. One that is new, as when a topic grows, is welcome.
-- After a restart every partition must stand where the checkpoint left it.
+- Its first assignment must be every partition.
+- It fails if a partition is revoked, lost or assigned to it again. New partitions, as when a topic grows, are fine.
+- After a restart every partition must be at the offset that the checkpoint holds.
 
-Each of these is NOT_ALONE or GROUP_MOVED, and the state in the checkpoint is whole.
+The errors are NOT_ALONE and GROUP_MOVED. The state in the checkpoint stays intact.
 """
 
 from __future__ import annotations
@@ -19,22 +20,21 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping
 
-from holdfast.model import ErrorCode, HoldfastError, TopicPartition
-from holdfast.net.admin_groups import GroupAdmin
+from holdfast.model import HoldfastError, TopicPartition
 from holdfast.net.cluster import Cluster
-from holdfast.net.errors import BrokerError
 from holdfast.observe.snapshot import DescribedMember
+from holdfast.spark.group_members import members_of
 from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.sharing import not_alone, overlap
 
 LOOK_S = 0.2
 SLACK_S = 5.0
-"""Behind a session timeout, until the coordinator has acted on it."""
+"""How long after a session timeout the coordinator may take to act on it."""
 
 
 class Alone:
-    """One query's rule. It does nothing for a query that keeps no state."""
+    """The rule for one query. False, and without effect, for a query that keeps no state."""
 
     def __init__(self, options: SourceOptions, cluster: Cluster, session_timeout_ms: int) -> None:
         self._on = options.sharing.alone and not options.assigned
@@ -50,7 +50,7 @@ class Alone:
         return self._on
 
     async def wait_for_room(self) -> None:
-        """Until the group has no other member."""
+        """Wait until the group has no other member."""
         deadline = time.monotonic() + self._patience_s
         while self._on and (others := await self._others()):
             if time.monotonic() > deadline:
@@ -59,22 +59,16 @@ class Alone:
             await asyncio.sleep(LOOK_S)
 
     async def _others(self) -> list[DescribedMember]:
-        try:
-            found = await GroupAdmin(self._cluster).describe_group(self._group)
-        except BrokerError as error:
-            if error.error is ErrorCode.GROUP_ID_NOT_FOUND:
-                return []
-            raise
-        return [one for one in found.members if self._in_the_way(one)]
+        return [one for one in await members_of(self._cluster, self._group) if self._in_the_way(one)]
 
     def _in_the_way(self, one: DescribedMember) -> bool:
-        """Not our former self under a static name, and not a member that reads other topics."""
+        """Neither our own earlier membership under the same instance id nor a member that reads other topics counts."""
         if self._instance is not None and one.instance_id == self._instance:
             return False
         return not one.topics or overlap(self._topics, one.topics)
 
     async def joined(self, held: Collection[TopicPartition], there: Iterable[TopicPartition]) -> None:
-        """The first assignment. What is missing from it may be new: then nobody else is here, and it comes next."""
+        """Check the first assignment. A missing partition is fine if nobody else is here: it is new and comes next."""
         if not self._on or self._known is not None:
             return
         self._known = frozenset(held)
@@ -87,23 +81,23 @@ class Alone:
             return None
         return not_alone(self._group, f"{_some(partitions)} {what}")
 
-    def given(self, partitions: Iterable[TopicPartition]) -> HoldfastError | None:
-        """What comes after the first assignment has to be new."""
+    def note_given(self, partitions: Iterable[TopicPartition]) -> HoldfastError | None:
+        """Note further assignments; returns an error if one of them is not a new partition."""
         if not self._on or self._known is None:
             return None
         again = self._known & set(partitions)
         self._known |= set(partitions)
-        return self.taken(again, "was somebody else's meanwhile")
+        return self.taken(again, "belonged to another member meanwhile")
 
     def check_start(self, done: BatchOffset, positions: Mapping[TopicPartition, int]) -> None:
-        """Where the first batch of this life begins. `done` is the last one of the life before."""
+        """Check where the first batch after a start begins. `done` is the last batch of the previous run."""
         if not self._on or self._checked:
             return
         self._checked = True
         self._compare(done.after().stands if done.topics else {}, positions)
 
     def check_replay(self, planned: BatchOffset, kept: BatchOffset) -> None:
-        """A batch that is done again has to be the whole batch: its state has none of it."""
+        """A replayed batch has to be complete, because the state holds nothing of it yet."""
         if self._on:
             lacking = planned.ranges.keys() - kept.ranges.keys()
             if lacking:
@@ -123,6 +117,6 @@ def _some(partitions: Iterable[TopicPartition]) -> str:
 def _moved(group: str, what: str) -> HoldfastError:
     return HoldfastError(
         "GROUP_MOVED",
-        f"the group {group} does not stand where the query's state ends: {what}. Somebody has read, or set offsets.",
+        f"the group {group} is not where the query's state ends: {what}. Another member has read, or offsets were set.",
         "Set the group's offsets back to where the state ends, or begin again with a fresh checkpointLocation.",
     )

@@ -1,4 +1,4 @@
-"""A batch read: which offsets there are between its start and its end, asked once. It joins no group."""
+"""A batch read: its start and end offsets, asked for once. It joins no group."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _subscribed(cluster: Cluster, options: SourceOptions) -> tuple[TopicPa
 
 
 def _within(options: SourceOptions, partition: TopicPartition, start: int, end: int, there: int) -> int:
-    """A range never ends before it begins; nor behind the log, unless that is to be an error."""
+    """The end of a range: not before its start, and not beyond the log, which raises if data loss is to fail."""
     if end > there:
         lost = loss.end_unreachable(partition, there, end)
         if options.fail_on_data_loss:

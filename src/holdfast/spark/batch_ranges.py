@@ -1,8 +1,8 @@
-"""Which ranges the running micro-batch really reads, asked of Spark inside `foreachBatch`.
+"""Which ranges the running micro-batch really reads, found inside `foreachBatch`.
 
-The offset log says what was planned; after a restart the source leaves out ranges that are not ours any more. What it
-does read stands in the physical plan: the input partitions of its scan, our own pickled `Slice`s. That is internal to
-Spark, so all of it is in this module, and a shape that is not recognised is an error and never a guess.
+The offset log holds what was planned, but after a restart the source leaves out ranges that it no longer owns. What it
+really reads is in the physical plan: the input partitions of its scan are our own pickled `Slice`s. That is internal to
+Spark, so all of it is in this module, and a plan that is not recognised is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 SCAN = "MicroBatchScanExec"
 ADAPTIVE = "AdaptiveSparkPlanExec"
-"""What a plan with a shuffle is wrapped in, also for a stream, if it keeps no state."""
+"""Wraps a plan with a shuffle; also a stream's, unless it keeps state."""
 HIDING = ("Adaptive", "QueryStage")
 
 
 def batch_ranges(batch: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
-    """Partition -> [from, to) of the batch that `foreachBatch` is called with; nothing if it reads nothing."""
+    """Partition -> [from, to) of the batch that `foreachBatch` is called with; empty if it reads nothing."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it publishes no types
     from pyspark.errors import PySparkException
 
@@ -49,7 +49,7 @@ def running_query(batch: DataFrame) -> Any:
     """The JVM's side of the query that calls us."""
     session: Any = batch.sparkSession
     wanted = query_of(batch)
-    # The session of foreachBatch is a clone, which does not know its query; what all sessions share does.
+    # The session of foreachBatch is a clone that does not know its query, so look in the state that sessions share.
     running = session._jsparkSession.sharedState().activeStreamingQueries()
     query = running.get(session._jvm.java.util.UUID.fromString(wanted))
     if query is None:
@@ -84,7 +84,7 @@ def _slices(plan: Any) -> list[Any]:
 
 
 def _leaves(node: Any) -> list[Any]:
-    """Also those below a plan that adapts itself while it runs, which says that it is a leaf."""
+    """Also those below an adaptive plan, which claims to be a leaf."""
     children = _children(node)
     return [leaf for child in children for leaf in _leaves(child)] if children else [node]
 
@@ -113,13 +113,13 @@ IN_PLACE = frozenset(
     | {"ArrowEvalPythonExec", "BatchEvalPythonExec", "MapInArrowExec", "MapInPandasExec", "SubqueryBroadcastExec"}
     | {"EventTimeWatermarkExec", "DeserializeToObjectExec", "SerializeFromObjectExec", "MapElementsExec"}
 )
-"""Operators that leave rows in the task, and in the order, that they were read in."""
+"""Operators that keep rows in the task in which they were read, and in that order."""
 
 
 def stays_in_place(batch: DataFrame) -> bool:
     """Whether all rows of a partition come out of one task, in the order of their offsets.
 
-    No is always a right answer: the rows are then sorted. So whatever is not known to leave rows in place means no.
+    False is always safe: the rows are then sorted. So an operator that is not known gives False.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

@@ -1,7 +1,7 @@
-"""What is checked before a query runs: every option at `.load()`, and at the start that the brokers can be reached.
+"""What is checked before a query runs: every option at `.load()`; at the start, that the brokers can be reached.
 
-At `.load()` nobody says whether a stream or a batch is to come, so options are refused that would be wrong for both.
-What only one of them minds (a stream without a group) is told when the query starts.
+At `.load()` it is not known whether the query will be a stream or a batch, so only options that are wrong for both are
+refused. What is wrong for one of them (a stream without a group) is reported when the query starts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_at_load(given: Mapping[str, str]) -> None:
                 raise as_stream from None
             if not _is_stream_but_for_its_group(given):
                 raise as_batch from None
-            return  # a stream's start says that it needs a group; a batch's, what is wrong with it
+            return  # fine but for the missing group; the start will say so
     check_member(read)
 
 
@@ -46,7 +46,7 @@ def _is_stream_but_for_its_group(given: Mapping[str, str]) -> bool:
 
 
 def check_member(read: SourceOptions) -> None:
-    """What the member reads of the options: timeouts, logins, certificates, our own switches."""
+    """Check the options that the group member uses: timeouts, logins, certificates, our own switches."""
     try:
         member_config.parse({"group.id": "", **read.kafka, "enable.auto.commit": False})
     except HoldfastError as error:
@@ -54,12 +54,12 @@ def check_member(read: SourceOptions) -> None:
 
 
 def within_start(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The same settings with a limit that suits a person who waits. A limit that was given stays."""
+    """The settings with a time limit for somebody who waits for the start. A limit that the user set stays."""
     return {"default.api.timeout.ms": str(REACH_MS), **kafka}
 
 
 def check_reachable(kafka: Mapping[str, str]) -> None:
-    """Ask the brokers who they are. Raises what stood in the way: no connection, no login, no answer."""
+    """Ask the brokers for metadata. Raises whatever prevents it: no connection, no login, no answer."""
 
     async def ask() -> None:
         async with Cluster(client_config(within_start(kafka))) as cluster:

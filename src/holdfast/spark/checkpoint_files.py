@@ -1,4 +1,4 @@
-"""The files of a Spark checkpoint, as far as the Kafka source's offsets are in them. Text in, text out.
+"""The Kafka source's offsets in the files of a Spark checkpoint. Text in, text out.
 
 A streaming query's folder has `offsets/N`, written before batch N runs, and `commits/N`, written after it. Each offset
 log file is a version line, a line about the query, then one line for each source; a Kafka source's line is
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 VERSION = "v1"
 NO_OFFSET = "-"
-"""What Spark writes for a source that has given nothing yet."""
+"""What Spark writes for a source that has not returned anything yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOffsets:
-    """Where a query's Kafka sources stand."""
+    """The offsets of a query's Kafka sources."""
 
     batch: int | None
     offsets: Mapping[TopicPartition, int]
@@ -33,7 +33,7 @@ class KafkaOffsets:
 
 
 def read(checkpoint: str) -> KafkaOffsets:
-    """What the last finished batch ended with; of a query that has finished none, where it began."""
+    """The end offsets of the last finished batch; if no batch was finished, the offsets at which the query began."""
     folder = _Folder(checkpoint)
     planned, done = folder.numbers("offsets"), folder.numbers("commits")
     finished = [number for number in planned if number in set(done)]
@@ -55,7 +55,7 @@ def read(checkpoint: str) -> KafkaOffsets:
 
 
 def write(checkpoint: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """A checkpoint of a query that has not begun yet, whose first source begins here."""
+    """Write a checkpoint of a query that has run no batch yet, whose first source begins at these offsets."""
     folder = _Folder(checkpoint)
     if not folder.empty():
         raise HoldfastError(
@@ -66,7 +66,7 @@ def write(checkpoint: str, offsets: Mapping[TopicPartition, int]) -> None:
     topics: dict[str, dict[str, int]] = {}
     for partition, offset in sorted(offsets.items()):
         topics.setdefault(partition.topic, {})[str(partition.partition)] = offset
-    # The Kafka source's initial offsets are a file of Spark 2.0's form: a zero byte first, for readers older than that.
+    # Spark's own file of initial offsets begins with a zero byte, for the sake of readers before Spark 2.1.
     folder.put("sources/0/0", f"\0{VERSION}\n{json.dumps(topics, separators=(',', ':'))}")
 
 
@@ -95,7 +95,7 @@ def _not_one(checkpoint: str, why: str) -> HoldfastError:
 
 
 class _Folder:
-    """A folder somewhere."""
+    """A folder on any file system that pyarrow knows."""
 
     def __init__(self, where: str) -> None:
         from pyarrow import fs
@@ -114,7 +114,7 @@ class _Folder:
         return list(self._fs.get_file_info(fs.FileSelector(f"{self._root}/{name}".rstrip("/"), allow_not_found=True)))
 
     def numbers(self, name: str) -> list[int]:
-        """Files or folders in it that are named by a number, sorted; others are temporary or checksums."""
+        """The numbers that name files or folders in it, sorted; other names are temporary files or checksums."""
         names = (entry.base_name for entry in self._entries(name))
         return sorted(int(one) for one in names if one.isdigit())
 

@@ -1,9 +1,9 @@
-"""Moving a job from Spark's own Kafka source to holdfast and back: its offsets, without a lost or doubled record.
+"""Moving a job's offsets from Spark's own Kafka source to holdfast and back, without a lost or duplicated record.
 
-Spark keeps a query's offsets in its checkpoint, holdfast in the group. `import_checkpoint` reads what the last finished
-batch of a Spark Kafka query ended with, and commits it to a group; `export_checkpoint` writes a checkpoint on which
-Spark's Kafka source begins where the group stands. Both want the job stopped: whoever still runs would go on from where
-it was. State of aggregations and the like stays behind: it belongs to the query that made it.
+Spark keeps a query's offsets in its checkpoint, holdfast in the group. `import_checkpoint` commits the end offsets of
+the last finished batch of a Spark Kafka query to a group. `export_checkpoint` writes a checkpoint on which Spark's
+Kafka source begins at the group's offsets. Both need the job stopped: a running job would continue from where it is.
+The state of aggregations is not moved: it belongs to the query that made it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from holdfast.spark.starting import topics_seen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What was brought over."""
+    """What was imported."""
 
     batch: int | None
     """The last finished batch of the Spark query; None if it had only begun."""
     offsets: Mapping[TopicPartition, int]
     unfinished: bool
-    """Whether a later batch was begun and not finished: its records are read again, and its output may be there."""
+    """Whether a later batch was begun but not finished. Its records are read again, though its output may exist."""
 
 
 def import_checkpoint(
@@ -87,7 +87,7 @@ async def _no_members(cluster: Cluster, group: str) -> None:
 async def _commit(config: Mapping[str, Any], group: str, offsets: Mapping[TopicPartition, int]) -> None:
     async with Cluster(client_config(config)) as cluster:
         await _no_members(cluster, group)
-        # What the job has not seen came later, also if it came before this moment.
+        # Partitions that the job has not seen count as new, even if they already exist.
         counts = {p.topic: p.partition + 1 for p in sorted(offsets)}
         notes = {topic: write_note(topic, count, {ANY: ""}) for topic, count in counts.items()}
         entries = {p: OffsetEntry(offset, metadata=notes[p.topic]) for p, offset in offsets.items()}

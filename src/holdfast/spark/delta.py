@@ -2,11 +2,12 @@
 
     orders.writeStream.foreachBatch(exactly_once_delta("/tables/orders", sink="orders")).start()
 
-A Delta table keeps a number for each application that says it is one (`txnAppId` and `txnVersion` of Delta's writer).
-Here each partition is such an application, and its number is the next offset. The writer's options set one of them in a
-commit and drop the batch if the number is not larger. Several applications with other cuts need more: all numbers of a
-batch in one commit, which fails if somebody else has moved one of them since it was read. The table's transactions can
-do that, and Delta's Java classes are asked for it. Checked with Delta 4.4.0 on Spark 4.2.0.
+A Delta table keeps a version number for each application that names itself (`txnAppId` and `txnVersion` of Delta's
+writer). Here each partition is such an application, and its number is the next offset. The writer's options set only
+one number in a commit, and drop the batch if the number is not larger. Applications that cut the same records into
+different batches need more: all numbers of a batch in one commit, which fails if another application has changed one of
+them since it was read. The table's transactions can do that, through Delta's Java classes. Checked with Delta 4.4.0 on
+Spark 4.2.0.
 
 The rule is that of the other sinks: rows before the next offset are in, rows from it on are not.
 """
@@ -17,13 +18,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.exactly_once import MAX_ATTEMPTS, only_new, ranges_of_rows, still_new
+from holdfast.spark.exactly_once import (
+    MAX_ATTEMPTS,
+    check_sink_name,
+    ledger_busy,
+    only_new,
+    ranges_of_rows,
+    still_new,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OVERTAKEN = "io.delta.exceptions.ConcurrentTransactionException"
-"""Somebody else has moved a number that we have read."""
+"""Another application has changed a number since we read it."""
 FORGETS = "delta.setTransactionRetentionDuration"
 
 
@@ -37,15 +45,14 @@ def exactly_once_delta(
 ) -> Callable[[DataFrame, int], None]:
     """A function for `foreachBatch` that appends each row once to the Delta table at `path`, which is made if need be.
 
-    Rows must say where they came from. `sink` names the output: one group writes under one name. The table may be
-    read, optimised and vacuumed meanwhile, and others may write into it.
+    Rows must have columns for their topic, partition and offset. `sink` names the output: one group writes under one
+    name. Meanwhile the table may be read, optimised and vacuumed, and others may write into it.
     """
-    if not sink:
-        raise HoldfastError("SINK_NAME_MISSING", "The sink has no name.", "Give sink= a name of its own.")
+    check_sink_name(sink)
     names = (topic_column, partition_column, offset_column)
 
     def process(batch: DataFrame, batch_id: int) -> None:
-        rows = batch.persist()  # it is looked at twice: for the ranges, and to be written
+        rows = batch.persist()  # computed once, used twice: for the ranges, and to be written
         try:
             ranges = ranges_of_rows(rows, names)
             if not ranges:
@@ -63,22 +70,18 @@ def exactly_once_delta(
                     return
         finally:
             rows.unpersist()
-        raise HoldfastError(
-            "LEDGER_BUSY",
-            f"{MAX_ATTEMPTS} times in a row somebody else wrote the same partitions of {sink!r}.",
-            "See which applications write into this sink, and whether they are members of one group.",
-        )
+        raise ledger_busy(sink)
 
     return process
 
 
 def application(sink: str, partition: TopicPartition) -> str:
-    """What a partition is called among the table's applications."""
+    """A partition's `txnAppId` in the table."""
     return f"holdfast/{sink}/{partition}"
 
 
 class Table:
-    """A Delta table, by way of the driver's JVM."""
+    """A Delta table, used through the driver's JVM."""
 
     def __init__(self, session: SparkSession, path: str) -> None:
         self._session, self._path = session, path
@@ -98,9 +101,9 @@ class Table:
             )
 
     def make(self, rows: DataFrame) -> None:
-        """Make the table with the columns of these rows, or see that it has just these."""
+        """Create the table with the columns of these rows, or check that it has exactly these."""
         if not self._jvm.io.delta.tables.DeltaTable.isDeltaTable(self._session._jsparkSession, self._path):
-            # Of two that make it, Delta refuses one, unless they want the same.
+            # If two applications create it at once, Delta refuses one, unless both want the same columns.
             rows.limit(0).write.format("delta").mode("append").save(self._path)
         there = self._session.read.format("delta").load(self._path).schema
         here = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
@@ -125,7 +128,7 @@ class Table:
         return transaction
 
     def commit(self, transaction: Any, rows: DataFrame, moved: Mapping[str, int], told: str) -> bool:
-        """The rows and the numbers, or nothing; False if somebody else has moved a number that was read."""
+        """Commit the rows and the numbers together; False if another application has changed one of the numbers."""
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it publishes no types
 
         jvm, nothing = self._jvm, self._jvm.scala.Option.empty()

@@ -1,12 +1,13 @@
-"""The way from a driver's Python to the reader of one of its queries: a socket, one question a connection.
+"""How a driver's Python talks to the reader of one of its queries: over a Unix socket, one question per connection.
 
-Spark gives the reader a process of its own and no way to talk to it but the source's own calls. So it listens on a Unix
-socket whose name tells whose child it is. A question is one line, an answer is one line of JSON.
+Spark runs the reader in a process of its own, and offers no way to talk to it but the source's own calls. So the reader
+listens on a Unix socket whose name says which process is its parent. A question is one line, an answer is one line of
+JSON.
 
-Names of abstract sockets belong to the network, which containers may share while each counts its processes from 1. So a
-name begins with the reader's process namespace, and ends with something that nobody can guess and take first. Anybody
-may bind a name that looks like ours, so what is found is believed only if its process is the driver's child, and what
-answers only if it is that process and of our user. Readers turn away other users in turn.
+Names of abstract sockets are shared within a network namespace. Containers may share one while each counts its
+processes from 1. So a name contains the reader's process namespace, and ends with a random part that nobody can guess
+and take first. Anybody may bind a name that looks like ours, so a name is used only if its process is the driver's
+child, and an answer only if it comes from that process and our user. Readers refuse other users, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import re
 import secrets
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +32,14 @@ KIND = "holdfast-spark"
 SOCKETS = Path("/proc/net/unix")
 PROCESSES = Path("/proc")
 MAX_LINE = 1_000_000
-"""A report of ten thousand partitions is half of this."""
+"""A report of ten thousand partitions takes half of this."""
 _CREDENTIALS = struct.Struct("=3i")
 
 Answerer = Callable[[str], Awaitable[dict[str, Any]]]
 
 
 def namespace() -> int:
-    """The namespace that our process ids are counted in; 0 where the kernel does not say."""
+    """The PID namespace of this process; 0 if the kernel does not say."""
     try:
         return (PROCESSES / "self/ns/pid").stat().st_ino
     except OSError:
@@ -47,10 +48,10 @@ def namespace() -> int:
 
 async def open_door(answer: Answerer) -> asyncio.Server:
     """Answer questions until closed. Runs in the reader, whose parent is the driver's JVM."""
-    import asyncio  # here: drivers and planners import this module and have no loop
+    import asyncio  # not at the top: drivers and planners import this module and need no loop
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, ValueError):  # whoever asked has gone, or never asked
+        with contextlib.suppress(OSError, ValueError):  # the asker has gone, or sent no question
             if user_of(writer.get_extra_info("socket")) == os.getuid():
                 question = (await reader.readline()).decode().strip()
                 writer.write(json.dumps(await answer(question)).encode() + b"\n")
@@ -60,9 +61,20 @@ async def open_door(answer: Answerer) -> asyncio.Server:
     return await asyncio.start_unix_server(serve, path=new_name(KIND, os.getppid()), limit=MAX_LINE)
 
 
-def new_name(kind: str, parent: int) -> str:
-    """Of a socket of this process. Abstract: it ends with the process and leaves no file."""
-    return f"\0{kind}-{namespace()}-{parent}-{os.getpid()}-{secrets.token_hex(8)}"
+def new_name(kind: str, owner: int | str) -> str:
+    """A name for a socket of this process. It is abstract: it ends with the process and leaves no file.
+
+    `owner` is what seekers look for: the parent's process id, or a key.
+    """
+    return f"\0{kind}-{namespace()}-{owner}-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def sockets(kind: str, owner: int | str) -> Iterator[tuple[str, int]]:
+    """(name, process) of sockets whose names claim this kind and owner. The claim may be false."""
+    wanted = re.compile(rf"@({kind}-{namespace()}-{owner}-(\d{{1,9}})-[0-9a-f]{{16}})$")
+    for line in SOCKETS.read_text(errors="replace").splitlines():  # a name may hold any bytes
+        if (matched := wanted.search(line)) is not None:
+            yield f"\0{matched[1]}", int(matched[2])
 
 
 def user_of(link: Any) -> int:
@@ -87,16 +99,11 @@ def processes(kind: str, parent: int) -> list[int]:
 
 
 def _names(kind: str, parent: int) -> dict[int, list[str]]:
-    """The names of sockets that say they are of this parent's children, by child. A stranger may have made some."""
-    wanted = re.compile(rf"@({kind}-{namespace()}-{parent}-(\d{{1,9}})-[0-9a-f]{{16}})$")
+    """By child of this process: sockets whose names claim to be that child's. The claim may be false."""
     found: dict[int, list[str]] = {}
-    # A name may hold any bytes.
-    for line in SOCKETS.read_text(errors="replace").splitlines():
-        matched = wanted.search(line)
-        if matched is not None and _is_child(int(matched[2]), parent):
-            names = found.setdefault(int(matched[2]), [])
-            if f"\0{matched[1]}" not in names:  # a connection that is open is listed under its name too
-                names.append(f"\0{matched[1]}")
+    for name, process in dict.fromkeys(sockets(kind, parent)):  # each open connection is listed under its name again
+        if _is_child(process, parent):
+            found.setdefault(process, []).append(name)
     return found
 
 
@@ -117,7 +124,7 @@ def ask(driver: int, reader: int, question: str, *, timeout_s: float, kind: str 
                 link.settimeout(timeout_s)
                 link.connect(name)
                 if peer_of(link) != (reader, os.getuid()):
-                    continue  # somebody else under a reader's name
+                    continue  # another process uses a reader's name
                 link.sendall(question.encode() + b"\n")
                 with link.makefile("r") as answers:
                     found: dict[str, Any] = json.loads(answers.readline(MAX_LINE))
@@ -129,7 +136,7 @@ def ask(driver: int, reader: int, question: str, *, timeout_s: float, kind: str 
             "A batch that takes long holds up a drain: wait longer, or stop the query.",
         ) from None
     except (OSError, ValueError):
-        pass  # it ended in the middle of its answer
+        pass  # the reader ended in the middle of its answer: reported below
     raise HoldfastError(
         "READER_GONE", f"the query's reader (process {reader}) has ended.", "Look at query.exception()."
     )

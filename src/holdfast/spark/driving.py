@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 ASK_S = 10.0
 DRAIN_S = 300.0
-"""A drain waits for the running batch; one that takes longer than max.poll.interval loses its partitions anyway."""
+"""A drain waits for the running batch. A batch longer than max.poll.interval.ms (300 s) loses its partitions anyway."""
 FIND_S = 30.0
-"""How long a query that has just started may take until its reader is there: Spark starts a process for it."""
+"""How long to wait for the reader of a query that has just started: Spark starts a process for it."""
 
 
 def report(query: StreamingQuery) -> list[dict[str, Any]]:
@@ -31,8 +31,8 @@ def drain(query: StreamingQuery, *, timeout_s: float = DRAIN_S, stop: bool = Tru
     """Hand over every partition while the query goes on working, leave the group, then stop the query.
 
     The running batch is finished and committed first, so nothing is done twice. With `stop=False` the query goes on
-    without partitions. Raises HoldfastError READER_SILENT when the time is up: then the query is as it was, and still
-    on its way out.
+    without partitions. Raises HoldfastError READER_SILENT when the time is up: the query still runs, and the drain goes
+    on.
     """
     driver = jvm_pid()
     deadline = time.monotonic() + timeout_s
@@ -43,7 +43,8 @@ def drain(query: StreamingQuery, *, timeout_s: float = DRAIN_S, stop: bool = Tru
 
 
 def _readers(query: StreamingQuery, driver: int) -> list[int]:
-    """The processes of this query's readers. Its progress names them; before that, no other query may have any."""
+    """The process ids of this query's readers. Before its first progress names them, they are known only if no other
+    query has a holdfast source."""
     wanted = sources_of(query, NAME)
     if not wanted:
         raise HoldfastError(

@@ -6,13 +6,13 @@
 
     orders.writeStream.foreachBatch(exactly_once(lambda: psycopg.connect(dsn), add, sink="totals")).start()
 
-A table in the same database holds, by sink and partition, the next offset. Each batch first moves it from where it
-stands to the batch's end, by compare-and-set; then `add` runs; then all of it is committed. Whoever finds the offset
-moved by somebody else (a zombie was faster, or the batch is replayed) starts again with the rows that are still new,
-or drops the batch. The rule is the file sink's: rows before the next offset are in, rows from it on are not.
+A table in the same database holds the next offset by sink and partition. Each batch first moves it to the batch's end,
+by compare-and-set; then `add` runs; then all of it is committed. If another application has moved the offset (a zombie
+was faster, or the batch is replayed), the batch starts again with the rows that are still new, or is dropped. The rule
+is the file sink's: rows before the next offset are in, rows from it on are not.
 
 The driver does the writing. `add` may collect a small result, or fill a staging table from the executors by Spark's
-JDBC sink and move it inside the transaction. Any DB-API driver will do; tested with psycopg 3 and sqlite3.
+JDBC sink and move its rows inside the transaction. Any DB-API driver works; tested with psycopg 3 and sqlite3.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 Write = Callable[["DataFrame", Any, int], None]
 
 MAX_ATTEMPTS = 10
-"""Each lost race means that another application wrote the same partitions meanwhile, which the group allows only while
-partitions move: a few times, never many."""
+"""Each lost race means that another application wrote the same partitions. The group allows that only while partitions
+move: a few times, never many."""
 
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _PLACEHOLDERS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
@@ -53,15 +53,14 @@ def exactly_once(
     """A function for `foreachBatch` that calls `write(rows, connection, batch_id)` and commits.
 
     `connect` opens a connection that is not in autocommit mode; it is closed after the batch. `sink` names the output:
-    two outputs in one database have a ledger each. `by="rows"` goes by the rows' own topic, partition and offset and
-    passes on only rows that are new. `by="batch"` is for rows that have lost them, such as the result of a streaming
-    aggregation: the batch's ranges are applied or dropped as a whole. A batch without data is applied too, once by
-    query and batch id: windows are closed in it.
+    two outputs in one database need two names. `by="rows"` uses the rows' own topic, partition and offset, and passes
+    on only rows that are new. `by="batch"` is for rows without these columns, such as the result of a streaming
+    aggregation: the batch is applied or dropped as a whole. A batch without data is applied too, once for each query
+    and batch id, because Spark closes windows in it.
     """
-    if not sink:
-        raise HoldfastError("SINK_NAME_MISSING", "The sink has no name.", "Give sink= a name of its own.")
+    check_sink_name(sink)
     if not _TABLE.fullmatch(table):
-        raise HoldfastError("TABLE_NAME_INVALID", f"{table!r} is no name of a table.", "Give table= a plain name.")
+        raise HoldfastError("TABLE_NAME_INVALID", f"{table!r} is not a table name.", "Give table= a plain name.")
     if by not in ("rows", "batch"):
         raise HoldfastError("INVALID_OPTION", f"by is {by!r}.", 'Choose "rows" or "batch".')
     names = (topic_column, partition_column, offset_column)
@@ -80,10 +79,10 @@ def exactly_once(
                 choose=lambda _, positions: whole(ranges, key, positions),
             )
             if not done:
-                # Spark keeps its state only if somebody looks at the result, also at one that is written already.
+                # Spark stores the batch's state only if the result is computed, even if it was written before.
                 batch.write.format("noop").mode("overwrite").save()
             return
-        rows = batch.persist()  # it is looked at twice: for the ranges, and to be written
+        rows = batch.persist()  # computed once, used twice: for the ranges, and to be written
         try:
             ranges = ranges_of_rows(rows, names)
             if ranges:
@@ -94,6 +93,19 @@ def exactly_once(
             rows.unpersist()
 
     return process
+
+
+def check_sink_name(sink: str) -> None:
+    if not sink:
+        raise HoldfastError("SINK_NAME_MISSING", "The sink has no name.", "Give sink= a name of its own.")
+
+
+def ledger_busy(sink: str) -> HoldfastError:
+    return HoldfastError(
+        "LEDGER_BUSY",
+        f"{MAX_ATTEMPTS} times in a row another application wrote the same partitions of {sink!r}.",
+        "See which applications write into this sink, and whether they are members of one group.",
+    )
 
 
 # -- the ledger table
@@ -123,11 +135,7 @@ def _apply(
                 connection.commit()
                 return True
             connection.rollback()
-        raise HoldfastError(
-            "LEDGER_BUSY",
-            f"{MAX_ATTEMPTS} times in a row somebody else wrote the same partitions of {sink!r}.",
-            "See which applications write into this sink, and whether they are members of one group.",
-        )
+        raise ledger_busy(sink)
     except BaseException:
         connection.rollback()
         raise
@@ -137,7 +145,7 @@ def _apply(
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """What of a range is new, and where the ledger stood when that was decided (None: it had no row)."""
+    """The part of a range that is new, and the ledger's position when that was decided (None: it had no row)."""
 
     start: int
     end: int
@@ -145,7 +153,7 @@ class New:
 
 
 def still_new(ranges: Ranges, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, New]:
-    """The part of each range behind the ledger's position; ranges that are in already are left out."""
+    """The part of each range from the ledger's position on; ranges that are already in are left out."""
     found: dict[TopicPartition, New] = {}
     for partition, (start, end) in sorted(ranges.items()):
         stood_at = positions.get(partition)
@@ -158,15 +166,15 @@ Choose = Callable[[Ranges, Mapping[TopicPartition, int]], dict[TopicPartition, N
 
 
 def batch_key(query: str, batch_id: int) -> Ranges:
-    """A query's batches as a range of the ledger: a batch without data has no other. No topic has such a name."""
+    """The batch's own number as a range of the ledger, for batches without data. No topic can have such a name."""
     return {TopicPartition(f"query/{query}", -1): (batch_id, batch_id + 1)}
 
 
 def whole(ranges: Ranges, key: Ranges, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, New]:
-    """What a result that can't be taken apart moves in the ledger: all of its ranges, or nothing.
+    """What a batch that can't be split moves in the ledger: all of its ranges, or nothing.
 
-    Where it reads something, its ranges decide. Where it reads nothing, it is not done because of that: Spark closes
-    windows in such a batch. Then the query's own count of its batches decides.
+    If it reads something, its ranges decide whether it is new. If it reads nothing, its batch number decides: it still
+    has to be applied once, because Spark closes windows in such a batch.
     """
     new, counted = still_new(ranges, positions), still_new(key, positions)
     if not (new if ranges else counted):
@@ -197,7 +205,7 @@ class LedgerTable:
             )
 
     def create(self) -> None:
-        """Two applications may both try; the one that comes second finds it there."""
+        """Create the table if it is missing. Another application may create it at the same moment."""
         if self._is_there():
             return
         try:
@@ -231,11 +239,11 @@ class LedgerTable:
         return {partition: found[partition] for partition in sorted(partitions) if partition in found}
 
     def advance(self, new: Mapping[TopicPartition, New], *, patient: bool) -> bool:
-        """Compare and set every partition, in order, so that two writers never wait for each other in a circle."""
+        """Compare and set every partition, in sorted order, so that two writers never deadlock."""
         try:
             return all(self._advance_one(partition, part) for partition, part in sorted(new.items()))
         except Exception:
-            # A row that somebody else inserted, or a serialisation failure: the race is lost and is run again.
+            # Another writer inserted the row, or the transaction could not be serialised: try again.
             if not patient:
                 raise
             return False
@@ -271,7 +279,7 @@ def _placeholder(connection: Any) -> str:
 
 def _commits_by_itself(connection: Any) -> bool:
     if type(connection).__module__ == "sqlite3" and getattr(connection, "autocommit", -1) == -1:
-        return connection.isolation_level is None  # how sqlite3 said it before it had `autocommit`
+        return connection.isolation_level is None  # sqlite3 before it had `autocommit`
     return getattr(connection, "autocommit", False) is True
 
 
@@ -279,7 +287,7 @@ def _commits_by_itself(connection: Any) -> bool:
 
 
 def ranges_of_rows(rows: DataFrame, names: tuple[str, str, str]) -> dict[TopicPartition, tuple[int, int]]:
-    """From the first to behind the last offset of each partition in the batch."""
+    """Partition -> [first offset, last offset + 1) of the batch's rows."""
     from pyspark.sql import functions as f
 
     from holdfast.spark.files.columns import Columns, check_columns
@@ -294,7 +302,7 @@ def ranges_of_rows(rows: DataFrame, names: tuple[str, str, str]) -> dict[TopicPa
 def only_new(
     rows: DataFrame, names: tuple[str, str, str], ranges: Ranges, new: Mapping[TopicPartition, New]
 ) -> DataFrame:
-    """The rows behind the ledger. All of them, as nearly always, need no filter."""
+    """The rows that are not in the ledger yet. Nearly always that is all of them, and no filter is needed."""
     from functools import reduce
 
     from pyspark.sql import functions as f

@@ -1,7 +1,7 @@
-"""What a person should read first of an error that Spark has wrapped: our code, what happened and what to do.
+"""Finds the part of an error wrapped by Spark that a person should read first: our code, what happened, what to do.
 
-PySpark's errors carry a Java trace with the Python trace of a worker inside, and the sentence that matters is its last
-line. Pure: texts in, a text out.
+PySpark's errors carry a Java trace with a worker's Python trace inside, and the line that matters is that trace's last.
+Pure: texts in, a text out.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _MISSING = (
 _VERSIONS = re.compile(r"\[PYTHON_VERSION_MISMATCH\]|Python in worker has different version")
 
 MOST = 1_000
-"""Characters of a line: a server's answer may be long."""
+"""Characters kept of a line: a server's answer may be long."""
 
 
 def explain(error: BaseException | str) -> str:
-    """The line that says what happened, of an error that Spark raised: ours, with its code, if it comes from holdfast.
+    """The line of Spark's error that says what happened: holdfast's own, with its code, if the error is holdfast's.
 
     For any other error it is the last line of the innermost trace, or the first line.
     """
@@ -36,7 +36,7 @@ def explain(error: BaseException | str) -> str:
 
 
 def ours_in(text: str) -> str:
-    """What holdfast has to say about an error's text, or nothing."""
+    """Holdfast's own explanation of an error's text, or ""."""
     said = [match["said"].strip() for match in _OURS.finditer(text)]
     if said:
         return said[-1][:MOST]

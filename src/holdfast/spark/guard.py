@@ -1,13 +1,13 @@
-"""Looks at a query's plan before it starts, and refuses what can't be right.
+"""Checks a query's plan before it starts, and refuses queries whose results would be wrong.
 
-The reader of a query is a process that sees offsets and nothing else; the plan is in the driver. So the driver's Python
-looks: importing `holdfast.spark` wraps three methods of PySpark, and so does the first `format("holdfast")` of a
-program that does not import it (`holdfast_hook`). `readStream.format("holdfast")` notes on the source that its plan is
-going to be seen, and `start` and `toTable` look at the plan of what is started. A reader without the note does not join
-a group (PLAN_NOT_SEEN): a driver from whose Python holdfast is missing, a client of Spark Connect and a query that is
-started from Scala are asked to say whether they keep state.
+A query's reader is a process that sees only offsets; the plan is in the driver. So the check runs in the driver's
+Python. Importing `holdfast.spark` wraps three methods of PySpark, and so does the first `format("holdfast")` of a
+program that does not import it (`holdfast_hook`). `readStream.format("holdfast")` marks the source as one whose plan
+will be checked; `start` and `toTable` check the plan. A reader without the mark does not join a group (PLAN_NOT_SEEN).
+That is the case if holdfast is missing in the driver's Python, with Spark Connect, and if Scala starts the query; the
+user then has to say whether the query keeps state.
 
-Nothing is loaded here: if PySpark comes later, its module is wrapped when it comes.
+Nothing is imported here: if PySpark is imported later, its module is wrapped then.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def wrap(module: Any) -> None:
     reader, writer = module.DataStreamReader, module.DataStreamWriter
     if getattr(writer, WRAPPED, False):
         return
-    reader.format = _noting(reader.format)
-    writer.start = _looking(writer.start)
-    writer.toTable = _looking(writer.toTable)
+    reader.format = _marking(reader.format)
+    writer.start = _checking(writer.start)
+    writer.toTable = _checking(writer.toTable)
     setattr(writer, WRAPPED, True)
 
 
-def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _marking(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def format(self: Any, source: str) -> Any:
         found = original(self, source)
@@ -50,7 +50,7 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
     return format
 
 
-def _looking(original: Callable[..., Any]) -> Callable[..., Any]:
+def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def start(self: Any, *args: Any, **kwargs: Any) -> Any:
         check(self._df)
@@ -60,7 +60,7 @@ def _looking(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check(frame: DataFrame) -> None:
-    """Raise what this query would do wrong."""
+    """Raise if this query's results would be wrong."""
     from holdfast.spark.plans import plan_of
 
     plan = plan_of(frame, NAME)

@@ -1,10 +1,11 @@
-"""What is known of Spark's insides and of its versions, in one place. Checked on PySpark 4.0.1, 4.1.1 and 4.2.0.
+"""What depends on PySpark's version or on its internals, except for query plans (`plans`, `batch_ranges`). Checked on
+PySpark 4.0.1, 4.1.1 and 4.2.0.
 
-What goes beyond PySpark's documented surface is asked here, and so that another version loses a convenience and not a
-result. What a version lacks has a stand-in, and whoever needs it is told by `needs`:
+Internals are used so that with another version a convenience may be missing, but no result is wrong. What a version
+lacks has a stand-in, and `needs` raises where it is really needed:
 
-    4.2   a stream's source is told where a batch begins and how large it may be: without that it can't be a member
-    4.1   a stream's sink may be given Arrow batches; filters reach a reader
+    4.2   a streaming source learns where a batch begins and how large it may be; without that it can't be a member
+    4.1   a streaming sink may get Arrow batches; filters reach a reader
     4.0   batches: reading topics, writing and reading `holdfast-files`; and `exactly_once` on any stream
 """
 
@@ -39,7 +40,7 @@ if VERSION >= (4, 2):
         ReadMinRows,
         SupportsTriggerAvailableNow,
     )
-else:  # names alone: no reader is made there
+else:  # only the names, for imports: on older versions no streaming reader is made
 
     class ReadLimit:  # type: ignore[no-redef]
         pass
@@ -58,7 +59,7 @@ else:  # names alone: no reader is made there
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Spark's schema as Arrow's, with times in UTC, which versions before 4.2 take for granted."""
+    """Spark's schema as Arrow's, with times in UTC. Versions before 4.2 always use UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     make: Any = to_arrow_schema
@@ -98,29 +99,29 @@ def needs(version: tuple[int, int], what: str, instead: str, *, have: tuple[int,
 
 FILES = "holdfast-files"
 PARTITION_BY = "partitionBy"
-"""Our option for what a streaming writer's `partitionBy` says."""
+"""Our option that carries a streaming writer's `partitionBy`."""
 
 PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
-"""The worker that asks a reader to take filters. Spark starts it only if spark.sql.python.filterPushdown.enabled."""
+"""The worker that pushes filters to a reader. Spark starts it only with spark.sql.python.filterPushdown.enabled."""
 
 
 ASK = (
     "import sys, importlib.util as u; assert u.find_spec('holdfast'), 'no holdfast there'; print(*sys.version_info[:2])"
 )
 ASK_S = 30.0
-"""A new Python is there in less than a second, but on a busy machine."""
+"""Starting a Python takes less than a second, but longer on a busy machine."""
 
 
 def filters_are_passed() -> bool:
-    """Whether this process is that worker. Without the setting, a reader with `pushFilters` is an error elsewhere."""
+    """Whether this process is that worker. Everywhere else PySpark refuses a reader that has `pushFilters`."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return PUSHING in sys.modules or getattr(main, "name", "") == PUSHING
 
 
 def ours_first() -> None:
-    """Let the text of an error that Spark raised begin with our code and sentence, if there is one in it.
+    """Make the text of Spark's errors begin with our code and message, if they contain one.
 
-    PySpark shows such an error by its `str`, which is a Java trace. May be called any number of times.
+    PySpark shows such an error as a long Java trace. May be called any number of times.
     """
     from pyspark.errors.exceptions.captured import CapturedException
 
@@ -139,28 +140,29 @@ def ours_first() -> None:
 
 
 def same_python(settings: Mapping[str, Any]) -> None:
-    """Have Spark's workers run this process's Python, if nobody has said which one, before the JVM is started.
+    """Make Spark's workers run this process's Python, unless the user has chosen one. Call it before the JVM starts.
 
-    By itself Spark takes the `python3` of the path, which is another one unless the environment is activated, and then
-    does not find what is installed here. On a cluster only the driver's own helpers are meant: nodes have other paths.
+    Otherwise Spark takes `python3` from the PATH. Without an activated environment that is another Python, which does
+    not have the packages installed here. On a cluster this is set only for the driver's own helper processes, because
+    nodes have other paths.
     """
-    said = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
-    if said or {"spark.pyspark.python", "spark.pyspark.driver.python"} & settings.keys() or not sys.executable:
+    chosen = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
+    if chosen or {"spark.pyspark.python", "spark.pyspark.driver.python"} & settings.keys() or not sys.executable:
         return
     local = str(settings.get("spark.master", "local")).startswith("local")
     os.environ["PYSPARK_PYTHON" if local else "PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 
 def check_python() -> None:
-    """Raise if the Python that Spark plans with on this machine has no holdfast."""
+    """Raise if the Python in which Spark plans on this machine has no holdfast."""
     name = os.environ.get("PYSPARK_DRIVER_PYTHON") or os.environ.get("PYSPARK_PYTHON") or "python3"
     python = shutil.which(name)
     if python is None or python == sys.executable:
-        return  # nothing to be seen from here, or nothing to ask
+        return  # not found from here, or our own
     try:
         asked = subprocess.run([python, "-c", ASK], capture_output=True, text=True, timeout=ASK_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return  # no plain Python: a notebook's starter, for one
+        return  # not a plain Python, for example a notebook's launcher
     if asked.returncode or asked.stdout.split() != [str(number) for number in sys.version_info[:2]]:
         last = asked.stderr.strip().splitlines()[-1:]
         why = last[0] if asked.returncode and last else f"it is Python {'.'.join(asked.stdout.split())}"
@@ -168,10 +170,10 @@ def check_python() -> None:
 
 
 def pass_on_partition_by() -> None:
-    """Let `partitionBy` of a streaming writer reach our sink.
+    """Pass a streaming writer's `partitionBy` on to our sink.
 
-    Spark drops it for every sink of its newer kind, without a word. So the writer's three methods note what they were
-    told, and `start` hands it on as an option, if the sink is ours. May be called any number of times.
+    Spark silently drops it for every DataSource V2 sink. So three methods of the writer are wrapped to remember it, and
+    `start` passes it on as an option if the sink is ours. May be called any number of times.
     """
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 

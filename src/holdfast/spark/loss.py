@@ -1,4 +1,4 @@
-"""Records that are gone before they were read, and what to do about it: one text for each way."""
+"""Errors about records that were gone before they were read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DO = "If that was meant, set failOnDataLoss=false and start again: the query goe
 
 
 def tell(lost: HoldfastError, *, fails: bool) -> None:
-    """As failOnDataLoss says: an error, or a warning and on with the rest."""
+    """Raise, or only warn, as failOnDataLoss says."""
     if fails:
         raise lost
     warnings.warn(f"{lost.code}: {lost.what} failOnDataLoss is false, so the query goes on.", stacklevel=2)
@@ -21,7 +21,7 @@ def topics_recreated(topics: Iterable[str]) -> HoldfastError:
     names = ", ".join(sorted(topics))
     return HoldfastError(
         "TOPIC_RECREATED",
-        f"{names} was deleted and made anew since the query read it: its offsets mean other records now.",
+        f"{names} was deleted and recreated since the query read it: its offsets mean other records now.",
         "If that was meant, set failOnDataLoss=false and start again: the new topic is read from its beginning.",
     )
 
@@ -55,7 +55,7 @@ def no_such_topics(topics: Iterable[str]) -> HoldfastError:
 def log_regressed(partition: TopicPartition, position: int, end: int) -> HoldfastError:
     return HoldfastError(
         "OFFSETS_REGRESSED",
-        f"{partition} ends at {end}, and the group is at {position}: the topic was made anew, or its log was cut off.",
+        f"{partition} ends at {end}, but the group is at {position}: the topic was recreated, or its log truncated.",
         DO,
     )
 
@@ -63,7 +63,7 @@ def log_regressed(partition: TopicPartition, position: int, end: int) -> Holdfas
 def records_deleted(partition: TopicPartition, start: int, first: int) -> HoldfastError:
     return HoldfastError(
         "RECORDS_DELETED",
-        f"{partition} begins at {first} now, and offsets from {start} on were to be read: retention was faster.",
+        f"{partition} begins at {first} now, and offsets from {start} on were to be read: retention has deleted them.",
         f"Raise the topic's retention, or read more often. {DO}",
     )
 
@@ -71,6 +71,6 @@ def records_deleted(partition: TopicPartition, start: int, first: int) -> Holdfa
 def end_unreachable(partition: TopicPartition, position: int, end: int) -> HoldfastError:
     return HoldfastError(
         "END_UNREACHABLE",
-        f"{partition} has nothing behind {position}, and the batch was planned up to {end}: its log was cut off.",
+        f"{partition} has nothing after {position}, and the batch was planned up to {end}: its log was truncated.",
         DO,
     )

@@ -1,12 +1,12 @@
-"""The query's membership: it joins at the first question, and everything about it lives on one loop.
+"""The query's membership. It joins when Spark first asks for offsets, and everything runs on one event loop.
 
-Spark asks from its own thread; each question is a coroutine on the control plane's loop, where the group's calls are
-answered too. So nothing here needs a lock, and joining, heartbeats and releases never wait for Spark, but for one
-thing: a partition in the running batch is released when that batch is done and its offsets are committed.
+Spark calls from its own thread; each call becomes a coroutine on the control plane's loop, which also answers the
+group's calls. So nothing here needs a lock. Joining, heartbeats and releases do not wait for Spark, with one exception:
+a partition in the running batch is released only when that batch is done and its offsets are committed.
 
-What counts as done is `work`'s business, what there is to read is `supply`'s; this module does the talking. It is more
-than 400 lines and one idea: what Spark asks and what the group calls for change the same few fields in turns of one
-loop, and that they can't come between each other is seen only where they stand together.
+`work` knows what is done, `supply` what there is to read; this module connects them with Spark and the group. It is
+longer than 400 lines because it is one idea: Spark's calls and the group's calls change the same few fields on one
+loop, and only side by side does one see that they can't interfere.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.spark.alone import Alone
+from holdfast.spark.commits import COMMIT_LIMIT_S, Commits
 from holdfast.spark.door import open_door
 from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.ownership import Ownership
 from holdfast.spark.planning import share
 from holdfast.spark.reporting import report
-from holdfast.spark.settling import COMMIT_LIMIT_S, Settling
 from holdfast.spark.standby import QUESTION, Standby
 from holdfast.spark.starting import Starting
 from holdfast.spark.supply import Supply
@@ -58,20 +58,20 @@ from holdfast.spark.work import Work
 T = TypeVar("T")
 
 JOIN_LIMIT_S = 330.0
-"""A round ends within everybody's max.poll.interval (5 minutes by default), or with the dead member's session."""
+"""A round ends within max.poll.interval.ms (5 minutes by default), or when a dead member's session runs out."""
 LEAVE_LIMIT_S = 2.0
-"""Spark does not wait for a reader it stops; the watchdog or the session timeout does what is left."""
+"""Spark does not wait for a reader that it stops. The watchdog or the session timeout does the rest."""
 TICKS_A_SESSION = 4
-"""How often the clock is looked at: a process that was frozen for a session notices."""
+"""How often the clock is checked, so that a process that was frozen for a session notices it."""
 QUIET_S = 1.0
-"""AvailableNow ends when nothing is left to read, so it waits this much longer than a heartbeat for a first share."""
+"""AvailableNow ends when nothing is left to read, so it waits a heartbeat and this long for its first partitions."""
 
 REFUSED = frozenset({"GROUP_AUTHORIZATION_FAILED", "GROUP_MAX_SIZE_REACHED", "INCONSISTENT_GROUP_PROTOCOL"}) | {
     "INVALID_GROUP_ID",
     "INVALID_SESSION_TIMEOUT",
     "UNSUPPORTED_VERSION",
 }
-"""Errors that a person has to fix. The query fails with them; a consumer reports them and goes on trying."""
+"""Errors that a person has to fix. A query fails with them; a consumer only reports them and keeps trying."""
 
 
 class QueryMember:
@@ -80,7 +80,7 @@ class QueryMember:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._manual = bool(options.assigned)
-        # A batch that runs can't be given up for every round: a query joins cooperatively, or as its options say.
+        # A running batch can't be given up in every round, so a query joins cooperatively, or as its options say.
         parsed = cfg.parse({**options.kafka, "enable.auto.commit": False})
         self._standby = Standby(options.group, options.sharing.standby, now_ms)
         assignors = (*self._standby.assignors(), *parsed.assignors)
@@ -92,7 +92,7 @@ class QueryMember:
         self._planned_at = 0.0
         self._first = True
         self._stopping = False
-        # Made here, and used on the loop alone: they find it when they are first waited for.
+        # Made here but used on the loop only: an Event binds to a loop when it is first awaited.
         self._woken, self._done = asyncio.Event(), asyncio.Event()
         self._draining = False
         self._door: asyncio.Server | None = None
@@ -107,7 +107,7 @@ class QueryMember:
             last_poll=self._last_poll,
             watchdog=self._watchdog,
             wake=self._wake,
-            takes_handed=False,  # `settling` does, with the notes of their topics
+            takes_handed=False,  # `commits` commits them, with the notes of their topics
         )
         self._plane.start()
         self._call(self._begin())
@@ -115,21 +115,21 @@ class QueryMember:
     # -- what Spark asks
 
     def join(self) -> None:
-        """Until the first assignment is there."""
+        """Join, and return with the first assignment."""
         self._call(self._join())
 
     def next_batch(
         self, done: BatchOffset, limit: int | None, *, at_least: int | None = None, last: bool = False
     ) -> BatchOffset | None:
-        """`done` is finished: tell the group, release what waits, and plan what comes next. None: nothing new.
+        """`done` is finished: commit it, release what waits for it, and plan the next batch. None: nothing new.
 
-        `last`: nobody asks again (Trigger.Once), so None must not mean "not now".
+        `last`: Spark will not ask again (Trigger.Once), so None must not mean "not now".
         """
         return self._call(self._next_batch(done, limit, at_least, ends=last or self._supply.bounded))
 
     def keep_place(self, done: BatchOffset) -> BatchOffset | None:
-        """A batch that reads nothing, so that the checkpoint knows from the start where the query stands: the group may
-        forget it before there is anything to read. None if the query stands nowhere yet."""
+        """Plan an empty batch, so that the checkpoint holds the query's positions from the start: the group's offsets
+        may expire before there is anything to read. None if the query has no positions yet."""
 
         async def plan() -> BatchOffset | None:
             return self._plan({}, done) if self._work.open() and self._work.running is None and self._sure() else None
@@ -137,15 +137,15 @@ class QueryMember:
         return self._call(plan())
 
     def replay(self, previous: BatchOffset, planned: BatchOffset) -> BatchOffset:
-        """After a restart: a batch that was planned and perhaps not finished, as far as it is still ours."""
+        """After a restart: the part of a planned, perhaps unfinished batch whose partitions are still ours."""
         return self._call(self._replay(previous, planned))
 
     def stop_at_what_is_there(self) -> None:
-        """For AvailableNow: nothing that comes from now on is read."""
+        """For AvailableNow: read nothing that is produced from now on."""
         self._call(self._supply.bound())
 
     def drain(self, reason: str = "the query drains") -> None:
-        """Hand over everything while the query goes on working, then leave. `report` tells when that is done."""
+        """Hand over everything while the query goes on working, then leave. `report` says when that is done."""
         self._call(self._drain(reason))
 
     async def _drain(self, reason: str) -> None:
@@ -154,20 +154,20 @@ class QueryMember:
             self._plane.driver.feed(mb.Drain(reason))
 
     def open_door(self) -> None:
-        """Let the driver ask: `report`, or `drain`, which is answered when that is done."""
+        """Answer the driver's questions: `report`, and `drain`, which is answered when the drain is done."""
         self._door = self._call(open_door(self._answer))
 
     async def _answer(self, question: str) -> dict[str, Any]:
         if question == "drain":
             await self._drain("the driver asked for it")
-            while not self._drained():  # noqa: ASYNC110  # several things have to come true, and this is rare
+            while not self._drained():  # noqa: ASYNC110  # several conditions, and a drain is rare
                 await asyncio.sleep(0.005)
         if question.startswith(QUESTION):
             return self._standby.answer(question)
         return await self._report()
 
     def report(self) -> dict[str, Any]:
-        """The member as an operator wants to see it; it becomes `latestOffset` in the query's progress."""
+        """The member's state for operators; it becomes `latestOffset` in the query's progress."""
         return self._call(self._report())
 
     async def _report(self) -> dict[str, Any]:
@@ -176,18 +176,18 @@ class QueryMember:
         return told | about | self._standby.report() | {"drained": self._drained()}
 
     def _drained(self) -> bool:
-        """Everything is handed over; without a membership, everything that was begun is done."""
+        """Whether everything is handed over; without a membership, whether the running batch is done."""
         if self._manual:
             return self._draining and self._work.running is None and not self._work.owed()
         return self._draining and self._plane.driver.closed.is_set()
 
     def leave(self) -> None:
-        """Out of the group, quickly: nobody waits for us. A second call waits for the first."""
+        """Leave the group quickly, because Spark does not wait. A second call waits for the first."""
         with self._left:
             if self._ended:
                 return
             self._ended = True
-            with contextlib.suppress(Exception):  # the session timeout or the watchdog makes up for what fails here
+            with contextlib.suppress(Exception):  # if this fails, the session timeout or the watchdog takes over
                 self._call(self._leave(), LEAVE_LIMIT_S + COMMIT_LIMIT_S)
             self._plane.stop()
             if self._watchdog is not None:
@@ -198,7 +198,7 @@ class QueryMember:
         return self._plane.call(work, limit_s)
 
     def _last_poll(self) -> float:
-        """max.poll.interval.ms limits a batch. Without one in hand nothing is held up, however rare the trigger."""
+        """max.poll.interval.ms limits a batch. Without a running batch there is no limit, however rare the trigger."""
         return self._asked_at if self._work.running is not None else now_ms()
 
     # -- on the loop
@@ -210,7 +210,7 @@ class QueryMember:
         self._cluster = Cluster(client_config(self._config.raw))
         self._starting = Starting(self._options, self._config, self._cluster)
         self._supply = Supply(self._options, self._cluster, self._starting)
-        self._settling = Settling(self._config, self._plane, self._work, self._starting.note, manual=self._manual)
+        self._commits = Commits(self._config, self._plane, self._work, self._starting.note, manual=self._manual)
         self._alone = Alone(self._options, self._cluster, self._config.session_timeout_ms)
         await self._alone.wait_for_room()
         if self._manual:
@@ -234,7 +234,7 @@ class QueryMember:
             self._failure = error if isinstance(error, HoldfastError) else failed
 
     def _fail(self, error: HoldfastError | None) -> None:
-        """Spark's next question is answered with it, unless there was another before, or the query ends anyway."""
+        """Raise this in Spark's next call, unless there was an error before or the query is stopping."""
         if not self._stopping:
             self._failure = self._failure or error
 
@@ -248,7 +248,7 @@ class QueryMember:
             raise failure
 
     async def _serve(self) -> None:
-        """Answer the group's calls in order, as they come."""
+        """Answer the group's calls in order."""
         plane = self._plane
         while True:
             await self._woken.wait()
@@ -262,14 +262,14 @@ class QueryMember:
                     if not pending.answered:
                         plane.driver.feed(mb.Notified(pending.serial, final))
                     final = {}
-                    if self._work.owed():  # what was handed over to us too
-                        self._spawn(self._settling.settle())
+                    if self._work.owed():  # also positions that were handed over to us
+                        self._spawn(self._commits.commit())
 
     async def _perform(self, pending: PendingCall, step: Step) -> dict[TopicPartition, OffsetEntry]:
-        """One step of a round. Returns the final positions of what is let go and handed over.
+        """One step of a round. Returns the final positions of what is released and handed over.
 
-        A query has no listener. Its commits are waited for even where the positions go with the join: what a finished
-        batch has done must not be done again, whoever comes next.
+        A query has no listener. Its commits are awaited even if the positions are handed over in the join: a finished
+        batch must never be done again, whoever is the next owner.
         """
         match step:
             case HoldBack(partitions):
@@ -277,14 +277,14 @@ class QueryMember:
                     self._fail(self._alone.taken(partitions, "is wanted by another member"))
                 await self._finish_batch_of(partitions)
             case CommitBefore(partitions):
-                await self._settling.settle(partitions)
+                await self._commits.commit(partitions)
             case Tell(mb.Lost(partitions)):
                 self._fail(self._alone.taken(partitions, "was lost with the membership"))
             case LetGo(partitions, hands_over):
                 final = self._work.release(partitions)
                 return {p: OffsetEntry(offset) for p, offset in final.items()} if hands_over else {}
             case Start():
-                self._fail(self._alone.given(pending.offsets))
+                self._fail(self._alone.note_given(pending.offsets))
                 self._supply.look_again()
                 self._work.assign(pending.offsets, pending.handed)
             case Tell(mb.OnAssignment() as call) if self._standby.wanted:
@@ -300,25 +300,25 @@ class QueryMember:
             await asyncio.sleep(self._config.session_timeout_ms / TICKS_A_SESSION / 1_000.0)
 
     async def _finish_batch_of(self, partitions: frozenset[TopicPartition]) -> None:
-        """Plan no more of these, and wait for the batch that they are in."""
+        """Plan no more of these partitions, and wait for the batch that reads them."""
         self._work.revoke(partitions)
         while self._work.busy(partitions) and not self._stopping:
             self._done.clear()
             await self._done.wait()
 
     async def _join(self, *, quiet: bool = False) -> None:
-        """Until a round has ended for us; with `quiet`, until we also hold something or nothing more is on its way.
+        """Wait until a round has ended for us; with `quiet`, until we also own something or nothing more will come.
 
-        A first round may give nothing, while others finish their batches; what they release comes with a later one.
+        The first round may assign nothing while others finish their batches; what they release comes in a later round.
         """
         if self._first:
-            await self._cluster.refresh()  # a wrong address or login is told as that, and soon
+            await self._cluster.refresh()  # so that a wrong address or login is reported as such, and soon
         deadline, since = time.monotonic() + JOIN_LIMIT_S, None
         patience_s = self._config.heartbeat_interval_ms / 1_000.0 + QUIET_S
         while not self._manual:
             self._check()
             state, now = self._plane.state, time.monotonic()
-            # While the round's result is being applied, where its partitions begin is not known yet.
+            # While the round's result is being applied, the start offsets of its partitions are not known yet.
             given = state.held.generation >= 0 and state.phase is not mb.Phase.APPLYING and self._sure()
             if state.phase is mb.Phase.CLOSED or (given and (self._work.held or not quiet)):
                 return
@@ -338,22 +338,22 @@ class QueryMember:
         await self._join()
         await self._recall(planned.before())
         self._work.finish(self._starting.counted(previous))
-        self._spawn(self._settling.settle())
+        self._spawn(self._commits.commit())
         kept = self._work.replay(self._starting.trusted(planned))
         self._alone.check_replay(planned, kept)
         return kept
 
     async def _recall(self, former: BatchOffset) -> None:
-        """What the group remembers, and what it has forgotten and the checkpoint knows: that is told for all."""
+        """Read what the group remembers. What only the checkpoint still knows is committed, for all members."""
         await self._starting.prepare(former)
         if self._alone:
             await self._alone.joined(self._work.held, await self._starting.partitions())
         self._first = False
         forgotten = self._starting.forgotten()
         if not self._manual:
-            await self._settling.tell_for_others({p: at for p, at in forgotten.items() if p not in self._work.held})
+            await self._commits.commit_for_others({p: at for p, at in forgotten.items() if p not in self._work.held})
         self._work.start_at(forgotten)
-        await self._settling.settle(forgotten)
+        await self._commits.commit(forgotten)
 
     async def _next_batch(
         self, done: BatchOffset, limit: int | None, at_least: int | None, *, ends: bool
@@ -361,36 +361,39 @@ class QueryMember:
         self._asked_at = now_ms()
         running = self._work.running
         if self._failure is not None and running is not None and running.number == done.number:
-            self._work.finish(done)  # it is done, whatever ends the query now: leaving commits it
+            self._work.finish(done)  # it is done even though the query fails now: leaving commits it
             self._done.set()
         self._check()
         if self._plane.state.phase is mb.Phase.EVICTED:
             self._plane.driver.feed(mb.Polled())
         if running is not None and running.number != done.number:
-            return running  # asked again for a plan that was not taken up yet
+            return running  # Spark has not started this plan yet, and asks again
         if self._first:
             await self._join(quiet=ends)
             await self._recall(done.after())
             self._work.finish(self._starting.counted(done))
             done = self._starting.trusted(done)
-            self._spawn(self._settling.settle())
+            self._spawn(self._commits.commit())
         elif running is not None:
-            await self._settling.settle()
+            await self._commits.commit()
             self._work.finish(done)
             self._done.set()
-            self._spawn(self._settling.settle())
-        while await self._may_plan(waits=ends):
+            self._spawn(self._commits.commit())
+        while await self._confirm_ownership(waits=ends):
             ranges = await self._available(limit)
             self._alone.check_start(done, self._work.open())
-            if not ranges or not self._enough(ranges, at_least):
+            if not ranges:
                 return None
-            if self._sure():  # brokers were asked meanwhile, and that may have taken long
+            self._planned_at = self._planned_at or time.monotonic()
+            if not self._enough(ranges, at_least):
+                return None
+            if self._sure():  # asking the brokers may have taken long
                 return self._plan(ranges, done)
         return None
 
-    async def _may_plan(self, *, waits: bool) -> bool:
-        """Whether what is in hand is surely ours. With `waits`, join again if it is not: a trigger that ends by itself
-        takes "nothing new" for "all is read"."""
+    async def _confirm_ownership(self, *, waits: bool) -> bool:
+        """False if the partitions may not be ours any more. With `waits`, join again instead: a trigger that ends by
+        itself takes "nothing new" for "everything is read"."""
         while not self._sure():
             if not waits or self._draining or self._plane.state.phase is mb.Phase.CLOSED:
                 return False
@@ -398,7 +401,7 @@ class QueryMember:
         return not (self._manual and self._draining)
 
     def _sure(self) -> bool:
-        return self._manual or self._ownership.sure(self._plane.state, now_ms())
+        return self._manual or self._ownership.check(self._plane.state, now_ms())
 
     def _plan(self, ranges: Ranges, done: BatchOffset) -> BatchOffset:
         self._planned_at = time.monotonic()
@@ -408,7 +411,6 @@ class QueryMember:
     def _enough(self, ranges: Ranges, at_least: int | None) -> bool:
         if at_least is None or self._supply.bounded:
             return True
-        self._planned_at = self._planned_at or time.monotonic()
         late = time.monotonic() - self._planned_at >= self._options.max_delay_s
         return late or sum(end - start for start, end in ranges.values()) >= at_least
 
@@ -416,11 +418,10 @@ class QueryMember:
         work, supply = self._work, self._supply
         unknown = work.unknown()
         if unknown:
-            # The group is told before reading begins: whoever comes next starts there too, although nothing may have
-            # been read.
+            # Commit the start before reading, so that the next owner starts there too, even if nothing was read.
             found = await supply.starts(unknown)
             work.start_at(found)
-            await self._settling.settle(found)
+            await self._commits.commit(found)
         work.move(await supply.look(work.open()))
         positions = work.open()
         return share({p: positions[p] for p in supply.there(positions)}, supply.reachable(), limit)
@@ -432,8 +433,8 @@ class QueryMember:
         self._done.set()
         driver = self._plane.driver
         try:
-            with contextlib.suppress(HoldfastError):  # a commit that is refused for good is no reason to stay
-                await self._settling.settle(limit_s=LEAVE_LIMIT_S / 2)
+            with contextlib.suppress(HoldfastError):  # leave even if a commit is refused for good
+                await self._commits.commit(limit_s=LEAVE_LIMIT_S / 2)
             if not self._manual and not driver.closed.is_set():
                 driver.feed(mb.Close("the query was stopped"))
                 with contextlib.suppress(TimeoutError):
@@ -443,8 +444,8 @@ class QueryMember:
 
     async def _end(self) -> None:
         tasks: list[asyncio.Future[Any]] = list(self._background)
-        if self._settling.commit is not None:
-            tasks.append(self._settling.commit)
+        if self._commits.running is not None:
+            tasks.append(self._commits.running)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

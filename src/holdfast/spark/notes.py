@@ -1,11 +1,11 @@
 """What a group remembers of its beginning, in the metadata of its offset commits. Pure.
 
-A partition or topic that came later than the group is read from its beginning, so all members must know what was there
-at first. Each commit notes it for its own topic: how many partitions the topic had when the group began to read it.
-And it notes which subscriptions have begun, each with a digest of all that it then meant. So a topic without a note has
-come later if the subscription has begun with something else; if not, the group is just beginning, or another query
-of the group has begun and this one has not. A note's size does not depend on how many topics there are: brokers take
-4,096 bytes a commit.
+A partition or topic that is newer than the group is read from its beginning, so all members must know what existed at
+first. Each commit notes for its own topic how many partitions the topic had when the group began to read it. It also
+notes which subscriptions have begun, each with a digest of the topics it matched then. So a topic without a note is
+newer if the subscription has begun without it. If the subscription is not noted either, the group is just beginning, or
+only another of its queries has begun. A note's size does not depend on the number of topics: brokers allow 4,096 bytes
+a commit.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ NOTE = "holdfast"
 VERSION = 1
 
 ANY = "*"
-"""Written by an import: whatever the first query subscribes to, it goes on with a job that ran before. The same is
-understood where an older version noted no subscription. It counts until a query has noted its own."""
+"""Written by an import: whatever the first query subscribes to, it continues an earlier job. A note of an older
+version, which has no subscription, means the same. It counts until a query has noted its own subscription."""
 
 MOST_BEGUN = 32
-"""How many subscriptions a note lists, newest first. A group has one or two at a time; the rest are former ones."""
+"""How many subscriptions a note lists, newest first. A group has one or two at a time; the rest are old ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What the notes of a group say together."""
+    """The combined notes of a group."""
 
     known: Mapping[str, int] = field(default_factory=dict)
-    """Partitions of each topic when the group began to read it; 0 for a topic that came later."""
+    """Partitions of each topic when the group began to read it; 0 for a topic that is newer."""
     begun: Mapping[str, str] = field(default_factory=dict)
     """Subscriptions that have begun, by `digest`, and the digest of what each began with."""
 
@@ -41,13 +41,13 @@ class Memory:
         return subscription in self.begun or ANY in self.begun
 
     def with_begun(self, subscription: str, there: str) -> dict[str, str]:
-        """Ours first, with what it began with: that is what is `there` now, unless it has begun before."""
+        """All subscriptions, ours first. If ours has not begun before, it begins with `there`."""
         others = {one: at for one, at in self.begun.items() if one not in (subscription, ANY)}
         return dict(list(({subscription: self.begun.get(subscription, there)} | others).items())[:MOST_BEGUN])
 
 
 def digest(lines: Iterable[str]) -> str:
-    """The same for the same lines: the names or the pattern of a subscription, or the topics that it means."""
+    """A short hash of a subscription's names or pattern, or of the topics that it matches."""
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:8]
 
 
@@ -60,7 +60,7 @@ def write_note(topic: str, count: int, begun: Mapping[str, str]) -> str:
 
 
 def read_notes(entries: Iterable[OffsetEntry]) -> Memory:
-    """What the group's commits say. The least of them, should they differ on a topic."""
+    """The combined notes of the group's commits. If they differ on a topic, the smallest count is used."""
     known: dict[str, int] = {}
     begun: dict[str, str] = {}
     for entry in entries:
@@ -74,7 +74,7 @@ def read_notes(entries: Iterable[OffsetEntry]) -> Memory:
 
 
 def is_note(metadata: str) -> bool:
-    """Whether a commit comes from a query of ours, or was made for one."""
+    """Whether a commit was made by a holdfast query, or for one."""
     try:
         return bool(json.loads(metadata)[NOTE])
     except (ValueError, KeyError, TypeError):
@@ -89,4 +89,4 @@ def _read(metadata: str) -> Memory:
         known = {str(topic): int(count) for topic, count in note["known"].items()}
         return Memory(known=known, begun={str(one): str(at) for one, at in note.get("begun", {ANY: ""}).items()})
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Memory()  # somebody else's metadata, or none
+        return Memory()  # another program's metadata, or none

@@ -1,7 +1,7 @@
 """A batch's offset: the list of its ranges. Spark stores it as JSON and compares it as a string.
 
-`partitions(start, end)` needs only `end`, whatever the group did between planning and reading. The same batch always
-gives the same text: keys are sorted.
+`partitions(start, end)` needs only `end`, whatever happens in the group between planning and reading. The same batch
+always gives the same text, because keys are sorted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 """partition -> [from, to)."""
 
 Positions = Mapping[TopicPartition, int]
-"""partition -> where it stands."""
+"""partition -> next offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Seen:
 
     partitions: int
     topic_id: str = ""
-    """Another one after the topic was made anew; empty where the brokers don't say (before 2.8)."""
+    """Changes when the topic is recreated; empty if the brokers don't tell it (before 2.8)."""
 
     def is_same(self, now: Seen) -> bool:
         return not (self.topic_id and now.topic_id) or self.topic_id == now.topic_id
@@ -37,19 +37,19 @@ class Seen:
 class BatchOffset:
     """What one batch reads, planned in this generation. `number` tells two equal plans apart.
 
-    What else the query holds stands there too, so that a checkpoint knows where to go on when the group has forgotten
-    it (`starting`).
+    It also holds the positions of the query's other partitions, so that the checkpoint knows where to continue if the
+    group has forgotten them (`starting`).
     """
 
     number: int = 0
     generation: int = -1
     ranges: Ranges = field(default_factory=dict)
     behind: Ranges = field(default_factory=dict)
-    """What the batch before a rehearsal read: the group may not have heard yet that it is done."""
+    """In a rehearsal: what the batch before it read, which may not be committed yet."""
     stands: Positions = field(default_factory=dict)
-    """Where the query's other partitions stood, of which this batch reads nothing."""
+    """The positions of the query's other partitions, from which this batch reads nothing."""
     topics: Mapping[str, Seen] = field(default_factory=dict)
-    """What was subscribed to. Empty before the query has joined for the first time, and in older checkpoints."""
+    """The subscribed topics. Empty before the query has joined for the first time, and in older checkpoints."""
 
     def to_json(self) -> dict[str, Any]:
         found = {"v": VERSION, "batch": self.number, "generation": self.generation, "ranges": _by_topic(self.ranges)}
@@ -61,24 +61,24 @@ class BatchOffset:
         return found
 
     def rehearsal(self) -> BatchOffset:
-        """A batch after this one that reads nothing, and remembers what this one read."""
+        """An empty batch after this one, which remembers what this one read."""
         return replace(self, number=self.number + 1, ranges={}, behind=self.ranges or self.behind)
 
     def done(self) -> BatchOffset:
-        """What is finished when this is: behind a rehearsal, the batch before it."""
+        """What is finished when this batch is; for a rehearsal, the batch before it."""
         return replace(self, ranges=self.ranges or self.behind, behind={})
 
     @property
     def has_history(self) -> bool:
-        """Whether the query has been at work before this, as far as its checkpoint says."""
+        """Whether, by its checkpoint, the query has run before."""
         return bool(self.topics or self.ranges or self.behind)
 
     def before(self) -> BatchOffset:
-        """Where the query stood when this batch began."""
+        """With the query's positions before this batch."""
         return replace(self, stands={**self.stands, **{p: start for p, (start, _) in self.ranges.items()}})
 
     def after(self) -> BatchOffset:
-        """Where the query stands when this batch is done."""
+        """With the query's positions after this batch."""
         return replace(self, stands={**self.stands, **{p: end for p, (_, end) in self.ranges.items()}})
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""The options of the source, as Spark's own Kafka source takes them, read and checked once.
+"""The source's options, the same as those of Spark's own Kafka source, read and checked once.
 
-Names are case-insensitive, as Spark's are; what begins with `kafka.` goes to the member and to the readers under
-Kafka's own key. Nothing here opens a connection or knows pyspark: a wrong option is told before anything starts.
+Names are case-insensitive, as in Spark. Options with the prefix `kafka.` go to the member and to the readers under
+Kafka's own key. Nothing here opens a connection or imports pyspark: a wrong option is refused before anything starts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SPARKS_OWN = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms", "fetchof
     "fetchoffset.retryintervalms",
     "path",
 }
-"""Options of Spark's Kafka source that mean nothing here and do no harm: a job changes one word."""
+"""Options of Spark's Kafka source without a meaning here. They are accepted, so that a job changes only the format."""
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -61,7 +61,7 @@ class SourceOptions:
     topics: tuple[str, ...] = ()
     """Names, or one pattern that starts with ^."""
     assigned: tuple[TopicPartition, ...] = ()
-    """Partitions by hand (`assign`): then the query is no member and shares with nobody."""
+    """Partitions named by the user (`assign`): then the query is no member and shares with nobody."""
     starting: Places = LATEST
     ending: Places = LATEST
     max_offsets: int | None = None
@@ -72,7 +72,7 @@ class SourceOptions:
     include_headers: bool = False
     fail_on_data_loss: bool = True
     sharing: Sharing = field(default_factory=Sharing)
-    """How the query stands to others of its group."""
+    """How the query shares its group with others."""
 
     @property
     def group(self) -> str:
@@ -80,12 +80,12 @@ class SourceOptions:
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """For people."""
+        """The topics, for messages."""
         return self.topics or tuple(sorted({partition.topic for partition in self.assigned}))
 
     @property
     def claim(self) -> Claim:
-        """What the query reads, and in whose name."""
+        """What the query reads, and in which group."""
         servers, shares = self.kafka.get("bootstrap.servers", ""), self.sharing.shares
         return Claim(servers=servers, group=self.group, topics=self.topics, assigned=self.assigned, shares=shares)
 
@@ -95,7 +95,7 @@ class SourceOptions:
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:
-    """The one option that the schema depends on; Spark asks for the schema before anything else."""
+    """Read only the option that the schema depends on, because Spark asks for the schema first."""
     found = {key.lower(): value for key, value in options.items()}
     return _boolean(found, "includeHeaders", default=False)
 
@@ -112,7 +112,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         raise _bad("kafka.bootstrap.servers", "is missing", "It says where the brokers are.")
     if streaming and not kafka.get("group.id"):
         raise _bad("kafka.group.id", "is missing", "It says which group the query is a member of.")
-    topics, assigned = _wanted(found)
+    topics, assigned = _topics_or_partitions(found)
     if assigned and sharing.standby:
         raise _bad("kafka.holdfast.standby", "is given with assign", "Followers need a group: use subscribe.")
     if streaming and (given := [name for name in ENDINGS if name.lower() in found]):
@@ -149,14 +149,14 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 def _near(name: str) -> str:
-    """What was probably meant. Kafka's own keys lack their prefix surprisingly often."""
+    """What was probably meant. Often it is one of Kafka's own keys without its prefix."""
     if name in JAVAS or name in LIBRDKAFKAS:
         return f"Did you mean {PREFIX}{name}?"
     return did_you_mean(name, SPELLED) or f"The options are {', '.join(SPELLED)}, and {PREFIX}* for Kafka's own."
 
 
-def _wanted(found: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartition, ...]]:
-    """What is read: exactly one of subscribe, subscribePattern and assign."""
+def _topics_or_partitions(found: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartition, ...]]:
+    """What to read, from exactly one of subscribe, subscribePattern and assign."""
     given = [name for name in ("subscribe", "subscribePattern", "assign") if found.get(name.lower())]
     if len(given) != 1:
         what = "are given together" if given else "is missing"
@@ -172,13 +172,13 @@ def _wanted(found: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicParti
                 "subscribe", f"is {value!r}", "Name topics, separated by commas; for a pattern, subscribePattern."
             )
         return names, ()
-    flags = re.match(r"\(\?([aimsux]+)\)", value)  # Python wants them at the very front
+    flags = re.match(r"\(\?([aimsux]+)\)", value)  # Python allows global flags only at the very start
     pattern = f"^.*(?:{value})" if flags is None else f"^.*(?{flags[1]}:{value[flags.end() :]})"
     try:
         re.compile(pattern)
     except re.error as error:
-        raise _bad("subscribePattern", f"is not a regular expression ({error})", "Mend it.") from None
-    return (pattern,), ()  # found anywhere in a name, as Spark's own source has it
+        raise _bad("subscribePattern", f"is not a regular expression ({error})", "Correct the pattern.") from None
+    return (pattern,), ()  # matches anywhere in a name, as in Spark's own source
 
 
 def _assigned(value: str) -> tuple[TopicPartition, ...]:
@@ -193,7 +193,7 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
 
 
 def _places(found: Mapping[str, str], end: str, default: Places) -> Places:
-    """`startingOffsets` and its kin; a time goes before an offset, as in Spark's source."""
+    """`startingOffsets` and its variants; a timestamp takes precedence over an offset, as in Spark's source."""
     strategy = found.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy not in ("error", "latest"):
         raise _bad("startingOffsetsByTimestampStrategy", f"is {strategy!r}", "Choose error or latest.")

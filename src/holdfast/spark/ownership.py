@@ -1,7 +1,7 @@
-"""Whether a query's partitions are surely its own, so that a new batch may be planned; and a word in the log when not.
+"""Whether a query's partitions are surely still its own, so that a new batch may be planned; and a log line if not.
 
-The rule is the group's (`member.may_process`), the same as for consumers: a coordinator that has not answered for a
-session may have given everything to others, and so may one that answered a process which was frozen meanwhile.
+The rule is the group's (`member.may_process`), the same as for consumers. If the coordinator has not answered for a
+session, or this process was frozen for a session, the partitions may belong to others by now.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ class Ownership:
         self._sure = True
 
     def tick(self, now: float) -> None:
-        """Called a few times in each session. If it was not, this process was frozen: then silence counts."""
+        """Called a few times per session. If a call came too late, this process was frozen, and older answers of the
+        coordinator do not count."""
         if now - self._seen_at > self._config.session_timeout_ms:
             self._awake_since = now
         self._seen_at = now
 
-    def sure(self, state: mb.MemberState, now: float) -> bool:
-        """Whether a batch may be planned. Says so in the log when that changes."""
+    def check(self, state: mb.MemberState, now: float) -> bool:
+        """Returns whether a batch may be planned, and logs when that changes."""
         self.tick(now)
         sure = mb.may_process(state, now, awake_since=self._awake_since)
         if sure != self._sure:

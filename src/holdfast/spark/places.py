@@ -1,6 +1,6 @@
-"""Where reading begins or ends: a word, an offset or a time, for all partitions or for each by name.
+"""Where reading begins or ends: earliest, latest, committed, an offset or a time, for all partitions or for each.
 
-Resolving asks the brokers; who asks, and when, is the caller's business. Shared by streams and batches.
+`resolve` asks the brokers. Used by streams and batches.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Place:
     kind: str
     value: int = 0
     late_is_latest: bool = False
-    """A time after the last record means the end; otherwise it is an error."""
+    """Whether a time after the last record means the end; otherwise it is an error."""
 
     @staticmethod
     def from_offset(offset: int) -> Place:
-        """As Spark's JSON has it: -2 is the beginning, -1 the end."""
+        """As in Spark's JSON: -2 is the beginning, -1 the end."""
         return {net.EARLIEST: Place(_EARLIEST), net.LATEST: Place(_LATEST)}.get(offset) or Place(_OFFSET, offset)
 
     @staticmethod
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """The same place for every partition, or one for each; a partition that is not named has none."""
+    """One place for all partitions, or one for each named partition; a partition without either is an error."""
 
     default: Place | None = None
     named: Mapping[TopicPartition, Place] = field(default_factory=dict)

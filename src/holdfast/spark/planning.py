@@ -1,4 +1,4 @@
-"""How much of each partition a batch takes, and which ranges ride in one task. Pure."""
+"""How much of each partition a batch takes, and which ranges share a task. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from holdfast.spark.offsets import Ranges
 Piece = tuple[TopicPartition, int, int]
 """A partition, and the offsets [from, to) of it."""
 
-RIDE_TOGETHER = 50_000
-"""Ranges ride in one task up to so many offsets. A task costs 20–40 ms in Spark and in its Python worker, in which
-time a worker reads about this many records: below it a task of their own would cost more than it saves."""
+SHARED_TASK_OFFSETS = 50_000
+"""Ranges share a task up to this many offsets. A task costs 20–40 ms in Spark and its Python worker, and in that time a
+worker reads about this many records: for fewer, a task of their own costs more than it saves."""
 
 
 def share(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int | None) -> Ranges:
-    """What each partition gives to a batch of at most so many offsets: in proportion to what it has, sorted.
+    """The ranges of a batch of at most `limit` offsets: of each partition in proportion to what it has, sorted.
 
-    What rounding leaves over goes to the partitions with most still waiting, so that a limit below the number of
-    partitions is kept too, and none waits for ever: what is not taken grows.
+    What rounding leaves over goes to the partitions with most still waiting. So even a limit below the number of
+    partitions is kept, and no partition waits for ever, because what is not taken grows.
     """
     waiting = {p: (start, ends[p]) for p, start in sorted(positions.items()) if ends.get(p, start) > start}
     total = sum(end - start for start, end in waiting.values())
@@ -35,7 +35,7 @@ def share(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition,
 
 
 def tasks(ranges: Ranges, *, at_least: int | None = None, at_most_records: int | None = None) -> list[list[Piece]]:
-    """The batch's tasks. Small ranges ride together; large ones are cut if the options ask for it."""
+    """The batch's tasks. Small ranges share a task; large ones are cut if the options ask for it."""
     pieces = [(p, start, end) for p, (start, end) in sorted(ranges.items()) if end > start]
     if at_most_records is not None:
         pieces = [cut for piece in pieces for cut in _cut(piece, -(-(piece[2] - piece[1]) // at_most_records))]
@@ -46,17 +46,17 @@ def tasks(ranges: Ranges, *, at_least: int | None = None, at_most_records: int |
                 cut for piece in pieces for cut in _cut(piece, max(1, round(at_least * (piece[2] - piece[1]) / total)))
             ]
         return [[piece] for piece in pieces]
-    return _ride(pieces)
+    return _packed(pieces)
 
 
-def _ride(pieces: Sequence[Piece]) -> list[list[Piece]]:
+def _packed(pieces: Sequence[Piece]) -> list[list[Piece]]:
     filled: list[list[Piece]] = []
     room = 0
     for piece in pieces:
         size = piece[2] - piece[1]
         if size > room:
             filled.append([])
-            room = max(RIDE_TOGETHER, size)
+            room = max(SHARED_TASK_OFFSETS, size)
         filled[-1].append(piece)
         room -= size
     return filled

@@ -1,7 +1,7 @@
 """A streaming query's plan, read through the driver's JVM: what it reads, and whether it keeps state.
 
-Spark's internals are read here and in `batch_ranges` only. Seen on PySpark 4.2: the analysed plan is a tree of nodes
-with `children()`, `isStreaming()` and a class name; a leaf `StreamingRelationV2` has the source's name and options.
+Spark's plans are read only here and in `batch_ranges`. On PySpark 4.2 the analysed plan is a tree of nodes with
+`children()`, `isStreaming()` and a class name; a leaf `StreamingRelationV2` has the source's name and options.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ RELATION = "StreamingRelationV2"
 KEEPS_STATE = frozenset(
     {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Except", "GlobalLimit", "Intersect"}
 )
-"""Operators that keep state when what they read is a stream. `limit` does: it counts what it has let through. Of
-`subtract` and `intersect` Spark makes an aggregation later."""
+"""Operators that keep state on a stream. `limit` does, because it counts rows. `subtract` and `intersect` become
+aggregations later."""
 JOIN = "Join"
 WITH_STATE = "WithState"
-"""In the names of all operators with a state of the user's making: mapGroups, transformWithState, and what comes."""
+"""Part of the names of all operators with user-defined state: mapGroups, transformWithState, and future ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is looked for."""
+    """What we need to know of a plan."""
 
     sources: tuple[Mapping[str, str], ...]
-    """Options of each streaming source of ours, by lower-case name; one that is used twice counts once."""
+    """The options of each of our streaming sources, by lower-case name. A source that is used twice counts once."""
     operators: tuple[str, ...]
     """Operators that keep state, sorted."""
 
@@ -44,17 +44,17 @@ def plan_of(frame: DataFrame, source: str) -> Plan:
 
 
 def sources_of(query: StreamingQuery, source: str) -> int:
-    """How many readers of ours a started query has."""
+    """How many of our readers a started query has."""
     started: Any = query
     return len(read_plan(lambda: started._jsq.streamingQuery().analyzedPlan(), source).sources)
 
 
 def sources_of_others(query: StreamingQuery, source: str) -> int:
-    """How many readers of ours the other running queries of this driver have, of whatever session."""
+    """How many of our readers the driver's other running queries have, in all sessions."""
     from pyspark.sql import SparkSession
 
     session: Any = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    running = session._jsparkSession.sharedState().activeStreamingQueries()  # py4j shows it as a mapping of Python's
+    running = session._jsparkSession.sharedState().activeStreamingQueries()  # a Python mapping, thanks to py4j
     others = [one for one in running.values() if one is not None and one.id().toString() != str(query.id)]
     return sum(len(read_plan(other.analyzedPlan, source).sources) for other in others)
 
@@ -78,7 +78,7 @@ def read_plan(tree: Callable[[], Any], source: str) -> Plan:
 
 
 def _walk(node: Any, leaves: list[Any], operators: set[str]) -> bool:
-    """Collects below a node, and tells whether it is a stream. A view does not say so itself: what it reads does."""
+    """Collect leaves and operators below a node; returns whether it is a stream. For a view, its children decide."""
     name = str(node.getClass().getSimpleName())
     found = node.children()
     below = [_walk(found.apply(number), leaves, operators) for number in range(found.size())]
@@ -91,7 +91,7 @@ def _walk(node: Any, leaves: list[Any], operators: set[str]) -> bool:
 
 
 def _distinct(leaves: list[Any]) -> list[Any]:
-    """Spark makes one reader of equal relations, as of a frame that is united with itself."""
+    """Spark makes one reader for equal relations, for example of a frame in a union with itself."""
     found: list[Any] = []
     for leaf in leaves:
         if not any(leaf.equals(other) for other in found):

@@ -1,15 +1,14 @@
-"""What an executor does: the ranges of one task into Arrow batches. A pure function of its input.
+"""What an executor does: it reads the ranges of one task into Arrow batches. A pure function of its input.
 
-The next answer is on its way while the last one is decoded, and the first answers of the next ranges too; small ranges
-share their Arrow batches. A range is read to its end, or an error says why not: a log may have been cut off since the
-batch was planned, and an end that can't be reached must not be waited for.
+While one answer is decoded, the next one and the first answers of the next ranges are already requested. Small ranges
+share their Arrow batches. A range is read to its end, or an error says why not: a log may have been truncated since the
+batch was planned, and then its end must not be waited for.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -36,18 +35,18 @@ from holdfast.spark.options import SourceOptions
 from holdfast.spark.planning import Piece
 
 LANES = 4
-"""Ranges whose first answers are on their way at once; each lane is a connection."""
+"""Ranges that are read in parallel; each lane is a connection."""
 
 HOLD_BYTES = 1024 * 1024
-"""Fetched bytes are handed on from this much: a batch of Arrow has a fixed cost of about a millisecond in Spark."""
+"""Fetched bytes are collected up to this size: each Arrow batch costs Spark about a millisecond."""
 
-# Spark's worker collects garbage after every task: 14–41 ms over everything that is imported. What is here when this
-# module is first imported stays for good, so it is taken out of the collector's sight.
+# Spark's worker collects garbage after every task, which takes 14–41 ms for everything that is imported. Objects that
+# exist when this module is first imported live for good, so the collector need not look at them.
 gc.freeze()
 
 
 class RangeRead:
-    """One range of one partition on its way."""
+    """One range of one partition while it is read."""
 
     def __init__(self, reader: RangeReader, options: SourceOptions, piece: Piece, lane: int) -> None:
         self.partition, self.position, self.end = piece
@@ -67,8 +66,8 @@ class RangeRead:
         self._pull: Pull = reader.pull(self._fetching, self.position)
 
     def feed(self, decoder: ArrowDecoder) -> bool:
-        """Take one answer over into the decoder, with the next one asked for. False if that led nowhere: then there is
-        a batch in the decoder that can't be read."""
+        """Put one answer into the decoder and request the next one. False if there was no progress: then the decoder
+        holds a batch that can't be read."""
         before = self.position
         try:
             answer = self._pull.answer()
@@ -99,7 +98,7 @@ class RangeRead:
         return self.position > before
 
     def _skip(self) -> None:
-        """The log begins later now, or ends before: go on with what there is, if that is wanted."""
+        """The log begins later now, or ends earlier: continue with what there is, unless data loss is an error."""
         first = self._reader.first_offset(self.partition)
         if first <= self.position:
             self._lost(loss.end_unreachable(self.partition, self.position, self.end))
@@ -110,18 +109,16 @@ class RangeRead:
             self._pull.ask(self.position)
 
     def _lost(self, lost: HoldfastError) -> None:
-        """There is nothing more of this range."""
+        """Nothing more of this range can be read."""
         self._tell(lost)
         self.position = self.end
 
     def _tell(self, lost: HoldfastError) -> None:
-        if self._options.fail_on_data_loss:
-            raise lost
-        warnings.warn(f"{lost.code}: {lost.what} failOnDataLoss is false, so the query goes on.", stacklevel=2)
+        loss.tell(lost, fails=self._options.fail_on_data_loss)
 
 
 def _rack(options: SourceOptions) -> str:
-    """This executor's own: with `auto`, or from its environment, it is another one on another host."""
+    """This executor's own rack: `auto` and the environment give another one on another host."""
     if not ("client.rack" in options.kafka or "KAFKA_CLIENT_RACK" in os.environ):
         return ""
     from holdfast.client.config.rack import resolve
@@ -147,7 +144,7 @@ def read_pieces(options: SourceOptions, pieces: Sequence[Piece]) -> Iterator[pa.
             for batch in decoder.drain():
                 yielded = True
                 yield batch
-        if not moved:  # `drain` has raised for the batch that can't be read: it is the only reason not to move
+        if not moved:  # can't happen: `drain` raises for the unreadable batch, the only reason for no progress
             raise AssertionError(f"{current.partition} does not get beyond {current.position}")
     if not yielded:
         yield empty_batch(include_headers=options.include_headers)

@@ -1,4 +1,4 @@
-"""What an operator wants to know of a query's membership. Pure."""
+"""A query's membership, as reported to operators. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.spark.work import Work
 
 
 def report(membership: Membership, work: Work, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """What is owned, where it ends as far as that was looked at, and what is left to read of it."""
+    """What is owned, the last known end of each partition, and how much is left to read."""
     positions = {p: held.position for p, held in sorted(work.held.items())}
     latest: dict[str, dict[str, int]] = {}
     lag = 0

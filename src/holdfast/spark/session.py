@@ -1,7 +1,7 @@
-"""Settings under which a small micro-batch is quick, each with its reason and what it costs.
+"""Settings that make small micro-batches fast, each with its reason and its cost.
 
-Spark's defaults are for large batches on remote file systems: an empty one takes 294 ms, nearly all of it spent on the
-checkpoint and on starting things. Under these it takes about 80 ms.
+Spark's defaults are for large batches on remote file systems: an empty batch takes 294 ms, nearly all of it for the
+checkpoint and for starting things. With these settings it takes about 80 ms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Setting:
     why: str
     costs: str
     since: tuple[int, int] = (4, 0)
-    """Of PySpark. Before that it did not exist, or went by another name."""
+    """The first PySpark that has it under this name."""
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -55,7 +55,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="spark.sql.codegen.wholeStage",
         value="false",
-        why="Every plan is compiled to Java anew; a small batch is done sooner without.",
+        why="Every plan is compiled to Java code again; a small batch is faster without that.",
         costs="Heavy expressions over large batches run slower: skip it for those.",
     ),
     Setting(
@@ -71,9 +71,9 @@ SETTINGS: tuple[Setting, ...] = (
 def configure(builder: SparkSession.Builder, *, skip: Collection[str] = ()) -> SparkSession.Builder:
     """Apply `SETTINGS` to a session that is being built, all but those named in `skip`; returns the builder.
 
-    What you set on the builder afterwards wins. Also: workers run this Python unless PYSPARK_PYTHON names one (say
-    `.master(…)` before, so that a cluster is known), a streaming writer's `partitionBy` reaches `holdfast-files`, and
-    Spark's errors begin with our sentence if they hold one.
+    What you set on the builder afterwards wins. Also: workers run this Python unless PYSPARK_PYTHON names one (call
+    `.master(…)` first, so that a cluster is known), a streaming writer's `partitionBy` reaches `holdfast-files`, and
+    Spark's errors begin with our message if they contain one.
     """
     from holdfast.spark.internals import VERSION, ours_first, pass_on_partition_by, same_python
 

@@ -1,13 +1,13 @@
-"""How a query stands to the others of its group: what its options say, who gets in whose way, and the errors. Pure.
+"""How a query shares its group with others: its options, which queries conflict, and the errors. Pure.
 
-A member's rows are those of its partitions, and partitions move. Three things follow, and each is refused rather than
-done wrong in silence:
+A member gets the rows of its partitions, and partitions move. This has three consequences. Each is refused, so that
+nothing goes wrong silently:
 
-- State does not move with them. A query that aggregates, joins streams or drops duplicates would go on without the
-  past of what it gains. Only the plan tells, so somebody has to look at it: `guard`, in the driver.
-- A query that keeps state may be the only member (`kafka.holdfast.stateful=alone`), and ends when it is not.
-- Two queries of one application in one group get a part of the rows each, where a program that writes one stream to two
-  sinks means all rows for both. Whoever does mean it says `kafka.holdfast.share=true`.
+- State does not move with partitions. A query that aggregates, joins streams or drops duplicates would continue without
+  the past of the partitions it gains. Only the plan shows that, so the driver checks it (`guard`).
+- A query that keeps state may be the only member (`kafka.holdfast.stateful=alone`). It fails when it is not.
+- Two queries of one application in one group get a part of the rows each. A program that writes one stream to two sinks
+  expects all rows in both. If the split is intended, `kafka.holdfast.share=true` says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.model import HoldfastError, TopicPartition
 from holdfast.model.subscription import MAX_FOLLOWERS
 
 STATEFUL, SHARE, PLAN, STANDBY = "holdfast.stateful", "holdfast.share", "holdfast.plan", "holdfast.standby"
-"""Options of a query, without the prefix `kafka.`; no member and no reader knows them."""
+"""Options of a query, without the prefix `kafka.`. They are not passed on to the member or the readers."""
 ALONE, NONE = "alone", "none"
 STRATEGY, STICKY = "partition.assignment.strategy", "cooperative-sticky"
 SEEN = "seen"
@@ -35,20 +35,20 @@ WAYS_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """What a query's options say of it."""
+    """A query's options about sharing."""
 
     alone: bool = False
-    """It keeps state, and is to be the only member."""
+    """It keeps state and must be the only member."""
     shares: bool = False
     """Other queries of the same application may be members too."""
     plan_known: bool = False
-    """Somebody looks at its plan before it starts, or its author says that it keeps no state."""
+    """Its plan is checked before it starts, or the user has said whether it keeps state."""
     standby: int = 0
-    """How many other members are to follow the state of each partition (`spark.standby`)."""
+    """How many other members follow the state of each partition (`spark.standby`)."""
 
 
 def take_sharing(kafka: Mapping[str, str]) -> tuple[dict[str, str], Sharing]:
-    """These options, and the others."""
+    """The other options, and the options about sharing."""
     stateful = kafka.get(STATEFUL, "").strip().lower()
     if stateful not in ("", ALONE, NONE):
         raise _bad(STATEFUL, kafka[STATEFUL], f"Choose {ALONE} or {NONE}.")
@@ -79,12 +79,12 @@ def _bad(key: str, value: str, do: str) -> HoldfastError:
     return HoldfastError("INVALID_OPTION", f"option kafka.{key} is {value!r}.", do)
 
 
-# -- who gets in whose way
+# -- conflicts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one reader reads, in whose name."""
+    """What one reader reads, and in which group."""
 
     servers: str
     group: str
@@ -92,6 +92,10 @@ class Claim:
     """Names, or one pattern that starts with ^."""
     assigned: tuple[TopicPartition, ...] = ()
     shares: bool = False
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        return self.topics or tuple(sorted({partition.topic for partition in self.assigned}))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -121,19 +125,15 @@ def collide(one: Claim, other: Claim) -> bool:
         return not set(one.assigned).isdisjoint(other.assigned)
     if one.shares and other.shares:
         return False
-    return overlap(one.topics or _topics(one), other.topics or _topics(other))
+    return overlap(one.topic_names, other.topic_names)
 
 
 def servers_of(claim: Claim) -> frozenset[str]:
     return frozenset(server.strip().lower() for server in claim.servers.split(",") if server.strip())
 
 
-def _topics(claim: Claim) -> tuple[str, ...]:
-    return tuple(sorted({partition.topic for partition in claim.assigned}))
-
-
 def overlap(ones: Sequence[str], others: Sequence[str]) -> bool:
-    """Two patterns may well mean the same topic, now or later."""
+    """Whether they may read a common topic. Two patterns always may, now or later."""
     patterns = [[name for name in names if name.startswith("^")] for names in (ones, others)]
     if all(patterns):
         return True

@@ -1,8 +1,9 @@
-"""Other readers of the same application, before one joins: none may read the same topics in the same group.
+"""Checked before a reader joins: no other reader of the application may read the same topics in the same group.
 
-Each reader says what it reads on a socket of its own, on a thread of its own: also while it joins or is busy.
-Whoever comes later looks, gives one that is on its way out time to go (a query that is stopped and started again), and
-is refused if the other stays. The older one goes on. A reader that stops says so by closing its socket.
+Each reader publishes what it reads on its own socket, served by its own thread, so also while it joins or is busy. A
+later reader looks at these sockets. It waits a while for a conflicting reader that may be stopping (a query that is
+stopped and started again), and is refused if that one stays. The older reader is not affected. A reader that stops
+closes its socket.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from holdfast.spark.sharing import Claim, collide, two_in_one_group
 
 KIND = "holdfast-claim"
 GRACE_S = 5.0
-"""Spark tells a reader to stop before it says that the query has ended, and the reader hears of it at its next step."""
+"""How long to wait for a stopping reader. Spark reports the query's end before the reader has really stopped."""
 LOOK_S = 0.05
 ASK_S = 1.0
 
 
 class Claimed:
-    """What this reader reads, for its siblings to see, from `stake` to `release`."""
+    """What this reader reads, visible to its siblings from `stake` to `release`."""
 
     def __init__(self, claim: Claim, parent: int | None = None) -> None:
         self._claim = claim
         self._parent = os.getppid() if parent is None else parent
-        self._age = (time.monotonic(), os.getpid())  # one clock for all processes of a machine
+        self._age = (time.monotonic(), os.getpid())  # the monotonic clock is the same for all processes
         self._link: socket.socket | None = None
 
     def stake(self, grace_s: float = GRACE_S) -> None:
-        """Raises GROUP_SHARED if an older sibling stands where we want to."""
+        """Publish the claim. Raises GROUP_SHARED if an older sibling's claim conflicts with it."""
         self._link = socket.socket(socket.AF_UNIX)
         self._link.bind(door.new_name(KIND, self._parent))
         self._link.listen()
@@ -45,22 +46,21 @@ class Claimed:
         while (other := self._older()) is not None:
             if time.monotonic() > deadline:
                 self.release()
-                topics = self._claim.topics or sorted({partition.topic for partition in self._claim.assigned})
-                raise two_in_one_group(self._claim.group, other.topics or topics)
+                raise two_in_one_group(self._claim.group, other.topics or self._claim.topic_names)
             time.sleep(LOOK_S)
 
     def release(self) -> None:
         link, self._link = self._link, None
         if link is not None:
             with contextlib.suppress(OSError):
-                link.shutdown(socket.SHUT_RDWR)  # wakes the thread, which a mere close does not
+                link.shutdown(socket.SHUT_RDWR)  # wakes the thread; `close` alone does not
             link.close()
 
     def _older(self) -> Claim | None:
         for sibling in door.processes(KIND, self._parent):
             if sibling == os.getpid():
                 continue
-            with contextlib.suppress(HoldfastError, KeyError, TypeError, ValueError):  # it has just gone, or is not one
+            with contextlib.suppress(HoldfastError, KeyError, TypeError, ValueError):  # it has ended, or is no reader
                 found = door.ask(self._parent, sibling, "claim", timeout_s=ASK_S, kind=KIND)
                 claim = Claim.from_json(found["claim"])
                 if tuple(found["age"]) < self._age and collide(self._claim, claim):
@@ -80,5 +80,5 @@ class Claimed:
     def _tell(self, asking: Any, answer: bytes) -> None:
         if door.user_of(asking) == os.getuid():
             asking.settimeout(ASK_S)
-            asking.recv(64)  # whatever the question: there is one answer
+            asking.recv(64)  # the answer is always the same
             asking.sendall(answer)

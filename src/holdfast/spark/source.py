@@ -1,15 +1,15 @@
-"""`format("holdfast")`: the data source as Spark sees it. A thin shell: who we are in the group is `member`'s business.
+"""`format("holdfast")`: the data source as Spark sees it. A thin shell; `member` does the work in the group.
 
-Spark builds readers more than once: one serves the offset calls in a process of its own for the whole query, another is
-built at planning, and `read` runs on pickled copies in executors. So `__init__` does nothing, an offset call joins, and
+Spark builds several readers: one serves the offset calls in its own process for the whole query, another is built at
+planning, and `read` runs on pickled copies in executors. So `__init__` does nothing, the first offset call joins, and
 `read` is a pure function of its input.
 
-An application's first batch takes seconds: Spark loads and compiles what it needs, the workers start, the sink opens.
-A member that joined before would take partitions from others and keep them dark for as long. So if others are at work,
-the first batch of a process is a rehearsal that reads nothing, and the member joins after it, when the trigger comes
-round again. If nobody is, partitions are dark already: the query joins at once, and its first batch is a short one, so
-that whoever comes next does not wait long for a share. Where there may be no second batch (a trigger that ends by
-itself), the first is given (one that a crash left unfinished) or nothing is shared (`assign`), all of this is left out.
+An application's first batch takes seconds: Spark loads and compiles code, the workers start, the sink opens. If the
+member had joined before, partitions taken from others would stand still for that time. So if the group has members, the
+first batch of a process is a rehearsal that reads nothing, and the member joins after it, at the next trigger. If the
+group has none, its partitions stand still anyway: the query joins at once, and its first batch is short, so that the
+next member does not wait long for its partitions. There is no rehearsal if there may be no second batch (a trigger that
+ends by itself), if the first batch is already planned (a crash left it unfinished), or if nothing is shared (`assign`).
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ COLUMNS = "key binary, value binary, topic string, partition int, offset long, t
 HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 NO_LIMIT = 2**62
-"""Rows of a batch when no option limits them. Said in so many words, so that a question for "all there is" is known to
-come from a trigger that ends by itself."""
+"""Rows of a batch if no option limits them. An explicit number, so that ReadAllAvailable can only come from a trigger
+that ends by itself."""
 
 FIRST_BATCH = 100_000
-"""Most records of a lone query's first batch, unless minOffsetsPerTrigger asks for more. Reading them takes less time
-than what else happens in a first batch."""
+"""The most records in the first batch of a query that is alone in its group, unless minOffsetsPerTrigger is set.
+Reading them takes less time than everything else in a first batch."""
 
 REHEARSED_TASKS = 2
-"""Tasks of a rehearsal: workers start, and load what reading and writing need."""
+"""Tasks of a rehearsal: workers start and load the code for reading and writing."""
 
 STOPPED = 143
-"""128 + SIGTERM: how a process ends that was asked to."""
+"""128 + SIGTERM: the usual exit code of a process that was asked to end."""
 
 
 class Slice(InputPartition):
@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query."""
 
     _reached = False
-    """Whether a broker has answered; only the query's own process asks."""
+    """Whether a broker has answered. Only the query's own process asks."""
 
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
@@ -103,11 +103,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._claimed: Claimed | None = None
         self._replayed: BatchOffset | None = None
         self._asked = False
-        """Whether this life has been asked for a batch. What comes before that was planned in the last one."""
+        """Whether Spark has asked this process for a batch. A batch that comes before was planned by the last one."""
 
     @cached_property
     def _options(self) -> SourceOptions:
-        """Read at the first question: what is raised while a reader is made, PySpark buries under another."""
+        """Read at the first call, because PySpark hides an error that is raised in a reader's constructor."""
         options = parse(self._given, streaming=True)
         if not options.assigned and not options.sharing.plan_known:
             raise plan_not_seen(options.group)
@@ -129,15 +129,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._member
 
     def _others_would_wait(self, before: BatchOffset) -> bool:
-        """Whether partitions that we take go dark by it. Not if a static member comes back: what it takes has waited
-        for it, and its session runs out meanwhile."""
-        from holdfast.spark.company import others_at_work
+        """Whether joining now would stop partitions that others work on. Not if we are a returning static member: its
+        partitions have waited for it, and its session is running out."""
+        from holdfast.spark.group_members import others_at_work
 
         comes_back = before.number > 0 and "group.instance.id" in self._options.kafka
         return not comes_back and others_at_work(self._options)
 
     def _reach(self) -> None:
-        """Tell soon, and not after the patience of a query that runs, if no broker answers at the start."""
+        """Fail soon if no broker answers at the start. A running query would wait much longer."""
         if not self._reached:
             from holdfast.spark.checking import check_reachable
 
@@ -147,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _on_stop(self, _signal: int, _frame: Any) -> None:
         """`query.stop()` sends SIGTERM, sometimes twice within milliseconds, and does not wait.
 
-        The interrupted thread may hold a lock that the member needs, so another one leaves.
+        The interrupted thread may hold a lock that the member needs, so another thread leaves the group.
         """
         if not self._stopping:
             self._stopping = True
@@ -157,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self.stop()
         finally:
-            os._exit(STOPPED)  # the main thread may be waiting for Spark, which is not going to say anything more
+            os._exit(STOPPED)  # the main thread may wait for Spark, which sends nothing more
 
     def initialOffset(self) -> dict[str, Any]:
         return BatchOffset().to_json()
@@ -174,7 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         before = BatchOffset.from_json(start)
-        # Trigger.Once asks for all there is, whatever the options say.
+        # Trigger.Once asks for everything, whatever the options say.
         ends = isinstance(limit, ReadAllAvailable)
         first = self._member is None and not self._rehearsed and not ends and not self._options.assigned
         if first:
@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = member.next_batch(before.done(), most, at_least=least, last=ends)
         if planned is None and not before.topics:
             planned = member.keep_place(before.done())
-        # Spark compares texts: "nothing new" is what it gave us, untouched.
+        # Spark compares texts, so "nothing new" must be exactly what Spark gave us.
         return start if planned is None else planned.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -202,11 +202,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not planned.ranges:
             self._rehearsed = True
             return [Slice([]) for _ in range(REHEARSED_TASKS)]
-        if not self._asked:  # after a restart: a batch that was planned and perhaps not finished comes again
+        if not self._asked:  # after a restart Spark repeats a batch that was planned and perhaps not finished
             self._asked = True
             self._replayed = self._joined().replay(BatchOffset.from_json(start).done(), planned)
         if self._replayed is not None and self._replayed.number == planned.number:
-            planned = self._replayed  # for each of its scans: a frame that is used twice has two
+            planned = self._replayed  # for every scan of it: a frame that is used twice has two
         options = self._options
         slices = tasks(
             planned.ranges, at_least=options.min_partitions, at_most_records=options.max_records_per_partition
@@ -214,7 +214,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Slice(pieces) for pieces in slices]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Comes too late and not always: what is done is learnt from the next `latestOffset`."""
+        """Not used: Spark calls it late and not always. The next `latestOffset` tells what is done."""
 
     def stop(self) -> None:
         if self._claimed is not None:
@@ -233,7 +233,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class BatchReader(DataSourceReader):
-    """One read of what is there, by nobody's group."""
+    """One batch read, without a group."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

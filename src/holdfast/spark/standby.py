@@ -1,8 +1,8 @@
-"""A query's member as a standby: what it was told to follow, and how far its driver says it has got. Pure.
+"""A query's member as a standby: what it was told to follow, and how much of it its driver has. Pure.
 
-The member is in the reader's process and the state is opened by executors, whom only the driver reaches. So the driver
-asks every few seconds what to follow (`door`), and tells with the question what is at hand. Joins pass that on to the
-leader (`assign.standby`).
+The member is in the reader's process, but executors open the state, and only the driver reaches them. So the driver
+asks every few seconds what to follow (`door`), and says in its question what it already has. The member's joins pass
+that on to the leader (`assign.standby`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.model import Assignor, GroupMetadata, TopicPartition, TraceRecord,
 from holdfast.model.trace import Value
 
 STALE_MS = 30_000.0
-"""A driver looks every few seconds. One that has said nothing for this long hangs, or its follower has failed: what it
-had may be gone, and is not counted. The partition stays its to follow."""
+"""A driver reports every few seconds. One that has been silent for this long hangs, or its follower has failed: what it
+had may be gone and does not count. It is still to follow the partition."""
 
 QUESTION = "follow "
-"""Before the JSON of what is at hand."""
+"""Prefix of the driver's question; JSON with what it has follows."""
 
 UNSEEN = Followed(-1, 0)
 
@@ -35,31 +35,31 @@ class Standby:
 
     group: str
     wanted: int
-    """How many followers each partition is to have; 0: this is off."""
+    """How many followers each partition is to have; 0 turns standby off."""
     clock: Callable[[], float]
     told: frozenset[TopicPartition] = frozenset()
     rests: bool = False
-    """The last round was planned by another assignor, because a member lacks ours."""
+    """The last round was planned by another assignor, because a member does not have ours."""
     trouble: str | None = None
-    """Why a follower could not do its work, in its last words."""
+    """A follower's last error."""
     _held: dict[str, dict[TopicPartition, tuple[float, Followed]]] = field(default_factory=dict)
-    """By state what is at hand, and when that was said."""
+    """By state: what is there of each partition, and when the driver said so."""
 
     def says(self) -> Says:
-        """For the leader. What was at hand a moment ago counts too: in the second round of a handover the new owner
-        follows no more, and is to be the owner all the same."""
+        """For the leader. What the driver had a moment ago counts too: in the second round of a handover the new owner
+        no longer follows the partition, but must still be chosen."""
         since = self.clock() - STALE_MS
         states = [{p: one for p, (at, one) in held.items() if at >= since} for held in self._held.values()]
         seen = {partition for held in states for partition in held}
         return Says(self.wanted, {p: _least(states, p) for p in sorted(self.told | seen)})
 
     def assignors(self) -> tuple[Assignor, ...]:
-        """To be listed before cooperative-sticky, which plans as long as a member without standby is in the group: so
-        applications get it one by one."""
+        """Listed before cooperative-sticky, which plans as long as the group has a member without standby. So
+        applications can be switched one by one."""
         return (filled(StandbyAssignor(self.says, self.hear)),) if self.wanted else ()
 
     def round(self, call: OnAssignment) -> TraceRecord | None:
-        """A round has ended; a record if it has changed what is followed."""
+        """A round has ended. Returns a trace record if it has changed what is followed."""
         before = (self.told, self.rests)
         if call.protocol == NAME:
             (assignor,) = self.assignors()
@@ -84,15 +84,15 @@ class Standby:
         )
 
     def hear(self, told: frozenset[TopicPartition]) -> None:
-        """A round of ours has ended."""
+        """A round that our assignor planned has ended."""
         self.told, self.rests = told, False
 
     def rest(self) -> None:
-        """A round of another assignor has ended: nobody follows."""
+        """A round that another assignor planned has ended: nobody follows."""
         self.told, self.rests = frozenset(), True
 
     def answer(self, question: str) -> dict[str, Any]:
-        """The driver's question: what is at hand of one state. The answer: what to follow."""
+        """The driver's question says what it has of one state; the answer says what to follow."""
         state, held, trouble = _read(question)
         now = self.clock()
         before = {p: said for p, said in self._held.get(state, {}).items() if said[0] >= now - STALE_MS}
@@ -101,7 +101,7 @@ class Standby:
         return {"standby": self.wanted, "follow": by_topic(self.told)}
 
     def report(self) -> dict[str, Any]:
-        """For people."""
+        """The part of the query's report about standby."""
         if not self.wanted:
             return {}
         if self.rests:
@@ -112,7 +112,7 @@ class Standby:
 
 
 def _least(states: Sequence[Mapping[TopicPartition, Followed]], partition: TopicPartition) -> Followed:
-    """Of several states all are needed."""
+    """The least of several states, because all of them are needed."""
     return min((held.get(partition, UNSEEN) for held in states), key=lambda one: one.held, default=UNSEEN)
 
 
@@ -134,5 +134,5 @@ def _read(asked: str) -> tuple[str, dict[TopicPartition, Followed], str | None]:
 
 
 def followed_in(answer: Mapping[str, Any]) -> frozenset[TopicPartition]:
-    """What the reader's answer says is to be followed."""
+    """The partitions to follow, from the reader's answer."""
     return flatten(answer["follow"])

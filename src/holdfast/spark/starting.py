@@ -1,10 +1,10 @@
-"""Where a partition begins, and who is right about it. The order is documented in docs/spark.md:
+"""Where a partition begins. The order of precedence is documented in docs/spark.md:
 
 1. the group's committed offset, which is not asked for here;
-2. without one, where the query's checkpoint says that it stood, if it is still the same topic;
-3. the beginning, for what came later than the group: or records would be lost, as in Spark's own source;
-4. the options, for what was there when the group began;
-5. nobody knows: the query has been at work before, and the group has forgotten. That is refused, not guessed.
+2. without one, the position in the query's checkpoint, if it is still the same topic;
+3. the beginning, for what is newer than the group; otherwise records would be lost, as in Spark's own source;
+4. the options, for what existed when the group began;
+5. otherwise an error: the query has run before, and the group has forgotten its offsets. We do not guess.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from holdfast.spark.options import SourceOptions
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Places, no_committed_offset, resolve
 
 LOOK_LIMIT_S = 10.0
-"""How long a topic is asked for again whose metadata is an error that passes: a new leader is there within seconds."""
+"""How long to retry a topic whose metadata has a temporary error: a new leader is elected within seconds."""
 
 
 class Starting:
-    """One query's answer to "from where?". Call `prepare` once, when it has joined."""
+    """Where one query's partitions begin. Call `prepare` once, when it has joined."""
 
     def __init__(self, options: SourceOptions, config: ConsumerConfig, cluster: Cluster) -> None:
         self._options = options
@@ -45,20 +45,20 @@ class Starting:
         self._memory = Memory()
         self._begun: Mapping[str, str] = {}
         self._known: dict[str, int] | None = None
-        """Partitions of each topic that the options decide about; those that are not here came later."""
+        """By topic: how many partitions existed when the group began. Others are newer."""
         self._committed: Collection[TopicPartition] = ()
         self._strange: frozenset[TopicPartition] = frozenset()
-        """Where the group's offset was set by somebody else than a query of ours: an operator, for one."""
+        """Partitions whose offset was not committed by one of our queries, but for example by an operator."""
         self._former = BatchOffset()
-        """Where the checkpoint says that the query stood: a batch that reads nothing."""
+        """The positions in the checkpoint, as a batch that reads nothing."""
         self.topics: Mapping[str, Seen] = {}
-        """What is subscribed to, as last seen."""
+        """The subscribed topics, as last seen."""
         self._last_seen: dict[str, Seen] = {}
-        """The same, with topics that have gone since."""
+        """The same, including topics that are gone now."""
         self._recreated: set[str] = set()
 
     async def prepare(self, former: BatchOffset) -> None:
-        """Learn what the group remembers and what there is. `former` is where the query's last life ended."""
+        """Learn what the group remembers and which topics exist. `former` is where the query's last run ended."""
         if self._known is not None:
             return
         await self.look()
@@ -87,12 +87,12 @@ class Starting:
             loss.tell(loss.topics_recreated(anew), fails=self._options.fail_on_data_loss)
 
     def _same(self, topic: str) -> bool:
-        """Whether a topic is the one that the checkpoint speaks of. Brokers before 2.8 can't tell."""
+        """Whether a topic is still the one in the checkpoint. Brokers before 2.8 can't tell."""
         before, now = self._former.topics.get(topic), self.topics.get(topic)
         return before is not None and now is not None and before.is_same(now)
 
     def note(self, topic: str) -> str:
-        """Goes into the metadata of every commit of this topic."""
+        """The metadata of every commit for this topic."""
         if self._known is None or self._options.assigned:
             return ""
         return write_note(topic, self._known.get(topic, 0), self._begun)
@@ -100,24 +100,24 @@ class Starting:
     # -- what the checkpoint knows
 
     def recall(self) -> dict[TopicPartition, int]:
-        """Where the query stood in its last life, of the topics that are still the same."""
+        """The positions of the query's last run, for topics that are still the same."""
         return {p: at for p, at in sorted(self._former.stands.items()) if self._same(p.topic)}
 
     def forgotten(self) -> dict[TopicPartition, int]:
-        """Of that, what the group has no offset for. It is told, so that others go on from there too."""
+        """Those for which the group has no offset. They are committed, so that others continue there too."""
         return {p: at for p, at in self.recall().items() if p not in self._committed}
 
     def trusted(self, done: BatchOffset) -> BatchOffset:
-        """Without what it says of topics that were made anew since: the new topic's records are other ones."""
+        """Without topics that were recreated since, because the new topic has other records."""
         ranges = {p: each for p, each in done.ranges.items() if self._known_as_it_is(p.topic)}
         stands = {p: at for p, at in done.stands.items() if self._known_as_it_is(p.topic)}
         return replace(done, ranges=ranges, stands=stands)
 
     def counted(self, done: BatchOffset) -> BatchOffset:
-        """What the last life has done, and may not have told the group. Not where somebody has set the group's offset
-        since: if that is just where the last batch began, it is to be read again."""
+        """What the last run has done and may not have committed. Without partitions whose offset somebody has set
+        since: even if it was set to where the last batch began, those records are to be read again."""
         done = self.trusted(done)
-        if self._options.assigned:  # commits of partitions by hand carry no note
+        if self._options.assigned:  # with `assign`, commits have no notes
             return done
         return replace(done, ranges={p: each for p, each in done.ranges.items() if p not in self._strange})
 
@@ -127,7 +127,7 @@ class Starting:
     # -- from where
 
     async def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these begin, for which the group has no offset."""
+        """Where these partitions begin, which have no committed offset."""
         await self.look()
         stood = self.recall()
         found = {p: stood[p] for p in sorted(partitions) if p in stood}
@@ -144,10 +144,10 @@ class Starting:
         return dict(sorted(found.items()))
 
     def _is_lost(self, partition: TopicPartition) -> bool:
-        """Whether it was there in the query's last life, and the group has forgotten everything about its topic."""
+        """Whether it existed in the query's last run, and the group has forgotten everything about its topic."""
         if not self._former.has_history or self._memory.has_begun(self._mark) or partition.topic in self._memory.known:
             return False
-        if not self._former.topics:  # written by a version that did not note them
+        if not self._former.topics:  # written by an older version, which did not store them
             return not self._committed
         return self._same(partition.topic) and partition.partition < self._former.topics[partition.topic].partitions
 
@@ -170,7 +170,7 @@ class Starting:
     # -- what there is
 
     async def look(self) -> None:
-        """Renew `topics`. Of partitions by hand only the topics' ids matter: who names them knows which there are."""
+        """Update `topics`. With `assign` only the topics' ids matter, because the user has named the partitions."""
         names = self._options.topics or tuple(sorted({p.topic for p in self._options.assigned}))
         found = await topics_seen(self._cluster, names)
         if self._options.assigned:
@@ -180,20 +180,20 @@ class Starting:
         self.topics = found
 
     def take_recreated(self) -> set[str]:
-        """Topics that were made anew while the query runs, each told once."""
+        """Topics that were recreated while the query runs; each is returned once."""
         anew, self._recreated = self._recreated, set()
         return anew
 
     async def partitions(self) -> tuple[TopicPartition, ...]:
-        """Everything that is subscribed to, as it is now."""
+        """All subscribed partitions that exist now."""
         await self.look()
         return tuple(TopicPartition(topic, n) for topic, seen in self.topics.items() for n in range(seen.partitions))
 
 
 async def topics_seen(cluster: Cluster, topics: tuple[str, ...]) -> dict[str, Seen]:
-    """The topics that these names or patterns mean, sorted; what does not exist is left out.
+    """The existing topics that match these names or patterns, sorted.
 
-    A pattern means no internal topics, as in Spark's own source: whoever wants `__consumer_offsets` names it.
+    A pattern matches no internal topics, as in Spark's own source: `__consumer_offsets` must be named.
     """
     patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
     deadline = time.monotonic() + LOOK_LIMIT_S
@@ -217,7 +217,7 @@ async def topics_seen(cluster: Cluster, topics: tuple[str, ...]) -> dict[str, Se
 
 
 def _is_trouble(error: ErrorCode) -> bool:
-    """Anything but an answer: a topic that can't be told of now is not one that does not exist."""
+    """Whether it is neither success nor a missing topic: a topic whose metadata failed may well exist."""
     return error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 

@@ -1,7 +1,7 @@
-"""What there is to read: where partitions begin, where they end now, and what has gone missing.
+"""What there is to read: where partitions begin, where they end now, and what is missing.
 
-Asked of the brokers between batches, on the member's loop. It knows no group: whose partitions they are, and what is
-done with them, is `member`'s and `work`'s business.
+It asks the brokers between batches, on the member's loop. It knows nothing of the group: `member` and `work` know which
+partitions are ours and what is done with them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.spark.options import SourceOptions
 from holdfast.spark.starting import Starting
 
 LOOK_EVERY_S = 0.01
-"""How often the ends of partitions are asked for while idle: Spark itself asks every 12 ms."""
+"""How often the ends of partitions are asked for while idle. Spark itself asks every 12 ms."""
 
 RENEW_EVERY_S = 30.0
-"""How often topics themselves are looked at, at least: one that was deleted and made anew has another id.
-metadata.max.age.ms can make it shorter."""
+"""How often at least the topics' metadata is refreshed: a recreated topic has another id. metadata.max.age.ms can make
+it more often."""
 
 
 class Supply:
@@ -30,9 +30,9 @@ class Supply:
 
     def __init__(self, options: SourceOptions, cluster: Cluster, starting: Starting) -> None:
         self.ends: dict[TopicPartition, int] = {}
-        """Where partitions ended when last looked at."""
+        """The last known ends of partitions."""
         self.bounded = False
-        """Whether nothing that comes from now on is read (AvailableNow)."""
+        """Whether nothing produced from now on is read (AvailableNow)."""
         self._options = options
         self._cluster = cluster
         self._admin = net.Admin(cluster)
@@ -52,13 +52,13 @@ class Supply:
         return [partition for partition in partitions if partition.topic not in self._gone]
 
     async def bound(self) -> None:
-        """Read up to what is there now, in every partition that may become ours, and no further."""
+        """Fix the current ends, of every partition that may become ours, as the last offsets to read."""
         partitions = self._options.assigned or await self._starting.partitions()
         self._target = await self._list(partitions, net.LATEST)
         self.bounded = True
 
     async def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions begin that nobody has committed; without those whose topic is gone."""
+        """Where partitions without a committed offset begin; without those whose topic is gone."""
         wanted = self.there(partitions)
         try:
             return await self._starting.find(wanted) if wanted else {}
@@ -67,7 +67,7 @@ class Supply:
             return {}
 
     async def look(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Renew `ends`. Returns new positions for partitions whose log is not the one that we have read."""
+        """Update `ends`. Returns new positions for partitions whose log was recreated or truncated."""
         wanted, now = self.there(positions), time.monotonic()
         if not wanted or (now - self._looked_at < LOOK_EVERY_S and self.ends.keys() >= set(wanted)):
             return {}
@@ -78,22 +78,23 @@ class Supply:
         except BrokerError as error:
             await self._look_for_topics(wanted, error)
             return {}
-        anew = await self._made_anew(now)
+        anew = await self._recreated(now)
         behind = {p: end for p, end in behind.items() if p.topic not in anew}
         for partition, end in behind.items():
             self._tell(loss.log_regressed(partition, positions[partition], end))
         return await self._list([p for p in wanted if p in behind or p.topic in anew], net.EARLIEST)
 
     async def _regressed(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where logs end that end before our positions. With read_committed `ends` are where open transactions begin,
-        and a position may well be behind that: what counts is the end of the log."""
+        """The ends of logs that end before our positions. With read_committed, `ends` are where open transactions
+        begin, and a position may be beyond that; only the end of the log counts."""
         behind = sorted(p for p, end in self.ends.items() if end < positions[p])
         if not behind or not self._options.read_committed:
             return {p: self.ends[p] for p in behind}
         found = await self._admin.list_offsets(dict.fromkeys(behind, net.LATEST))
         return {p: at.offset for p, at in found.items() if at.offset < positions[p]}
 
-    async def _made_anew(self, now: float) -> set[str]:
+    async def _recreated(self, now: float) -> set[str]:
+        """Topics that were recreated since the last call; refreshes the metadata when that is due."""
         if now - self._renewed_at >= self._renew_every_s:
             self._renewed_at = now
             try:
@@ -101,14 +102,14 @@ class Supply:
             except BrokerError as error:
                 if not error.retriable:
                     raise
-                # It is looked at again with the next turn; what is known of it holds until then.
+                # The next refresh tries again; until then the old metadata holds.
         anew = self._starting.take_recreated()
         if anew:
             self._tell(loss.topics_recreated(anew))
         return anew
 
     def reachable(self) -> Mapping[TopicPartition, int]:
-        """Up to where a batch may read."""
+        """The offsets up to which a batch may read."""
         if not self.bounded:
             return self.ends
         return {p: min(end, self._target.get(p, 0)) for p, end in self.ends.items()}
@@ -121,7 +122,7 @@ class Supply:
         return {partition: at.offset for partition, at in found.items()}
 
     async def _look_for_topics(self, partitions: Iterable[TopicPartition], error: BrokerError) -> None:
-        """An error that means that topics are gone is told as that; any other is raised."""
+        """If the error means that topics are gone, report that; otherwise raise it."""
         topics = {partition.topic for partition in partitions}
         known = (await self._cluster.refresh(topics)).topics
         gone = {t for t in topics if t not in known or known[t].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

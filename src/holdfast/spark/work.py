@@ -1,10 +1,10 @@
-"""What a query holds, what it is doing, and what the group does not know of it yet. Pure: no clock, no socket.
+"""What a query owns, what it is processing, and what is not committed yet. Pure: no clock, no socket.
 
-One rule decides everything: *a finished range counts if its partition is ours and stands at the range's start.* It
-holds for the batch that just ran, for one that a former life of the query finished without telling the group (a
-restart), and for one during which the membership was lost and won back: nobody has moved the partition meanwhile, so
-what we did is done. Where the partition stands elsewhere, somebody else did it, and what we did does not count. Where
-it stands nowhere, because the group has no offset, `starting` says where it begins before anything counts.
+One rule decides everything: *a finished range counts if its partition is ours and its position is the range's start.*
+It covers the batch that just ran, a batch that an earlier run of the query finished without committing (a restart), and
+a batch during which the membership was lost and regained: nobody has moved the partition's position, so our work is
+valid. If the position is elsewhere, another member did the work, and ours does not count. If there is no position,
+because the group has no offset, `starting` finds it before anything counts.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ class Held:
     """One partition of ours."""
 
     committed: int | None
-    """What the group has, as far as we know; None before anything was committed."""
+    """The group's offset, as far as we know; None before anything was committed."""
     position: int | None
-    """Where our finished work ends, and so where the next batch begins; None until that is looked up."""
+    """Where our finished work ends and the next batch begins; None until it is looked up."""
 
 
 @dataclass(slots=True)
 class Work:
-    """The state between two calls of Spark's."""
+    """The state between two of Spark's calls."""
 
     held: dict[TopicPartition, Held] = field(default_factory=dict)
     leaving: set[TopicPartition] = field(default_factory=set)
-    """Being revoked: in no further batch."""
+    """Being revoked: they get into no further batch."""
     running: BatchOffset | None = None
-    """Planned, and not known to be finished."""
+    """The batch that is planned and not known to be finished."""
     finished: dict[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
-    """Ranges that we have finished and the group may not know of, of partitions that are not ours now."""
+    """Finished ranges, perhaps not committed, of partitions that are not ours now."""
 
     # -- the group's side
 
     def assign(self, offsets: Mapping[TopicPartition, int | None], handed: Collection[TopicPartition] = ()) -> None:
-        """These are ours now, from there on. `handed`: their last owner said so, and nobody has committed it yet."""
+        """These are ours now, from these offsets on. `handed`: offsets handed over by the last owner, not committed."""
         for partition, offset in offsets.items():
             held = Held(committed=None if partition in handed else offset, position=offset)
             done = self.finished.pop(partition, None)
@@ -51,7 +51,7 @@ class Work:
             self.leaving.discard(partition)
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
-        """No further batch takes these. They are ours until `release`."""
+        """Plan no further batch with these. They are ours until `release`."""
         self.leaving |= self.held.keys() & set(partitions)
 
     def busy(self, partitions: Iterable[TopicPartition]) -> bool:
@@ -74,14 +74,14 @@ class Work:
     # -- Spark's side
 
     def start_at(self, found: Mapping[TopicPartition, int]) -> None:
-        """Partitions nobody has committed begin here."""
+        """Partitions without a committed offset begin here."""
         for partition, offset in found.items():
             held = self.held.get(partition)
             if held is not None and held.position is None:
                 held.position = offset
 
     def move(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Go on from here instead: the log is not what it was."""
+        """Continue from here instead, because the log was recreated or truncated."""
         for partition, offset in positions.items():
             if partition in self.held:
                 self.held[partition].position = offset
@@ -89,7 +89,7 @@ class Work:
     def plan(
         self, ranges: Ranges, *, after: BatchOffset, generation: int, topics: Mapping[str, Seen] | None = None
     ) -> BatchOffset:
-        """`topics` are what the query subscribes to, for the checkpoint."""
+        """`topics` are the subscribed topics, for the checkpoint."""
         assert self.running is None, "Spark runs one batch at a time"
         others = {p: at for p, at in self._positions().items() if p not in ranges}
         self.running = BatchOffset(
@@ -101,7 +101,7 @@ class Work:
         return {p: held.position for p, held in sorted(self.held.items()) if held.position is not None}
 
     def replay(self, planned: BatchOffset) -> BatchOffset:
-        """Of a batch of a former life: what is ours and begins where the group stands. The rest others do or did."""
+        """The part of an earlier run's batch that is ours and begins at our position. Others do or did the rest."""
         kept = {}
         for partition, (start, end) in planned.ranges.items():
             held = self.held.get(partition)
@@ -111,7 +111,7 @@ class Work:
         return self.running
 
     def finish(self, done: BatchOffset) -> None:
-        """Spark has finished this batch, in this life or in a former one."""
+        """Spark has finished this batch, in this run or in an earlier one."""
         if self.running is not None and self.running.number == done.number:
             done, self.running = self.running, None
         for partition, (start, end) in done.ranges.items():
@@ -121,10 +121,10 @@ class Work:
             elif held.position == start:
                 held.position = end
 
-    # -- what is owed
+    # -- what is to be committed
 
     def owed(self) -> dict[TopicPartition, int]:
-        """Positions that the group does not know yet, sorted."""
+        """Positions that are not committed yet, sorted."""
         return {
             p: held.position
             for p, held in sorted(self.held.items())
@@ -139,9 +139,9 @@ class Work:
                 held.committed = offset
 
     def open(self) -> dict[TopicPartition, int]:
-        """Where the next batch may begin: ours, known, and not on its way to somebody else. Sorted."""
+        """Positions from which the next batch may read: ours, known, and not being revoked. Sorted."""
         return {p: at for p, at in self._positions().items() if p not in self.leaving}
 
     def unknown(self) -> list[TopicPartition]:
-        """Ours, and nobody knows yet where they begin. Sorted."""
+        """Our partitions whose beginning is not known yet. Sorted."""
         return sorted(p for p, held in self.held.items() if held.position is None)

@@ -4,13 +4,13 @@
     lanes      … of every partition: who works on it, or why nobody does, and its lag
     people     … of every member: joining, in the group, hung, out, gone
     rounds     … of the coordinator, and the rebalances with cause and culprit
-    steps      … in words, one line a step
-    pseudo     the code that runs, in a few lines, and which line is at work
-    names      whose member id that is
+    steps      … in words, one line per step
+    pseudo     the running code, shortened to a few lines, and which line is active
+    names      short names for member ids
     svg        a story at one moment as a picture
-    questions  what one may ask at a moment, and the answer with its numbers
+    questions  questions about a moment, and their answers with numbers
     app        the server: needs the extra `ui` (starlette, uvicorn); nothing else here does
 
-Everything up to `app` is pure. The rules of what is dark and why stand here and nowhere else: the page's modules
-(`static/`) only draw what a story says.
+Everything before `app` is pure. The rules for when a partition is dark, and why, are only here: the page's modules
+(`static/`) just draw a story.
 """

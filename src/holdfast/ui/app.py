@@ -1,8 +1,8 @@
-"""The page's server: files, and a few questions that cost work and so need the token.
+"""The page's server: static files, and a few requests that take work and so need the token.
 
-Rules. Nothing is done by GET. Whatever costs work is a POST with the token of the printed link, which no other page in
-the same browser knows. The page may load nothing from anywhere else and run no script that is not a file of ours.
-Requests for another host's name are refused: a name that points here is how strangers' pages reach a loopback address.
+Rules. GET changes nothing. What takes work is a POST with the token of the printed link, which no other page in the
+same browser knows. The page may load nothing from elsewhere and run only scripts that are our own files. Requests under
+another host name are refused: with a name that resolves to loopback, a foreign page could reach this server.
 """
 
 from __future__ import annotations
@@ -54,16 +54,15 @@ HEADERS: Mapping[str, str] = {
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 STATUS: Mapping[str, int] = {"PAGE_FAULT": 500, "PAGE_ENDS": 503, "TOO_MANY_VIEWERS": 503, "TOO_MANY_GROUPS": 503}
-"""Of errors that are not the asker's."""
+"""The status of errors that are not the client's fault."""
 
 Answer = Callable[[Mapping[str, Any]], Any]
 
 
 def page(token: str, hub: Hub | None = None, acts: Acts | None = None) -> Starlette:
-    """The application. `token` is what the printed link carries. Once `state.ending` is set, nobody waits for work.
+    """The application. `token` is in the printed link. Once `state.ending` is set, no request waits for work.
 
-    `hub` knows live groups, where there are any; `acts` can do something to their members, where somebody started them
-    for that.
+    `hub` knows the live groups, if there are any; `acts` can act on their members, if they were started for that.
     """
     library = Library()
     ending = asyncio.Event()
@@ -109,7 +108,7 @@ def page(token: str, hub: Hub | None = None, acts: Acts | None = None) -> Starle
 
 
 class Guard:
-    """Refuses other hosts' names, and puts the headers on every answer."""
+    """Refuses other host names, and adds the headers to every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -154,7 +153,7 @@ def _catalogue() -> dict[str, Any]:
 async def _streamed(
     request: Request, token: str, feed: Callable[[Mapping[str, Any]], AsyncIterator[bytes]]
 ) -> Response:
-    """Server-sent events. Whatever is to be refused is refused before the first of them."""
+    """Server-sent events. Errors are answered before the first event."""
     if not _has_token(request, token):
         return _no_token()
     try:
@@ -188,7 +187,7 @@ async def _answered(
 
 
 def _sound(answer: Callable[[Mapping[str, Any]], Response], body: Mapping[str, Any]) -> Response:
-    """The answer. What nobody foresaw is an error like any other to the page, and a traceback where the server runs."""
+    """The answer. An unexpected exception becomes an error like any other for the page, and a traceback in the log."""
     try:
         return answer(body)
     except HoldfastError:
@@ -253,10 +252,10 @@ def _kind(body: Mapping[str, Any]) -> str:
 def play_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
     """The story of one kind, and the wait-time of all."""
     setup, kind = _setup(body), _kind(body)
-    setup.config(kind)  # refuses what can't be played, before anything is
+    setup.config(kind)  # raises for a setup that can't be played, before anything is played
     all_kinds = {each: library.get(setup, each) for each in KINDS}
     scene = scene_named(body["scene"]) if body.get("scene") else None
-    # What is told of a scene is told of the scene alone, not of what somebody made of it.
+    # A scene's claims hold only for the unchanged scene.
     told = told_and_played(scene, {k: p for k, (p, _) in all_kinds.items()}) if scene and scene.setup == setup else []
     return {
         "setup": setup.as_words(),

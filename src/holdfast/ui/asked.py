@@ -1,4 +1,4 @@
-"""What a request's body says, or why it can't be meant."""
+"""Reads and checks values in a request's body."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every partition's lane: who works on it, or why nobody does, and how many records wait.
 
-Rules. A lane is lit while somebody works on it. While its old owner's listener is at work it is being revoked; from
-then on it is dark, until a member has it assigned; and that one may have to fetch a position or restore state first.
+Rules. A lane is lit while a member works on it. While its old owner's listener runs it is being revoked. Then it is
+dark until it is assigned to a member, which may first have to fetch a position or restore state.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LEGEND: Mapping[str, tuple[str, str, float]] = {
     STALLED: ("‖", "owned, but its owner stands still", 0.3),
     ZOMBIE: ("◍", "worked on by one that is out: it can't commit", 0.75),
 }
-"""Each state's sign, its meaning, and how much of its row it fills: nobody needs colours."""
+"""Each state's sign, its meaning, and how much of its row it fills, so that colours are not needed."""
 
 MAX_PARTITIONS = 100_000
-"""Of one topic: a record with a larger number is damaged."""
+"""The most of one topic: a record with a larger number is damaged."""
 
 HANDED_BACK = frozenset({"revoked", "left"})
 STANDS_STILL = frozenset({"hung", "frozen", "unsure"})
@@ -37,13 +37,13 @@ LISTENER_DONE = frozenset({"join-sent", "leave-sent", "assigned"})
 
 @dataclass(slots=True)
 class Lane:
-    """One partition's history: spans that begin where the last one ends, and points between which lag is a line."""
+    """One partition's history: spans without gaps, and points of lag with straight lines between them."""
 
     spans: list[tuple[float, str, str, str]] = field(default_factory=list)
     """(from, state, member, why)"""
     lag: list[tuple[float, float]] = field(default_factory=list)
     working: list[str] = field(default_factory=list)
-    """Who works on it, the newest last: a zombie may still do so."""
+    """Who works on it, the newest last: a zombie may still work on it."""
     begun_ms: float = 0.0
     per_ms: float = 0.0
     caught_up_ms: float | None = None
@@ -61,13 +61,13 @@ class Lane:
             self.spans.append((at, state, member, why))
 
     def end(self, at: float) -> float:
-        """The log's end: the producer is steady."""
+        """The log's end, for a producer with a constant rate."""
         return (at - self.begun_ms) * self.per_ms
 
     def opened(self, at: float, position: float, speed: float) -> None:
-        """Lag falls from here at the reader's speed, until it has caught up."""
+        """Lag falls from here at the reader's speed, until the reader has caught up."""
         lag = max(0.0, self.end(at) - position)
-        if self.caught_up_ms is None:  # it grew until here; whoever starts at a committed offset does some of it again
+        if self.caught_up_ms is None:  # lag grew until here; from a committed offset some work is done again
             last, had = self.lag[-1]
             self.lag.append((at, had + (at - last) * self.per_ms))
         self._settle(at)
@@ -150,7 +150,7 @@ class LaneReader:
         )
 
     def _opened(self, record: TraceRecord, lane: Lane) -> None:
-        if lane.working and record.cause in CAME_BACK:  # a zombie, until it hears that it is one
+        if lane.working and record.cause in CAME_BACK:  # a zombie that does not know it yet
             lane.working.insert(0, record.member)
             return
         lane.working.append(record.member)
@@ -165,7 +165,7 @@ class LaneReader:
         why = record.cause or ""
         if record.member in lane.working:
             lane.working.remove(record.member)
-        if lane.working:  # a zombie stopped, or one works on
+        if lane.working:  # a zombie has stopped, or one goes on working
             if lane.now[2] != lane.working[-1]:
                 lane.change(record.at, WORKING, lane.working[-1], "")
             return
@@ -186,7 +186,7 @@ class LaneReader:
                 lane.change(record.at, DARK, member, lane.now[3])
 
     def _away(self, record: TraceRecord) -> None:
-        """Who ends without leaving, as a static member does in a deploy, keeps what it has: nobody else may take it."""
+        """A member that ends without leaving, as a static one in a deploy, keeps its partitions: no other gets them."""
         member = self._names.of(record.member)
         for partition in self._revoking.pop(member, ()):
             lane = self.lanes[partition]
@@ -194,7 +194,7 @@ class LaneReader:
                 lane.change(record.at, STALLED, member, "away")
 
     def _gone(self, record: TraceRecord) -> None:
-        """What stands still at somebody who is out of the group is nobody's, and what it works on is in vain."""
+        """A member is out of the group: its stalled lanes have no owner, and its work can't be committed."""
         member = self._names.of(record.member)
         for lane in self.lanes.values():
             if lane.now[2] != member:
@@ -217,7 +217,7 @@ def _partition(record: TraceRecord) -> TopicPartition:
 
 
 def partitions_of(grouped: object) -> list[TopicPartition]:
-    """Of a record's data, topic -> numbers. A live group's records may be a stranger's: what is none is left out."""
+    """The partitions in a record's data (topic -> numbers). A record may be foreign, so invalid values are dropped."""
     if not isinstance(grouped, dict):
         return []
     return [

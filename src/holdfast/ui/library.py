@@ -1,4 +1,4 @@
-"""Histories that were played, kept for a while: the page asks for the same one again with every question."""
+"""A cache of simulated histories: the page asks for the same one again with every question."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from holdfast.sim.setup import Setup
 from holdfast.ui.story import story
 
 MOST = 24
-"""Histories kept. A large one is some 20 MB."""
+"""Histories kept. A large one takes about 20 MB."""
 
 
 class Library:
-    """Plays one history at a time, whoever asks: it is work for one core."""
+    """Simulates one history at a time, so that only one core is busy."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Whose member id that is. A coordinator gives out ids; people know members by the names of their processes."""
+"""Names for member ids. A coordinator gives out ids; people know members by the names of their processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Names:
         self._of[name] = name
 
     def of(self, member: str) -> str:
-        """The process behind a name or a member id; an id of nobody known stays as it is."""
+        """The name of the process with this name or member id; an unknown id stays as it is."""
         known = self._of.get(member)
         if known is None:
             starts = [name for name in self.order if member.startswith(f"{name}-")]
@@ -34,5 +34,5 @@ class Names:
         return known
 
     def index(self, member: str) -> int:
-        """Its number among the processes; -1 for nobody."""
+        """Its number among the processes; -1 if it is not one of them."""
         return self._numbers.get(self.of(member), -1)

@@ -24,7 +24,7 @@ OUT = frozenset({"poll-expired", "membership-lost", "left-group"})
 
 @dataclass(slots=True)
 class Person:
-    """One process by its name, whatever incarnation of it runs."""
+    """One process by its name, across restarts."""
 
     name: str
     static: str | None = None
@@ -35,6 +35,7 @@ class Person:
     where: str = "joining"
 
     def note(self, at: float) -> None:
+        """Begin a new span if the state has changed."""
         state = self._state()
         if self.spans[-1][1] == state:
             return
@@ -60,13 +61,13 @@ def people(records: Sequence[TraceRecord], names: Names) -> list[Person]:
         person = found.get(names.of(record.member))
         if person is None or record.source == "coordinator":
             continue
-        if _change(person, record):
+        if _apply(record, person):
             person.note(record.at)
     return list(found.values())
 
 
-def _change(person: Person, record: TraceRecord) -> bool:
-    """Whether this record says something new about it."""
+def _apply(record: TraceRecord, person: Person) -> bool:
+    """Change the person as the record says; False if the record says nothing about it."""
     step = record.step
     if step == "process-started":
         static = record.data.get("static")

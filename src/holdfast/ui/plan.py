@@ -1,4 +1,4 @@
-"""What would move if the group had another size, said before it is done: the leader's own planning."""
+"""What would move if the group had another size, computed with the leader's own planning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWNS = ("working", "stalled", "taken", "revoking")
 
 
 def resized(story: Mapping[str, Any], moment: float, members: int) -> dict[str, Any]:
-    """The moves from who owns what now to a group of so many members. Who came last goes first."""
+    """The moves from the current owners to a group of so many members. Members that joined last leave first."""
     if not 1 <= members <= MAX_MEMBERS:
         raise HoldfastError("BAD_SIZE", f"{members} members can't be planned.", f"Use 1 to {MAX_MEMBERS} members.")
     present = [m["name"] for m in story["members"] if span_at(m["spans"], moment)[1] in ("in", "joining", "hung")]

@@ -1,4 +1,4 @@
-"""The code that runs, in a few lines of our own words, and which line each step of a trace stands for."""
+"""The running code, shortened to a few lines of pseudocode, and the line that each step of a trace lights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.ui.names import Names
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Lines, and the step that lights each."""
+    """Lines of pseudocode, and the steps that light them."""
 
     title: str
     lines: tuple[str, ...]
@@ -105,11 +105,11 @@ ROUND_LINES: Mapping[str, int] = {
         ("Reconciling", "sync-sent"),
     )
 }
-"""Where the coordinator is in a state that was seen from outside. In any other it is not in a round."""
+"""The coordinator's line for each state that is seen from outside. In other states it is not in a round."""
 
 
 def coordinator_lines(records: Sequence[TraceRecord]) -> list[tuple[float, int]]:
-    """(from, line) of the coordinator's listing. Members' joins and syncs tell what it waits for."""
+    """(from, line) of the coordinator's listing. Members' joins and syncs show what it waits for."""
     lines: list[tuple[float, int]] = [(0.0, 0)]
     rebalancing = False
     for record in records:
@@ -126,7 +126,7 @@ def coordinator_lines(records: Sequence[TraceRecord]) -> list[tuple[float, int]]
 
 
 def member_lines(records: Sequence[TraceRecord], names: Names, listing: Listing) -> list[list[tuple[float, int]]]:
-    """The same of every member, by its number."""
+    """The same for every member, by its number."""
     lines: list[list[tuple[float, int]]] = [[(0.0, 0)] for _ in names.order]
     gave: dict[int, bool] = {}
     for record in records:

@@ -1,6 +1,6 @@
-"""What one may ask at a moment of a story, and the answer: with the numbers of that moment, from the trace.
+"""Questions about a moment of a story, and their answers, with that moment's numbers from the trace.
 
-Questions that begin with "what if" have no answer yet: `WHAT_IFS` says what to play, `compared` puts both side by side.
+"What if" questions have no answer yet: `WHAT_IFS` says what to simulate, `compared` compares the results.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from holdfast.ui.story import at as span_at
 from holdfast.ui.story import moment_text
 
 MOST_LANES = 2
-"""So many dark lanes are asked about by name."""
+"""For how many dark lanes there is a question each."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Another setup to play beside this one."""
+    """Another setup to compare with this one."""
 
     text: str
     change: Callable[[Setup], Setup]
@@ -35,7 +35,7 @@ WHAT_IFS: Mapping[str, WhatIf] = {
 
 
 def questions(story: Mapping[str, Any], moment: float, setup: Setup | None) -> list[dict[str, Any]]:
-    """In the order in which they are likely to be asked. Without a setup it is a live group: nothing to play again."""
+    """The likeliest questions first. Without a setup it is a live group, which can't be played again."""
     asked: list[tuple[str, str, str | None]] = []
     rebalance = _latest(story, moment)
     for lane in _not_lit(story, moment)[:MOST_LANES]:
@@ -61,7 +61,7 @@ def questions(story: Mapping[str, Any], moment: float, setup: Setup | None) -> l
 
 
 def compared(mine: Mapping[str, float], other: Mapping[str, float]) -> str:
-    """The same events and seed, played both ways."""
+    """The same events and seed, simulated with both setups."""
     words = [
         f"{what}: {show(mine[key])} as it is, {show(other[key])} then"
         for what, key, show in (
@@ -79,7 +79,7 @@ def _not_lit(story: Mapping[str, Any], moment: float) -> list[Mapping[str, Any]]
 
 
 def _latest(story: Mapping[str, Any], moment: float) -> Mapping[str, Any] | None:
-    """The rebalance that is on, or was last; the one in which the group began does not count."""
+    """The current or last rebalance; the one in which the group began does not count."""
     begun = [each for each in story["rebalances"][story["birth"] :] if each["from"] <= moment]
     return begun[-1] if begun else None
 
@@ -168,7 +168,7 @@ def _lag(story: Mapping[str, Any], moment: float) -> str:
 
 
 def lag_at(points: Sequence[Sequence[float]], moment: float) -> float:
-    """Between two points lag is a line; before the first one it is as there."""
+    """Lag is interpolated between two points; before the first point it has that point's value."""
     before = points[0]
     if moment <= before[0]:
         return before[1]

@@ -1,7 +1,7 @@
 """The coordinator's history, and the rebalances: cause, culprit, what moved, what it cost.
 
-A rebalance is the rounds from the first disturbance until nobody owes a rejoin. Somebody does as long as a round's
-result took partitions away or kept some back.
+A rebalance is the rounds from the first disturbance until nobody owes a rejoin. A rejoin is owed if a round has revoked
+or withheld partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATES = {
 
 
 SOON_MS = 1_000.0
-"""A member takes its part of the plan a moment after the coordinator has given it out."""
+"""A member applies its assignment a moment after the coordinator is stable."""
 
 
 def can_process(kind: str) -> dict[str, str]:
@@ -42,7 +42,7 @@ def can_process(kind: str) -> dict[str, str]:
 
 @dataclass(slots=True, kw_only=True)
 class Rebalance:
-    """From the first disturbance to the last lane that is lit again."""
+    """From the first disturbance until the last lane is lit again."""
 
     from_ms: float
     to_ms: float
@@ -51,12 +51,12 @@ class Rebalance:
     rounds: int = 0
     generation: int = 0
     settled_ms: float | None = None
-    """When its last round was over; None while one is on."""
+    """When its last round was over; None during a round."""
     birth: bool = False
-    """Whether the group had nobody before."""
+    """Whether the group was empty before."""
     gaps: list[Gap] = field(default_factory=list)
     seen_moved: list[TopicPartition] = field(default_factory=list)
-    """Moves that were seen from outside, where nobody saw the gap."""
+    """Moves that were seen from outside, without their gaps."""
 
     @property
     def pauses(self) -> list[Gap]:
@@ -133,7 +133,7 @@ def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names
             found[-1].to_ms = found[-1].settled_ms = record.at
     for gap in gaps:
         last = next((r for r in reversed(found) if r.from_ms <= gap.to_ms), None)
-        # What stops when a rebalance is long over has another cause: a static member's restart, say.
+        # A gap that begins long after a rebalance has another cause, for example a static member's restart.
         if last is not None and (last.settled_ms is None or gap.from_ms <= last.settled_ms + SOON_MS):
             last.gaps.append(gap)
             if gap.after:
@@ -142,7 +142,7 @@ def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names
 
 
 def _take_seen(found: list[Rebalance], record: TraceRecord) -> None:
-    """A rebalance that was seen from outside, when it was over; one of two rounds is told of twice."""
+    """Add a rebalance that was seen from outside after its end. One with two rounds is reported twice."""
     data = record.data
     began, rounds, moved = data.get("began"), data.get("rounds"), data.get("moved")
     one = Rebalance(

@@ -20,7 +20,7 @@ from holdfast.ui.live.tails import check_paths
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PATIENCE_S = 1
-"""How long the end waits for whoever has not read an answer or not finished a question."""
+"""How long shutdown waits for clients that have not read an answer or not finished a request."""
 START_S = 30.0
 
 
@@ -34,7 +34,7 @@ class Live(NamedTuple):
 
 
 class PageServer(uvicorn.Server):
-    """Tells the page first that it ends: an answer in work would hold up the end until it is there."""
+    """Tells the page about the shutdown first, because an answer that is being computed would delay it."""
 
     def __init__(self, listening: socket.socket, live: Live | None = None, acts: Acts | None = None) -> None:
         if live is not None:
@@ -55,17 +55,17 @@ class PageServer(uvicorn.Server):
         )
 
     def link(self, **words: str) -> str:
-        """What a person opens; the words say what is shown first."""
+        """The link to open; `words` say what is shown first."""
         host, port = self._listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         return f"http://{shown}:{port}/?{urlencode(words)}#token={self.token}"
 
     def serve_until_ended(self) -> None:
-        """Until a signal ends it."""
+        """Serve until a signal comes, or `end` is called."""
         self.run(sockets=[self._listening])
 
     def end(self) -> None:
-        """From any thread, or a signal's handler; also before it serves."""
+        """May be called from any thread or signal handler, also before it serves."""
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -80,7 +80,7 @@ def _hub_of(live: Live) -> Hub:
 
 
 class Beside:
-    """The page beside something else that this process does: a server on a thread."""
+    """Serves the page on a thread, while this process does something else."""
 
     def __init__(self, server: PageServer) -> None:
         self.server = server
@@ -107,7 +107,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def listen_near(port: int) -> socket.socket:
-    """On this port, or on any that is free: for a page that is only beside something else."""
+    """Listen on this port, or on any free one."""
     try:
         return listen("127.0.0.1", port)
     except HoldfastError:

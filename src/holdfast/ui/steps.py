@@ -1,4 +1,4 @@
-"""A history in words: one line for each thing that happened, several lanes of one member in one."""
+"""A history in words: one line for each event; lanes of one member at one moment share a line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.model.text import one_line
 from holdfast.ui.names import Names
 
 MAX_NAMED = 6
-"""So many partitions are named; of more it is said how many they are."""
+"""Up to so many partitions are named; of more only the number is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """When, what kind (happened, round, lane, member), and in words."""
+    """Time, kind (happened, round, lane, member) and text."""
 
     at: float
     kind: str

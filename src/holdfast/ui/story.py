@@ -1,4 +1,4 @@
-"""Trace records in, the whole history out: plain lists and words that the page and the picture draw as they stand.
+"""Trace records in, the whole history out: plain lists and texts that the page and the picture draw without changes.
 
 A span begins where the one before it ends, so `[from, …]` is enough. Times are milliseconds, rounded to a tenth.
 """
@@ -21,34 +21,34 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What is known of a live group beside its records."""
+    """What is known of a live group in addition to its records."""
 
     begin_ms: float
-    """What is older is forgotten."""
+    """The beginning of the known past."""
     wall_ms: float
     """When the story's clock was 0, in milliseconds since 1970."""
     strip_ms: float
     """How much of the past a lane shows at once."""
     protocol: str
     at_least: bool
-    """Whether a generation is only known to be that or a later one."""
+    """Whether a generation may also be a later one."""
     lags: Mapping[TopicPartition, Sequence[tuple[float, float]]]
     per_s: float | None
-    """Records a second that come in; None where that is not known."""
+    """Records a second that are produced; None if unknown."""
     witnesses: tuple[str, ...]
 
 
 def story(
     records: Sequence[TraceRecord], end_ms: float, kind: str, *, measured: Measured | None = None
 ) -> dict[str, Any]:
-    """Everything there is to draw. `kind` says whose code runs: a key of `pseudo.LISTINGS`. Without `measured` it is a
-    simulated history, in which lag follows from the producer's steady rate."""
+    """Everything to draw. `kind` is the kind of group, a key of `pseudo.LISTINGS`. Without `measured` it is a simulated
+    history, in which lag follows from the producer's constant rate."""
     names = Names(records)
     gaps = timeline(records, end_ms).gaps()
     found = lanes.LaneReader(names).read(records, end_ms)
     if measured is not None:
         for partition, lane in found.items():
-            lane.lag = list(measured.lags.get(partition, ()))  # not known: no points
+            lane.lag = list(measured.lags.get(partition, ()))  # no points if unknown
     topics = {partition.topic for partition in found}
     told = rounds.rebalances(records, gaps, names)
     listing = pseudo.LISTINGS[kind]
@@ -92,7 +92,7 @@ def story(
 
 
 def _live(measured: Measured) -> dict[str, Any]:
-    """What a story of a live group has beside, or instead of, a simulated one's."""
+    """What a live group's story adds to a simulated one, or replaces."""
     return {
         "begin": _ms(measured.begin_ms),
         "wall": _ms(measured.wall_ms),
@@ -105,7 +105,7 @@ def _live(measured: Measured) -> dict[str, Any]:
 
 
 def wait(gaps: Sequence[Gap], partitions: int, end_ms: float) -> dict[str, float]:
-    """What the bar shows: partition-time without processing because of rebalances, and all of it."""
+    """The numbers of the wait-time bar: partition-time without processing, because of rebalances and in all."""
     paused = [gap for gap in gaps if gap.by_rebalance]
     return {
         "paused": _ms(sum(gap.ms for gap in paused)),
@@ -120,7 +120,7 @@ def wait(gaps: Sequence[Gap], partitions: int, end_ms: float) -> dict[str, float
 
 
 def label(partition: TopicPartition, topics: set[str]) -> str:
-    """Short where there is one topic."""
+    """Short if there is only one topic."""
     return f"P{partition.partition}" if len(topics) == 1 else str(partition)
 
 
@@ -158,7 +158,7 @@ def _ms(value: float) -> float:
 
 
 def moment_text(told: Mapping[str, Any], moment: float) -> str:
-    """A moment as people say it: seconds since the start, or the time of day where there is one."""
+    """Seconds since the start, or for a live group the time of day."""
     if "wall" not in told:
         return f"{moment / 1000:.1f} s"
     day = datetime.fromtimestamp((told["wall"] + moment) / 1000).astimezone()
@@ -166,7 +166,7 @@ def moment_text(told: Mapping[str, Any], moment: float) -> str:
 
 
 def strip_window(told: Mapping[str, Any], moment: float) -> tuple[float, float]:
-    """What the strips show: a whole scene, or of a live group the stretch in which the moment lies."""
+    """The window that the strips show: a whole scene, or for a live group the part around the moment."""
     if "strip" not in told:
         return 0.0, told["end"]
     strip = told["strip"]
@@ -175,7 +175,7 @@ def strip_window(told: Mapping[str, Any], moment: float) -> tuple[float, float]:
 
 
 def at(spans: Sequence[Sequence[Any]], moment: float) -> Sequence[Any]:
-    """The span in which a moment lies."""
+    """The span that contains a moment."""
     found = spans[0]
     for span in spans:
         if span[0] > moment:

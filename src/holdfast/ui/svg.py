@@ -1,7 +1,7 @@
-"""A story at one moment as a picture: `holdfast sim --svg FILE`, and what the page saves.
+"""A story at one moment as a picture: for `holdfast sim --svg FILE`, and saved by the page.
 
-Pure: a story and a moment in, text out. Shape says what colour says: a lane that works is a full bar, one that is being
-given up or taken a half one, a stalled one a low one, a dark one a line. Names are strangers' words and are escaped.
+Pure: a story and a moment in, text out. Shapes say the same as colours: a working lane is a full bar, one that is being
+revoked or taken a half bar, a stalled one a low bar, a dark one a line. Names come from outside and are escaped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTH = 1000
 LEFT, RIGHT = 170, 24
 STRIP = WIDTH - LEFT - RIGHT
 LANES_HEIGHT = 560
-"""What the lanes may take; with many partitions each gets a thinner row."""
+"""The most height for all lanes; with many partitions each gets a thinner row."""
 ROW_MIN, ROW_MAX, ROW_WITH_TEXT = 1.2, 26.0, 13.0
 
 TICKS_MS = (1_000, 2_000, 5_000, 10_000, 20_000, 60_000, 120_000, 300_000, 600_000)
@@ -149,7 +149,7 @@ def _axis(story: Mapping[str, Any], moment: float, top: float, height: float) ->
 
 
 def _members(story: Mapping[str, Any], moment: float, top: float) -> tuple[list[str], float]:
-    """A box for each, as many as fit in three rows; of the others it is said how many they are."""
+    """A box for each member, as many as fit into three rows; of the others only the number is shown."""
     across, shown = 6, 18
     names = [m for m in story["members"] if span_at(m["spans"], moment)[1] != "absent"]
     owned: dict[int, list[str]] = {}

@@ -1,6 +1,6 @@
-"""Work beside the event loop, in threads that the process does not wait for when it ends.
+"""Work beside the event loop, in daemon threads, so that the process does not wait for them when it ends.
 
-A thread pool's threads are waited for, so a large scene held up Ctrl-C until it was played.
+Python waits for a thread pool's threads at exit: with a pool, a large scene would delay Ctrl-C until it is played.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def done_unless(ending: asyncio.Event, work: Callable[[], T]) -> T:
-    """What `work` gives, or PAGE_ENDS as soon as `ending` is set. The work goes on then, for nobody."""
+    """The result of `work`, or PAGE_ENDS as soon as `ending` is set. The work then goes on; its result is dropped."""
     result = in_thread(work)
     ends = asyncio.ensure_future(ending.wait())
     try:
@@ -37,12 +37,12 @@ def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
 
 def _started(work: Callable[[], T]) -> Future[T]:
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # from here on nobody can cancel it, so that it always takes its result
+    future.set_running_or_notify_cancel()  # from here on it can't be cancelled, so that it always takes its result
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # whoever waits for the result gets it
+        except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
             future.set_exception(error)
 
     threading.Thread(target=run, name="holdfast-page-work", daemon=True).start()

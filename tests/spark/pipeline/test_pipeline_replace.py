@@ -192,7 +192,7 @@ def test_a_single_application_is_redeployed_without_a_stop(holdfast_broker: Brok
         versions[0].wait("its first rows", lambda: works(versions[0]), 240)
         versions.append(Command("second", args, log=tmp_path / "second.log"))
         versions[1].wait("the first to end", lambda: versions[1].last("replaced") is not None, 240)
-        assert versions[0].ended(60) == 0, "it drained"
+        assert versions[0].wait_for_end(60) == 0, "it drained"
         versions[1].wait("rows of everything", lambda: works(versions[1]), 60)
         orders.end()
         done = lambda: sum(map(len, read_offsets(sink, "orders").values())) == orders.sent  # noqa: E731

@@ -104,7 +104,7 @@ def test_an_end_that_can_not_be_reached_is_not_waited_for(broker: Broker, monkey
     monkeypatch.setattr(reading, "RANGE_RULES", replace(reading.RANGE_RULES, cut_off_s=0.2))
     where = TopicPartition("orders", 0)
     query = Engine(broker.bootstrap)
-    with pytest.raises(HoldfastError, match=r"END_UNREACHABLE: orders-0 has nothing behind 10, .* up to 12"):
+    with pytest.raises(HoldfastError, match=r"END_UNREACHABLE: orders-0 has nothing after 10, .* up to 12"):
         list(reading.read_pieces(query.options, [(where, 8, 12)]))
     calm = Engine(broker.bootstrap, **GO_ON)
     with pytest.warns(UserWarning, match="END_UNREACHABLE"):

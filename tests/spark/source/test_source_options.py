@@ -63,9 +63,9 @@ def test_what_belongs_to_sparks_own_source_alone_does_no_harm() -> None:
         ({"colour": "red"}, "The options are subscribe, subscribePattern"),
         (
             {"kafka.sesion.timeout.ms": "1"},
-            "kafka.sesion.timeout.ms is no setting of a Kafka consumer. Did you mean kafka.",
+            "kafka.sesion.timeout.ms is not a setting of a Kafka consumer. Did you mean kafka.",
         ),
-        ({"kafka.colour": "red"}, "See that it is spelled as Kafka's documentation has it"),
+        ({"kafka.colour": "red"}, "Check its spelling in Kafka's documentation"),
         ({"kafka.value.deserializer": "org.x.Y"}, "cast(value as string)"),
         ({"kafka.enable.auto.commit": "true"}, "committed when a batch is done"),
         ({"endingOffsets": "latest"}, "endingOffsets is for batches"),

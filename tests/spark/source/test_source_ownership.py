@@ -24,21 +24,21 @@ def test_a_batch_longer_than_the_session_is_no_freeze(caplog: pytest.LogCaptureF
     ours = Ownership(CONFIG, now=0.0)
     for now in range(0, 5_000, 250):
         ours.tick(now)
-    assert ours.sure(JOINING, 5_000.0)
+    assert ours.check(JOINING, 5_000.0)
     assert not caplog.text
 
 
 def test_a_process_that_was_frozen_for_a_session_waits_for_an_answer() -> None:
     ours = Ownership(CONFIG, now=0.0)
-    assert not ours.sure(JOINING, 5_000.0)
+    assert not ours.check(JOINING, 5_000.0)
 
 
 def test_it_is_said_once_when_planning_is_held_back_and_once_when_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     ours = Ownership(CONFIG, now=0.0)
-    assert ours.sure(STABLE, 1_000.0)
-    assert not ours.sure(STABLE, 1_400.0)
-    assert not ours.sure(STABLE, 1_500.0)
-    assert ours.sure(JOINING, 1_600.0)
+    assert ours.check(STABLE, 1_000.0)
+    assert not ours.check(STABLE, 1_400.0)
+    assert not ours.check(STABLE, 1_500.0)
+    assert ours.check(JOINING, 1_600.0)
     silent, again = caplog.messages
     assert "heard nothing from its coordinator for 1.4 s" in silent
     assert "plans batches again" in again

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from source_engine import Engine, produce, source_options
 
 from holdfast.model import TopicPartition
-from holdfast.spark import company
+from holdfast.spark import group_members
 from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import parse
 from holdfast.spark.source import FIRST_BATCH, NO_LIMIT, Slice, StreamReader
@@ -51,7 +51,7 @@ class Joined:
 def others(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether others are at work in the group: they are, unless a test says something else."""
     there = [True]
-    monkeypatch.setattr(company, "others_at_work", lambda _options: there[0])
+    monkeypatch.setattr(group_members, "others_at_work", lambda _options: there[0])
     return there
 
 
@@ -183,12 +183,12 @@ def broker() -> Iterator[Broker]:
 
 def test_members_of_the_group_are_others_and_nobody_else_is(broker: Broker) -> None:
     options = parse(source_options(broker.bootstrap), streaming=True)
-    assert not company.others_at_work(options), "there is no such group yet"
+    assert not group_members.others_at_work(options), "there is no such group yet"
     first = Engine(broker.bootstrap)
     first.run_until(lambda: len(first.seen) == 20)
-    assert company.others_at_work(options)
+    assert group_members.others_at_work(options)
     first.stop()
-    assert not company.others_at_work(options), "it has offsets, and no members"
+    assert not group_members.others_at_work(options), "it has offsets, and no members"
 
 
 def test_a_querys_place_is_in_its_checkpoint_before_there_is_anything_to_read(

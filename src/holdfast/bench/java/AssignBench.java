@@ -13,10 +13,10 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * Times Kafka's own CooperativeStickyAssignor. Standard input: the partitions of every topic ("topic count", a line each), an
- * empty line, then the members ("id topic topic ...", or "id *" for all); the last member is the one that joins. The
- * arguments: how often each case is repeated, and the cases after "fresh" that are wanted. Answers one line a case: its
- * name, the first call and the best of the later calls in seconds.
+ * Times Kafka's own CooperativeStickyAssignor. Standard input: the partitions of every topic ("topic count", one per
+ * line), an empty line, then the members ("id topic topic ...", or "id *" for all); the last member is the one that
+ * joins. Arguments: how often each case is repeated, and which cases to run besides "fresh". Output: one line per case
+ * with its name, and the first call and the best later call in seconds.
  */
 public final class AssignBench {
     private static final long WARM_NANOS = 4_000_000_000L;

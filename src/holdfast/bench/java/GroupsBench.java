@@ -13,8 +13,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
  * One process of `holdfast bench groups` with Java's consumers, each on a thread of its own, as its users run them. It
- * takes the same lines and writes the same ones as groups_worker.py; nanoTime is the clock that all processes share.
- * Arguments: bootstrap, group, topic, how many, and what their names begin with.
+ * reads and writes the same lines as groups_worker.py; nanoTime is the same clock for all processes. Arguments:
+ * bootstrap, group, topic, number of members, prefix of their names.
  */
 public final class GroupsBench {
     private static final Duration POLL = Duration.ofSeconds(5);
@@ -33,7 +33,7 @@ public final class GroupsBench {
                 for (int number = 0; number < Integer.parseInt(args[3]); number++) start(args[4] + "-" + number);
             else start(line.substring("join ".length()));
         }
-        Runtime.getRuntime().halt(0); // without a good-bye: the group's end is not measured
+        Runtime.getRuntime().halt(0); // without leaving: the group's end is not measured
     }
 
     private static void start(String name) {

@@ -1,4 +1,4 @@
-"""The doctor's tables as Arrow has them, from the words that Spark has for them (`holdfast.doctor.tables.COLUMNS`)."""
+"""Arrow schemas of the doctor's tables, made from Spark's (`holdfast.doctor.tables.COLUMNS`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _kind(text: str) -> pa.DataType:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Split at the commas that stand in no brackets."""
+    """Split at the commas outside brackets."""
     depth, start = 0, 0
     for place, letter in enumerate(text):
         depth += (letter == "<") - (letter == ">")

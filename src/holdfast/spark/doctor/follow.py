@@ -1,7 +1,7 @@
-"""The doctor that stays: each micro-batch adds events, examines the groups they are about, and rewrites their rows.
+"""`doctor --follow`: each micro-batch adds events, examines the groups they are about, and rewrites those groups' rows.
 
-A group is examined from all of its events that are kept, so it does not matter in which order, how late or in how many
-batches they came: the result is that of a single run over the same lines. The steps of a batch can all be done twice.
+A group is always examined from all of its kept events, so it does not matter in which order, how late or in how many
+batches they came: the result is that of a single run over the same lines. Every step of a batch is idempotent.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 TRIGGER = "1 second"
 BATCHES_KEPT = "10"
-"""Of the checkpoint: one is needed, and an offset of thousands of files is half a megabyte."""
+"""Batches kept in the checkpoint. One is needed, and an offset of thousands of files takes half a megabyte."""
 
 SWEEP_LEAST_S, SWEEP_MOST_S = 60.0, 3_600.0
-"""How often all groups are examined, for what has grown too old: a hundredth of the time it is kept, within these."""
+"""Bounds for how often all groups are examined and old events dropped: a hundredth of the time events are kept."""
 
 Tell = Callable[[list[Change], list[str]], None]
-"""Takes changes, and what is newly wrong with files."""
+"""Takes changes, and new problems with files."""
 
 
 class Follower:
@@ -71,7 +71,7 @@ class Follower:
 
         state = self._notebook.state()
         if number <= state.batch:
-            return  # it was done to the end, and Spark was ended before it knew
+            return  # the batch was completed, but Spark stopped before it had recorded that
         rows = rows.persist()
         self._held = [rows]
         try:
@@ -89,8 +89,8 @@ class Follower:
             self._tell(changes, problems)
 
     def sweep(self) -> None:
-        """Let go of what is too old, and examine everything anew: a crash may have come between events and tables, and
-        a newer holdfast may see more in them."""
+        """Drop events that are too old, and examine every group again: a crash may have left tables behind the events,
+        and a newer holdfast may find more in them."""
         if not any((self._folder / "events").glob("*.parquet")):
             return
         with self._busy, self._notebook.turn():
@@ -110,18 +110,18 @@ class Follower:
         )  # fmt: skip
 
     def _stored(self, kept: Kept, rows: DataFrame, number: int) -> DataFrame:
-        """The groups that are other than before."""
+        """Store the batch's events; returns the groups they change."""
         from pyspark.sql import functions as F
 
         events = rows.where(F.col("kind") != READ)
-        if "origin" not in rows.columns:  # files: a batch that comes again is cut as it was
+        if "origin" not in rows.columns:  # files: a repeated batch holds the same rows, so its number is a position
             events = events.withColumn("origin", F.lit(self._notebook.doctor))
             events = events.withColumn("position", F.lit(number).cast("long"))
         bucket = F.when(F.col("group") == "", F.lit(NAMELESS)).otherwise(F.crc32("group") % BUCKETS).cast("int")
         events = events.select(*FIELDS, "piece", "content", "origin", "position", bucket.alias("bucket"))
         touched = events.groupBy("bucket").applyInArrow(_task(kept.store), TOUCHED_DDL).persist()
         self._held.append(touched)
-        touched.count()  # written now: what follows reads it
+        touched.count()  # run it now: the next step reads the files it writes
         named = self._named(kept)
         return touched if named is None else touched.union(named)
 
@@ -139,7 +139,7 @@ class Follower:
             self._held.pop().unpersist()
 
     def _examined(self, kept: Kept, touched: DataFrame | None) -> list[Change]:
-        """These groups; or all of them."""
+        """Examine the touched groups; all groups if `touched` is None."""
         if touched is None:
             every: list[tuple[int, str | None]] = [(bucket, None) for bucket in range(BUCKETS)]
             touched = self._spark.createDataFrame(every, TOUCHED_DDL)
@@ -147,10 +147,10 @@ class Follower:
         found = [Change(**json.loads(row["change"])) for row in changed]
         return sorted(found, key=lambda one: (-one.cost, one.group, one.kind, one.culprit))
 
-    # -- what people see
+    # -- what the report shows
 
     def summary(self) -> Summary:
-        """Bounded, whatever the tables hold: the costliest groups and findings."""
+        """The costliest groups and findings; bounded, however much the tables hold."""
         whole, kept = self._notebook.all_states(), self._kept({})
         told = Summary(whole.files, whole.read["size"], read=Read(**whole.read))
         told.shapes = list(whole.shapes.items())[:SHAPES_TOLD]

@@ -1,4 +1,5 @@
-"""Files that grow, as a streaming source: `format("holdfast-doctor-files")`. Spark's own takes whole new files only.
+"""Growing files as a streaming source: `format("holdfast-doctor-files")`. Spark's own file source takes only whole new
+files.
 
 The offset is how far each file was read (`growth`). What was added between two offsets is cut into pieces as in a
 single run; executors open the files themselves and hand over events. Only the doctor uses it.
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 NAME = "holdfast-doctor-files"
 COLUMNS = f"{DDL}, `content` STRING"
-"""`content` names a file's content: lines are counted by it."""
+"""`content` identifies a file's content (`Followed.key`); lines are counted by it."""
 
 
 def growing(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -35,7 +36,7 @@ def growing(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 class Added(InputPartition):
-    """What one task reads; and files that are not read, with the reason."""
+    """What one task reads, and the files that are not read, with the reason."""
 
     def __init__(self, pieces: Sequence[dict[str, Any]], notices: Sequence[tuple[str, str]] = ()) -> None:
         self.pieces = list(pieces)
@@ -56,13 +57,13 @@ class GrowingFiles(DataSource):
 
 
 class Growing(DataSourceStreamReader):
-    """One query. The looks are taken in a process of its own on the driver's machine; `read` runs on executors."""
+    """One query. Files are listed in Spark's own Python process on the driver's machine; `read` runs on executors."""
 
     def __init__(self, paths: list[str]) -> None:
         self._paths = paths
         self._told: dict[str, Any] | None = None
         self._known: Growth = {}
-        """More than the offset tells: who is gone since when, which is no reason for a batch."""
+        """The offset, and also since when files are gone, which alone must not cause a batch."""
 
     def initialOffset(self) -> dict[str, Any]:
         return to_json({})
@@ -91,11 +92,11 @@ class Growing(DataSourceStreamReader):
         return batches_of(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing waits for it."""
+        """Nothing to do: the offsets are Spark's."""
 
 
 def _there(paths: Sequence[str]) -> Iterator[Found]:
-    """A path that is gone for a moment, as in a rotation, is no error once it was there."""
+    """A path may be missing for a moment, as in a rotation; that is no error here."""
     for path in paths:
         try:
             yield from found_under([path])
@@ -105,7 +106,7 @@ def _there(paths: Sequence[str]) -> Iterator[Found]:
 
 
 def added(before: Growth, after: Growth) -> tuple[list[Found], list[tuple[str, str]]]:
-    """What there is to read between two offsets, and which files are left alone for the first time."""
+    """What there is to read between two offsets, and the files that are newly left unread, with the reason."""
     read = dict[str, int]()
     for one in before.values():
         read[one.key] = max(one.position, read.get(one.key, 0))

@@ -1,10 +1,10 @@
-"""How far files that grow were read: what one look at the disk adds to what the looks before knew.
+"""How far growing files have been read, updated by one listing of the disk at a time.
 
-A file is known by its device and inode, so a rotation that renames it is the same file under another name. Its position
-is always behind a line feed. What stands right before the position is remembered as a checksum: if other bytes are
-there, or fewer, it is another file (copytruncate, or a new file on an old inode) and is read from its start. A file
-that nobody has seen before, that is named after a followed one and has the same bytes before the same position, is its
-copy (copytruncate again), or the file itself on a device that got another number: it is read on from there.
+A file is identified by its device and inode, so a rotation that renames it leaves it the same file. Its position is
+always right after a line feed. A checksum of the bytes before the position is remembered: if those bytes are different
+or missing, it is another file (copytruncate, or a new file on an old inode) and is read from its start. A new file that
+is named after a followed one, and has the same bytes before the same position, is a copy of it (copytruncate again), or
+the file itself on a device that got another number: it is read on from that position.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from holdfast.spark.doctor.pieces import COMPRESSED, Found, identity_of
 from holdfast.spark.doctor.reading import GZIP, HEAD_BYTES, ZSTD
 
 MAX_FILES = 5_000
-"""The positions of all files are written down for every batch: 5,000 of them are half a megabyte."""
+"""Every batch writes down the positions of all files: 5,000 of them take half a megabyte."""
 
 FORGET_MS = 3_600_000.0
-"""A file that was gone for an hour does not come back; its inode may, as another file."""
+"""A file that was gone for an hour will not come back; its inode may be reused by another file."""
 
 TAIL_BYTES = 256
 BLOCK_BYTES = 65_536
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""Without a line feed for so long it is no log; it is passed over, and the reader counts it."""
+"""So many bytes without a line feed are no log line; they are skipped, and the reader counts them."""
 
 PACKED, LATE, BINARY, CLOSED = "packed", "late", "binary", "closed"
-"""Why a file is not read on: compressed and read whole; compressed and appeared later; no log; may not be opened."""
+"""Why a file is not followed: compressed, so read once; compressed and appeared later; no log; not readable."""
 
 WHY = {
     LATE: "is compressed and appeared while its folder was followed: taken for the rotation of a file that was read, "
@@ -44,7 +44,7 @@ WHY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """One file. `key` names its content: a copy keeps it, a truncated file gets a new one."""
+    """One file. `key` identifies its content: a copy keeps it, a truncated file gets a new one."""
 
     path: str
     key: str
@@ -52,10 +52,10 @@ class Followed:
     tail: int = 0
     written_ms: float = 0.0
     gone_ms: float = 0.0
-    """Since when it is not there; 0 if it is."""
+    """Since when it has been missing; 0 if it is there."""
     left: str = ""
     copy_of: str = ""
-    """The file that this one is a copy of, while that one is still read."""
+    """The file that this one is a copy of, as long as that one is still read."""
 
     def to_json(self) -> list[Any]:
         return [self.path, self.key, self.position, self.tail, self.written_ms, self.gone_ms, self.left, self.copy_of]
@@ -88,7 +88,7 @@ def from_json(data: Mapping[str, Any]) -> dict[str, Followed]:
 
 
 def looked(before: Growth, found: Iterable[Found], now_ms: float, *, first: bool) -> dict[str, Followed]:
-    """What is known after this look. `first`: nothing was followed before, so archives are history and are read."""
+    """What is known after this listing. With `first` nothing was followed before, so archives are read, too."""
     there = {one.identity: one for one in found}
     for identity, known in before.items():
         if identity not in there and (moved := _renamed(known, identity)) is not None:
@@ -116,7 +116,7 @@ def looked(before: Growth, found: Iterable[Found], now_ms: float, *, first: bool
 
 
 def _again(known: Followed, one: Found, before: Growth, now_ms: float) -> Followed:
-    """A file that was there before."""
+    """The new state of a file that was there before."""
     if known.left == CLOSED:
         return _new(one, before, now_ms, first=False)
     here = replace(known, path=one.path, written_ms=one.written_ms, gone_ms=0.0)
@@ -150,7 +150,7 @@ def _new(one: Found, before: Growth, now_ms: float, *, first: bool) -> Followed:
 
 
 def _twins(after: dict[str, Followed], before: Growth) -> None:
-    """A file and its copy that are both new at this look: the one with the longer name is the copy."""
+    """If a file and its copy are both new in this listing, mark the one with the longer name as the copy."""
     by_name: dict[str, list[str]] = {}
     for identity, one in after.items():
         if one.position and not one.left and not one.copy_of:
@@ -176,7 +176,7 @@ def _twins(after: dict[str, Followed], before: Growth) -> None:
 
 
 def _step_in_line(after: dict[str, Followed], before: Growth, there: Mapping[str, Found]) -> None:
-    """A copy has nothing new as long as its original is read; once that began anew, or is gone, its rest is read."""
+    """A copy has nothing new while its original is read. Once that was truncated or is gone, the rest is read."""
     for identity, one in after.items():
         if not one.copy_of:
             continue
@@ -191,7 +191,7 @@ def _step_in_line(after: dict[str, Followed], before: Growth, there: Mapping[str
 
 
 def _at_start(one: Found, now_ms: float) -> Followed:
-    # In microseconds: a file that is truncated and read again within a millisecond has a new content all the same.
+    # In microseconds, so that a file truncated and read again within one millisecond still gets a new key.
     return Followed(path=one.path, key=f"{one.identity}-{int(now_ms * 1_000):x}", written_ms=one.written_ms)
 
 
@@ -201,7 +201,7 @@ def _grown(known: Followed, one: Found) -> Followed:
     try:
         return _at(known, last_line_end(one.path, known.position, one.size))
     except OSError:
-        return known  # gone between the listing and now, or closed to us: the next look tells
+        return known  # gone since the listing, or not readable: the next listing will tell
 
 
 def _at(known: Followed, position: int) -> Followed:
@@ -211,11 +211,11 @@ def _at(known: Followed, position: int) -> Followed:
 
 
 def _same(known: Followed, one: Found) -> bool:
-    """Whether the bytes before the position are still the ones that were read."""
+    """Whether the bytes before the position are still those that were read."""
     if one.size < known.position:
         return False
     if not known.position or (one.size, one.written_ms) == (known.position, known.written_ms):
-        return True  # untouched since, as nearly all files of a folder: not opened. A clock's tick may hide a change.
+        return True  # unchanged, like nearly all files: not opened. A change within one clock tick is missed.
     try:
         return checksum(one.path, known.position) == known.tail
     except OSError:
@@ -223,7 +223,7 @@ def _same(known: Followed, one: Found) -> bool:
 
 
 def _named_after(path: str, original: str) -> bool:
-    """broker.log.1, broker.log-20261118 and broker-20261118.log are named after broker.log; and so is itself."""
+    """broker.log.1, broker.log-20261118 and broker-20261118.log are named after broker.log; so is broker.log itself."""
     return path.rpartition("/")[2].startswith(_stem(original))
 
 
@@ -232,7 +232,7 @@ def _stem(path: str) -> str:
 
 
 def _renamed(known: Followed, identity: str) -> Found | None:
-    """A file that was named itself, and not its folder, is under another name beside it after a rotation."""
+    """Find a rotated file in its folder. If the user named the file and not the folder, no listing finds it."""
     if known.left or known.gone_ms:
         return None
     return beside(known.path, identity)
@@ -242,7 +242,7 @@ def _renamed(known: Followed, identity: str) -> Found | None:
 
 
 def beside(path: str, identity: str) -> Found | None:
-    """The file of this identity in the folder of that path."""
+    """The file with this identity in the path's folder."""
     try:
         with os.scandir(Path(path).parent) as entries:
             for entry in entries:
@@ -255,7 +255,7 @@ def beside(path: str, identity: str) -> Found | None:
 
 
 def last_line_end(path: str, start: int, end: int) -> int:
-    """Behind the last line feed between the two; `start` if there is none yet."""
+    """The position after the last line feed between the two; `start` if there is none yet."""
     with Path(path).open("rb") as file:
         at = end
         while at > start:

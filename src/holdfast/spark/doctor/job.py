@@ -1,8 +1,8 @@
 """The job: pieces to events, events to groups, groups to tables. Everything but the summaries stays on executors.
 
-events      one row per event, with line numbers of the whole file and, where a line did not say it, its group
-tables      what `holdfast.doctor.tables` makes of each group, as (table, row in JSON); kept, for it is used often
-summary     what the driver is told: groups, findings, how much was read, and what was not understood
+events      one row per event, with its line number in the whole file, and its group even if the line did not say it
+tables      what `holdfast.doctor.tables` makes of each group, as (table, row in JSON); cached, because it is used often
+summary     what the driver gets: groups, findings, how much was read, and what was not understood
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FINDINGS_TOLD, SHAPES_TOLD, PROBLEMS_TOLD, DRAWN = 2_000, 20, 50, 8
-"""What the driver is told of at most: the costliest first. Parquet has all of it."""
+"""The most that the driver gets, the costliest first. The Parquet tables have everything."""
 
 _COLUMNS: list[pa.Field[Any]] = [
     pa.field("group", pa.string()),
@@ -39,8 +39,8 @@ TABLES_DDL = "`group` STRING, `table` STRING, `cost` DOUBLE, `row` STRING"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """How much was read. `known` are lines that were understood, whether or not they say anything; `newer` are trace
-    lines of a newer version than ours; `size` is after decompression."""
+    """How much was read. `known` counts the lines that were understood, whether or not they hold an event; `newer`
+    counts trace lines of a newer version than ours; `size` is in bytes after decompression."""
 
     lines: int = 0
     known: int = 0
@@ -64,11 +64,11 @@ class Summary:
     problems: list[tuple[str, str]] = field(default_factory=list)
     """(file, what is wrong with it)"""
     nameless: int = 0
-    """Events whose group nobody names."""
+    """Events that no name connects with a group."""
 
 
 class Job:
-    """One examination. `close` lets go of what was kept."""
+    """One examination. `close` releases what was cached."""
 
     def __init__(self, spark: SparkSession, pieces: Pieces, *, only: str | None = None) -> None:
         self._spark = spark
@@ -92,22 +92,22 @@ class Job:
         from pyspark.sql import functions as F
 
         events = self._read.where(F.col("kind") != READ)
-        if not any(self._pieces.table["piece"].to_pylist()):  # no file was cut: nothing is before a piece
+        if not any(self._pieces.table["piece"].to_pylist()):  # no file was cut, so line numbers are right already
             return self._named(events.drop("piece"))
         cut = self._read.where(F.col("kind") == READ).select("file", "piece", "number")
         before = Window.partitionBy("file").orderBy("piece").rowsBetween(Window.unboundedPreceding, -1)
         starts = cut.select("file", "piece", F.sum("number").over(before).cast("long").alias("before"))
-        starts = starts.where("piece > 0")  # most files are one piece, and nothing is before that
+        starts = starts.where("piece > 0")  # a first piece needs no correction, and most files have only that
         numbered = events.join(F.broadcast(starts), ["file", "piece"], "left").withColumn(
             "line", F.col("line") + F.coalesce("before", F.lit(0))
         )
         return self._named(numbered.drop("before", "piece"))
 
     def _named(self, events: DataFrame) -> DataFrame:
-        """As `holdfast.doctor.naming` does it: a name that stands in one group only is that group's."""
+        """The rule of `holdfast.doctor.naming`: a name that appears in one group only belongs to that group."""
         from pyspark.sql import functions as F
 
-        if not self._sums[3]:  # every line says its group: two joins that are not needed
+        if not self._sums[3]:  # every line says its group: the two joins are not needed
             return events.select(*FIELDS)
         said, not_said = events.where("`group` != ''"), events.where("`group` = ''")
         names = said.select(F.explode(F.array("member", "client")).alias("name"), "group").where("name != ''")
@@ -125,10 +125,10 @@ class Job:
         events = events.where("`group` != ''") if only is None else events.where(events["group"] == only)
         return events.groupBy("group").applyInArrow(_examine, TABLES_DDL).persist()
 
-    # -- what the driver is told
+    # -- what the driver gets
 
     def summary(self) -> Summary:
-        """Two questions to Spark, and two more where something was wrong or not understood."""
+        """Takes two Spark jobs, and two more if something was wrong or not understood."""
         from pyspark.sql import functions as F
 
         told = Summary(self._pieces.files, self._pieces.size)
@@ -149,7 +149,7 @@ class Job:
 
     @cached_property
     def _sums(self) -> tuple[Read, int, int, int]:
-        """What was read; files with a problem, pieces with strange lines, events that do not say their group."""
+        """What was read; how many pieces have a problem, and unknown lines; how many events do not say their group."""
         from pyspark.sql import functions as F
 
         is_read = F.col("kind") == READ

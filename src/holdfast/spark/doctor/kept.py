@@ -1,19 +1,20 @@
-"""What a doctor that follows keeps on disk: the events, and the tables made of them. Executors write, under a lock that
+"""What `doctor --follow` keeps on disk: the events, and the tables made from them. Executors write, under a lock that
 the driver holds.
 
     events/b07.parquet     the events of the groups whose name's checksum is 7 modulo 32
-    events/nameless.parquet   events whose line does not say their group, with the group that their names tell
-    groups/b07.parquet, findings/b07.parquet, …   what was made of them
-    _follow/names/b07.parquet   which names stand in which group
+    events/nameless.parquet   events whose line does not say their group, with the group found by their names
+    groups/b07.parquet, findings/b07.parquet, …   the tables
+    _follow/names/b07.parquet   which names appear in which group
 
-A file is written under a hidden name and renamed: a reader sees the old one or the new one, whole. Each file of events
-also says how far its sources are in it (`ledger`), so that a batch that comes a second time adds nothing: what is
-before the ledger's position is in, what is behind is not. Events leave by the time since they arrived, which no clock
-that is off can falsify.
+A file is written under a hidden name and renamed, so a reader sees either the old or the new file, whole. Each file of
+events also records how much of each source it holds (`ledger`), so that a repeated batch adds nothing: everything
+before the ledger's position is in, everything from it on is not. Events expire by the time since they arrived here,
+because the clocks in the logs may be wrong.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -22,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute
@@ -33,13 +34,14 @@ from holdfast.doctor.events import FIELDS, Event
 from holdfast.doctor.tables import COLUMNS, FINDINGS, GROUPS, Row, examined
 from holdfast.spark.doctor.columns import arrow_schema_of
 from holdfast.spark.doctor.reading import EVENTS
+from holdfast.spark.files.store import sync_folder
 
 BUCKETS = 32
-"""Files of each table. A batch rewrites those of the groups that it is about: a thirty-second of the table for one."""
+"""Files of each table. A batch rewrites only the files of its groups: for one group, a thirty-second of the table."""
 
 NAMELESS = -1
 pc: Any = pyarrow.compute
-"""Its stubs know no comparison of a column with a plain value."""
+"""Any, because its stubs do not allow comparing a column with a plain value."""
 LEDGER = b"holdfast.ledger"
 
 _ARRIVED: list[pa.Field[Any]] = [pa.field("arrived_ms", pa.float64())]
@@ -61,7 +63,7 @@ def bucket_of(group: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The folder. A value: executors get a copy."""
+    """The folder. An immutable value, because executors get a copy."""
 
     folder: str
     keep_ms: float
@@ -69,12 +71,12 @@ class Kept:
     lines_before: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """By origin and piece: how many lines of a file are before the piece."""
     only: str | None = None
-    """Examine this group alone. The events of all are kept: they tell whose the nameless ones are."""
+    """Examine this group alone. The events of all groups are kept, to find the group of nameless ones."""
 
     # -- events
 
     def store(self, rows: pa.Table) -> pa.Table:
-        """Add a batch's events of one bucket; tells the groups that are other than before. For `applyInArrow`."""
+        """Add a batch's events of one bucket; returns the groups that changed. For `applyInArrow`."""
         bucket = int(rows["bucket"][0].as_py())
         old, ledger = self._events(bucket)
         kept, out = self._split(old)
@@ -83,14 +85,14 @@ class Kept:
             ledger[row["origin"]] = max(row["position"] + 1, ledger.get(row["origin"], 0))
             row["line"] += self.lines_before.get((row["content"], row["piece"]), 0)
             row["arrived_ms"] = self.now_ms
-        # In one order, whatever order Spark hands them over in: a reader of the table sees lines as they stand.
+        # Spark hands rows over in any order; a reader of the table should see lines in the order of the file.
         new.sort(key=lambda row: (row["file"], row["line"]))
         added = pa.Table.from_pylist([{name: row[name] for name in STORED.names} for row in new], schema=STORED)
         self._write_events(bucket, pa.concat_tables([kept, added]), ledger)
         return self._touched([*_texts(rows, "group"), *_texts(out, "group")])
 
     def age(self, rows: pa.Table) -> pa.Table:
-        """Let go of events that are too old, in the buckets of these rows. For `applyInArrow`."""
+        """Drop the bucket's events that are too old; returns the groups that changed. For `applyInArrow`."""
         bucket = int(rows["bucket"][0].as_py())
         old, ledger = self._events(bucket)
         kept, out = self._split(old)
@@ -99,8 +101,8 @@ class Kept:
         return self._touched(_texts(out, "group"))
 
     def name(self, rows: pa.Table) -> pa.Table:
-        """Say again which group the nameless belong to: a name that stands in one group only is that group's. Tells the
-        groups that gained or lost some. For `applyInArrow`, one task."""
+        """Find the groups of the nameless events again: a name that appears in one group only belongs to that group.
+        Returns the groups that gained or lost some. For `applyInArrow`, one task."""
         old, ledger = self._events(NAMELESS)
         known = self._groups_of_names()
         groups, touched = list[str](), list[str]()
@@ -117,7 +119,7 @@ class Kept:
         return self._touched(touched)
 
     def nameless(self) -> int:
-        """How many events nobody's name connects with a group."""
+        """How many events no name connects with a group."""
         if not self._events_path(NAMELESS).exists():
             return 0
         groups = pq.read_table(self._events_path(NAMELESS), columns=["group"])["group"]
@@ -164,7 +166,7 @@ class Kept:
     # -- tables
 
     def examine(self, rows: pa.Table) -> pa.Table:
-        """Examine these groups of one bucket anew and rewrite their rows; tells what changed. A row without a group
+        """Examine these groups of one bucket again and rewrite their rows; returns what changed. A row without a group
         means all groups of the bucket. For `applyInArrow`."""
         bucket = int(rows["bucket"][0].as_py())
         asked: set[Any] = set(rows["group"].to_pylist())
@@ -174,7 +176,8 @@ class Kept:
         known = set(_texts(old[GROUPS], "group"))
         groups = known | set(of) if None in asked else {str(name) for name in asked}
         if self.only is not None:
-            groups = (groups & {self.only}) | (known - {self.only})  # what was examined before and is not asked for now
+            # Rows of other groups, from a run that did not name this group alone, are removed.
+            groups = (groups & {self.only}) | (known - {self.only})
             of = {name: events for name, events in of.items() if name == self.only}
         made: dict[str, list[Row]] = {name: [] for name in COLUMNS}
         for group in sorted(groups & set(of)):
@@ -221,7 +224,7 @@ class Kept:
     # -- what the driver reads
 
     def read(self, name: str, groups: Sequence[str] | None = None) -> Iterator[Row]:
-        """The rows of a table, a few thousand in memory at a time; of these groups only, if some are named."""
+        """The rows of a table, a few thousand in memory at a time; if groups are named, only theirs."""
         buckets = range(BUCKETS) if groups is None else sorted({bucket_of(group) for group in groups})
         for bucket in buckets:
             path = self._path(name, bucket)
@@ -253,20 +256,19 @@ def _findings(table: pa.Table) -> dict[str, list[Row]]:
 
 
 def write(table: pa.Table, path: Path) -> None:
-    """Whole or not at all, and still there after a power cut."""
+    """Write atomically and durably."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f"_{path.name}.{uuid.uuid4().hex}")
-    with hidden.open("wb") as file:
+    with replacing(path, hidden_by="_") as file:
         pq.write_table(table, file)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, hidden_by: str) -> Iterator[IO[bytes]]:
+    """A file to write under a hidden name; when the block has ended, it replaces `path` atomically and durably."""
+    hidden = path.with_name(f"{hidden_by}{path.name}.{uuid.uuid4().hex}")
+    with hidden.open("wb") as file:
+        yield file
         file.flush()
         os.fsync(file.fileno())
     hidden.replace(path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -1,8 +1,8 @@
-"""What the driver of a doctor that follows writes down: who writes into a folder, what was read, how many lines.
+"""The driver's notes of `doctor --follow`: who writes into a folder, what was read, how many lines.
 
 _follow/lock             held while events and tables are written; doctors of one topic take turns
-_follow/source.json      what is followed into this folder: no other source may be mixed in
-_follow/state-ID.json    one doctor's counts, after each batch; ID is its checkpoint's
+_follow/source.json      the folder's source: no other source may be mixed in
+_follow/state-ID.json    one doctor's counts after its last batch; ID is stored in its checkpoint
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,28 +20,28 @@ from typing import Any
 from holdfast.model import HoldfastError
 from holdfast.spark.doctor.growth import MAX_FILES
 from holdfast.spark.doctor.job import PROBLEMS_TOLD, SHAPES_TOLD, Read
-from holdfast.spark.doctor.kept import sync_folder
+from holdfast.spark.doctor.kept import replacing
 
 CONTENTS_KEPT = 2 * MAX_FILES
-"""Files whose lines are counted: those that are followed and as many that were. The ones that grew last are kept."""
+"""Files whose line counts are kept, those that grew last: all that can be followed, and as many old ones."""
 
 SHAPES_KEPT = 200
 
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """One doctor's, after a batch."""
+    """One doctor's counts after a batch."""
 
     batch: int = -1
     lines: dict[str, int] = field(default_factory=dict)
-    """By file content, how many lines were read of it; those that grew last are last."""
+    """By file content: how many of its lines were read. Files that grew last come last."""
     read: dict[str, int] = field(default_factory=lambda: asdict(Read()))
     shapes: dict[str, int] = field(default_factory=dict)
     problems: list[tuple[str, str]] = field(default_factory=list)
     files: int = 0
 
     def add(self, batch: int, told: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:
-        """Count what a batch's rows about its reading say; tells how many lines are before each piece."""
+        """Add the counts of a batch's READ rows; returns how many lines are before each piece."""
         starts: dict[tuple[str, int], int] = {}
         for row in sorted(told, key=lambda row: (row["content"], row["piece"])):
             content, before = row["content"], self.lines.pop(row["content"], -1)
@@ -91,7 +90,7 @@ class Notebook:
         return str(json.loads(path.read_text())["id"])
 
     def claim(self, source: Mapping[str, str]) -> None:
-        """This is what is followed into the folder, and nothing else ever was."""
+        """Record the folder's source; refuse if the folder holds anything from another source."""
         path = self._folder / "source.json"
         before = json.loads(path.read_text()) if path.exists() else None
         if before is not None and before != source:
@@ -112,7 +111,7 @@ class Notebook:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Nobody else writes meanwhile. What a crash left half written is cleared away."""
+        """Hold the folder's lock, so that nobody else writes. First removes what a crash left half written."""
         with (self._folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for place in (self._folder.parent.glob("*"), [self._folder / "names"]):
@@ -143,11 +142,6 @@ class Notebook:
 
 
 def put(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with hidden.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    hidden.replace(path)
-    sync_folder(path.parent)
+    """Write atomically and durably."""
+    with replacing(path, hidden_by=".") as file:
+        file.write(text.encode())

@@ -1,7 +1,7 @@
-"""What there is to read: files under the paths, cut into pieces that a task reads.
+"""What there is to read: the files under the paths, cut into pieces for tasks.
 
-Plain files are cut at any byte: whoever reads a piece starts behind its first line feed and ends behind the first one
-after its end. Compressed files can't be cut. Many small files share a task.
+Plain files are cut at any byte: the reader of a piece starts after its first line feed and ends after the first line
+feed beyond its end. Compressed files can't be cut. Many small files share a task.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Found:
     size: int
     written_ms: float
     identity: str = ""
-    """Device and inode, where it has one: the same under another name."""
+    """Device and inode, if there are any; a renamed file keeps them."""
     start: int = 0
-    """What is before was read already."""
+    """The bytes before it were read already."""
     whole: bool | None = None
-    """Whether it can't be cut; None: its name says it."""
+    """Whether it must be read in one piece; None: decide by its name."""
 
 
 def identity_of(told: os.stat_result) -> str:
@@ -48,7 +48,7 @@ class Pieces:
 
 
 def found_under(paths: Sequence[str]) -> Iterator[Found]:
-    """Every file, of folders whatever is below them. Hidden ones are left out, as Spark does."""
+    """Every file, and every file below a folder. Hidden ones are left out, as in Spark."""
     for path in paths:
         if "://" in path and not path.startswith("file://"):
             yield from _in_store(path)
@@ -57,7 +57,7 @@ def found_under(paths: Sequence[str]) -> Iterator[Found]:
 
 
 def _on_disk(path: str, *, named: bool = True) -> Iterator[Found]:
-    """`named`: somebody asked for it. What is found below may vanish between a listing and the next look."""
+    """`named`: the user gave this path, so it must exist. Files found below a folder may vanish at any time."""
     start = Path(path).absolute()
     if not start.exists():
         if not named:
@@ -86,7 +86,7 @@ def _on_disk(path: str, *, named: bool = True) -> Iterator[Found]:
             continue
         try:
             told = entry.stat()
-        except FileNotFoundError:  # rotated away since the listing, or a link to nowhere
+        except FileNotFoundError:  # rotated away since the listing, or a broken link
             continue
         if entry.is_file():
             yield Found(entry.path, told.st_size, told.st_mtime * 1000.0, identity_of(told))
@@ -126,7 +126,7 @@ SCHEMA = pa.schema(_COLUMNS)
 
 
 def pieces_of(found: Iterator[Found], *, piece_bytes: int = PIECE_BYTES) -> Pieces:
-    """The pieces with the number of their task."""
+    """Cut the files into pieces and number the tasks that read them."""
     columns: dict[str, list[object]] = {name: [] for name in SCHEMA.names}
     task, task_bytes, task_files, files, total = 0, 0, 0, 0, 0
     for one in found:

@@ -1,8 +1,8 @@
 """What an executor does with its pieces: bytes to events, as Arrow record batches.
 
-Each piece also gives one row that says what was read of it (`READ`): lines, lines understood, shapes that were not, and
-what was wrong with the file. A truncated archive gives what is before the cut; a binary file is left alone; both are
-told.
+Each piece also gives one row of kind `READ` with what was read of it: lines, lines understood, the shapes of those that
+were not, and what was wrong with the file. A truncated archive is read up to the cut; a binary file is not read; both
+are reported.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def as_batch(events: list[tuple[Event, int]]) -> pa.RecordBatch:
 
 
 def events_of(piece: Piece) -> Iterator[Event]:
-    """The events of a piece, then the row that says what was read. Lines are numbered from the piece's start."""
+    """The events of a piece, then its READ row. Lines are numbered from the piece's start."""
     read, problem, size = Scanned(), "", 0
     try:
         for data in chunks(piece):
@@ -89,10 +89,10 @@ def events_of(piece: Piece) -> Iterator[Event]:
         problem = str(error)
     except OSError as error:
         problem = f"can't be read: {error.strerror or error}"
-    yield _told(piece, read, problem, size)
+    yield _read_row(piece, read, problem, size)
 
 
-def _told(piece: Piece, read: Scanned, problem: str, size: int) -> Event:
+def _read_row(piece: Piece, read: Scanned, problem: str, size: int) -> Event:
     if read.too_long:
         problem = problem or TOO_LONG.format(read.too_long)
     return Event(
@@ -102,11 +102,11 @@ def _told(piece: Piece, read: Scanned, problem: str, size: int) -> Event:
 
 
 class Unreadable(Exception):
-    """What is wrong with a file, in words."""
+    """Its text says what is wrong with a file."""
 
 
 def chunks(piece: Piece) -> Iterator[bytes]:
-    """The piece's bytes in chunks that end with a line. A file without a line feed for long is cut where it must be."""
+    """The piece's bytes in chunks of whole lines. A very long line is cut."""
     with _found(piece) as file:
         head = file.read(HEAD_BYTES) if piece.start == 0 else b""
         if head.startswith(GZIP):
@@ -120,7 +120,7 @@ def chunks(piece: Piece) -> Iterator[bytes]:
 
 
 def _plain(file: BinaryIO, piece: Piece) -> Iterator[bytes]:
-    """The lines that begin in the piece. The one that is under way at its start is the piece before's."""
+    """The lines that begin in the piece. A line that is cut by its start belongs to the piece before."""
     if piece.start:
         file.seek(piece.start - 1)
         file.readline()
@@ -139,7 +139,7 @@ def _plain(file: BinaryIO, piece: Piece) -> Iterator[bytes]:
 
 
 def _gunzipped(file: BinaryIO, head: bytes) -> Iterator[bytes]:
-    """Members that follow each other are one text, as gzip has it. What is before a cut is not lost."""
+    """A file may hold several gzip members; together they are one text. What is before a cut is not lost."""
     data, inflate = head, zlib.decompressobj(31)
     while True:
         try:
@@ -171,7 +171,7 @@ def _unzstd(file: BinaryIO, head: bytes) -> Iterator[bytes]:
 
 
 def _lines(data: Iterator[bytes]) -> Iterator[bytes]:
-    """Whole lines; what is too long for one is passed on as it is."""
+    """Cut the data after a line feed; what is too long for a line is passed on in parts."""
     rest = b""
     try:
         for one in data:
@@ -193,8 +193,8 @@ def _lines(data: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _found(piece: Piece) -> BinaryIO:
-    """The file that was meant: a rotation may have put another one under its name since. By its inode alone, because
-    two hosts number the same device differently."""
+    """Open the file with the piece's inode, because a rotation may have put another file under its name. The device is
+    not compared: two hosts number the same device differently."""
     file = _opened(piece.path)
     inode = piece.identity.rpartition("-")[2]
     if not inode or "://" in piece.path or _inode(file.fileno()) == inode:

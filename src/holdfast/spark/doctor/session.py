@@ -1,4 +1,4 @@
-"""A Spark for the doctor: a local one that starts quickly, a cluster by its master, or Spark Connect (`sc://…`)."""
+"""The doctor's Spark session: a local one that starts quickly, a cluster's, or Spark Connect (`sc://…`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that were shipped to a Kafka topic: a record's value is a line, or several. Read as a member of a group."""
+"""Log lines shipped to a Kafka topic, read as a member of a group. A record's value is one line or several."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shipped(spark: SparkSession, settings: Mapping[str, str], topic: str, group:
 
 
 def read_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: the events of each batch of records, and a row that says what was read."""
+    """For `mapInArrow`: the events of each batch of records, and a READ row."""
     for batch in batches:
         found: list[tuple[Event, str, int]] = []
         read, size = Scanned(), 0
@@ -57,7 +57,7 @@ def read_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _file(origin: str, key: bytes | None) -> str:
-    """Records with one key are of one writer, whose clock may be off: clocks are put right by this name."""
+    """The name by which clocks are corrected: records with one key come from one writer, with one clock."""
     text = bytes(key or b"").decode("utf-8", "replace")[:KEY_CHARS]
     return f"{origin}/{text}" if text else origin
 

@@ -3,7 +3,7 @@
     rows.writeStream.format("holdfast-files").option("checkpointLocation", …).start("/data/orders")
     spark.read.format("holdfast-files").load("/data/orders")
 
-Every application of a group writes into the same path. A ledger per partition says which files count; see `ledger`.
+All applications of a group write into the same path. A ledger per partition says which files count; see `ledger`.
 """
 
 from __future__ import annotations

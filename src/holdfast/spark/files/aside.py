@@ -1,7 +1,7 @@
-"""Removing a file that nobody has touched, where files can be renamed: set aside first, then look.
+"""Removing a file that nobody has touched since a given time, in stores that can rename: rename it aside, then check.
 
-Whoever touches it later finds nothing, whoever did so before is seen. A crash in between leaves it aside, until
-somebody puts it back.
+Whoever touches it after the rename finds no file; whoever touched it before is seen. After a crash in between, the next
+`clean` puts the file back.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Protocol
 
 ASIDE = ".old-"
-"""Files that are being removed. One that stays is left over from a crash in that moment."""
+"""Prefix of files that are being removed. If one stays, a crash interrupted its removal."""
 
 
 class Renaming(Protocol):
-    """What is asked of a store."""
+    """What a store must be able to do."""
 
     def move(self, name: str, to: str) -> bool:
         """Rename; False if there is no such file, or if the other name is taken."""

@@ -1,7 +1,7 @@
-"""From an address (`s3://bucket/orders`) to a client of obstore: where credentials come from, and what is refused.
+"""Makes an obstore client from an address (`s3://bucket/orders`) and finds its credentials.
 
-Credentials come from the options of the query, else from where each cloud's own tools look: environment variables,
-web identity, the instance. Profiles of `~/.aws` are read by boto3, where it is installed.
+Credentials come from the query's options, else from where each cloud's own tools look: environment variables, web
+identity, the instance. boto3, if installed, reads the profiles in `~/.aws`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SCHEMES: Mapping[str, str] = {
     "abfs": "azure",
     "abfss": "azure",
 }
-"""Addresses that are known, and whose they are. s3a and abfss are how Hadoop writes them."""
+"""Known schemes and the kind of store. s3a, abfs and abfss are Hadoop's."""
 
 PATIENCE_S = 180.0
-"""How long a request is tried again, so that a short outage fails no batch."""
+"""How long a request is retried, so that a short outage fails no batch."""
 AT_START_S = 5.0
-"""The same while a query is planned: somebody waits, and an address may be wrong."""
+"""How long while a query is planned: somebody waits, and the address may be wrong."""
 REQUEST_S = 60.0
 CONNECT_S = 5.0
 
@@ -54,7 +54,7 @@ class Address:
     bucket: str
     prefix: str
     account: str = ""
-    """On Azure, if the address says it."""
+    """Only on Azure, and only if the address contains it."""
 
 
 def parse_address(url: str) -> Address:
@@ -76,7 +76,7 @@ def parse_address(url: str) -> Address:
 
 
 def open_bucket(address: Address, options: StoreOptions, patience_s: float = PATIENCE_S) -> Any:
-    """A client of obstore. It asks nothing of the server yet."""
+    """An obstore client. It does not contact the server yet."""
     try:
         from obstore import store as clients
         from obstore.exceptions import BaseError
@@ -121,7 +121,7 @@ def _endpoint(kind: str, options: StoreOptions) -> str:
 
 
 def _profile_wanted(options: StoreOptions) -> bool:
-    """Whether credentials are in files of the AWS tools, which obstore does not read."""
+    """Whether the credentials are in the AWS tools' files, which obstore does not read."""
     if "profile" in options:
         return True
     if any(name in options for name in _OTHER_OPTIONS) or any(os.environ.get(name) for name in _OTHER_AWS):
@@ -129,7 +129,7 @@ def _profile_wanted(options: StoreOptions) -> bool:
     if os.environ.get("AWS_PROFILE"):
         return True
     keys = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
-    # A file of settings alone may hold no more than a region, beside a role of the machine.
+    # ~/.aws/config alone may hold just a region, while the credentials come from the machine's role.
     return keys.exists() or (Path("~/.aws/config").expanduser().exists() and find_spec("boto3") is not None)
 
 

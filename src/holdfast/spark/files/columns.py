@@ -1,4 +1,4 @@
-"""Which columns say where a row came from, and that they are there."""
+"""The columns that say which topic, partition and offset a row came from, and the check that rows have them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.model import HoldfastError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Names of the three columns that the ledger goes by."""
+    """Names of the three columns that the ledger needs."""
 
     topic: str = "topic"
     partition: str = "partition"
@@ -25,11 +25,11 @@ TYPES: Mapping[str, frozenset[str]] = {
     "partition": frozenset({"short", "integer", "long"}),
     "offset": frozenset({"integer", "long"}),
 }
-"""What each may be, in Spark's names of types."""
+"""The types that each may have, under Spark's names."""
 
 
 def parse_columns(options: Mapping[str, str]) -> Columns:
-    """Names are case-insensitive, as Spark's are."""
+    """Read the column names from the options. Option names are case-insensitive, as in Spark."""
     found = {key.lower(): value for key, value in options.items()}
     return Columns(
         topic=found.get("topiccolumn", "topic"),
@@ -39,7 +39,7 @@ def parse_columns(options: Mapping[str, str]) -> Columns:
 
 
 def check_columns(columns: Columns, types: Mapping[str, str]) -> None:
-    """Refuse rows that don't say where they came from. `types` maps the rows' columns to Spark's names of types."""
+    """Refuse rows without these columns. `types` maps the rows' columns to Spark's type names."""
     for what, allowed in TYPES.items():
         name = getattr(columns, what)
         if name not in types:

@@ -1,8 +1,8 @@
-"""What the driver does when all tasks have written: the files into the ledger, or away with them.
+"""What the driver does when all tasks have written: it adds their files to the ledger, or removes them.
 
-For each partition the ledger is asked where it ends. Files behind that are added as they are; files before it are
-dropped, somebody else was faster; a file that lies on both sides is written again without the rows that are in already.
-Partitions are independent of each other, so they are committed side by side.
+For each partition it looks where the ledger ends. Files after that offset are added as they are. Files before it are
+dropped: another writer was faster. A file on both sides is written again without the rows that are already in.
+Partitions are independent of each other, so they are committed in parallel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMITTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a batch added, and what it did not because it was in: left out by its tasks, or dropped by the ledger."""
+    """What a batch added. `dropped_rows` were already in: left out by the tasks, or dropped by the driver."""
 
     rows: int = 0
     files: int = 0
@@ -34,11 +34,11 @@ class Committed:
 
 
 Cut = Callable[[Store, TopicPartition, FileRef, int], FileRef]
-"""The rows of a file from an offset on, as a new file."""
+"""Writes the rows of a file from an offset on as a new file."""
 
 
 def commit_files(store: Store, written: Iterable[Written], *, columns: Columns, writer: str = "") -> Committed:
-    """Add a batch's files to the ledger. Can be repeated with the same or with other cuts: rows go in once."""
+    """Add a batch's files to the ledger. May be repeated, also with the rows cut into other files: rows go in once."""
 
     def cut(where: Store, partition: TopicPartition, file: FileRef, end: int) -> FileRef:
         return cut_parquet(where, partition, file, end, columns)
@@ -68,7 +68,7 @@ def commit_files(store: Store, written: Iterable[Written], *, columns: Columns, 
 def commit_partition(
     store: Store, partition: TopicPartition, files: Sequence[FileRef], *, cut: Cut, writer: str = ""
 ) -> Committed:
-    """One partition's part of a batch. Files that don't get in are removed, unless they may count after all."""
+    """Add one partition's files. Files that don't get in are removed, unless it is in doubt whether they did."""
     ours = {file.name for file in files}
 
     def choose(end: int | None) -> Addition | None:

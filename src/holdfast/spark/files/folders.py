@@ -1,8 +1,9 @@
-"""Folders by value, as Hive names them (`country=de/day=2026-01-02`): which rows go where, and what a filter spares.
+"""Folders by value, as Hive names them (`country=de/day=2026-01-02`): which rows go where, and which files a filter
+skips.
 
-A file's folder says what its rows have in these columns, so the ledger needs to know nothing of it. The columns stay in
-the files all the same: a reader that is given a list of files does not look at their folders. Files without such
-folders may lie in the same sink; they are always read.
+A file's folder holds the values of these columns, so the ledger does not need them. The columns are also in the files,
+because a reader that is given a list of files does not look at their folders. Files without such folders may be in the
+same sink; they are always read.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's name for null, and for an empty text."""
+"""Hive's name for null and for an empty string."""
 
 TYPES = frozenset({"string", "byte", "short", "integer", "long", "boolean", "date"})
-"""What a folder's name can say without loss, in Spark's names of types."""
+"""Types that a folder's name can hold without loss, under Spark's names."""
 
 MAX_FOLDERS = 1_000
-"""Folders that one task may write into: each becomes a file and a line of the ledger, every batch."""
+"""Folders that one task may write into: each adds a file and a line of the ledger with every batch."""
 
 ESCAPED = frozenset("\"#%'*/:=?\\{}[]^\x7f")
-"""What a folder's name can't have, as in Hive and Spark; control characters too. Other alphabets stay as they are."""
+"""Characters that Hive and Spark escape in a folder's name, besides control characters. Non-ASCII letters stay."""
 
 LONGEST_NAME_BYTES = 255
-"""What file systems take for one folder's name."""
+"""File systems' limit for one folder's name."""
 
 ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "GreaterThan": operator.gt,
@@ -40,7 +41,7 @@ ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "LessThan": operator.lt,
     "LessThanOrEqual": operator.le,
 }
-"""PySpark's names of comparisons."""
+"""By PySpark's names."""
 
 Value = str | int | bool | date | None
 
@@ -62,7 +63,7 @@ def parse_partition_by(text: str | None) -> tuple[str, ...]:
 
 
 def check_partition_by(names: Sequence[str], types: Mapping[str, str]) -> None:
-    """`types` maps the rows' columns to Spark's names of types."""
+    """`types` maps the rows' columns to Spark's type names."""
     for name in names:
         if name not in types:
             raise HoldfastError(
@@ -92,7 +93,7 @@ def folder_name(values: Mapping[str, Value]) -> str:
 
 
 def values_of(file_name: str) -> dict[str, str | None]:
-    """What a file's folders say, as texts; None for null."""
+    """The values in the names of a file's folders, as strings; None for null."""
     parts = [part.partition("=") for part in file_name.split("/")[:-1] if "=" in part]
     return {unquote(name): None if value == NULL else unquote(value) for name, _, value in parts}
 
@@ -106,13 +107,13 @@ def split_by_values(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tupl
         return
     folders = _folders(rows, names)
     found = sorted(folders.unique().to_pylist())
-    equal: Any = pc.equal  # its stubs know no plain values
+    equal: Any = pc.equal  # its stubs allow no plain values
     for folder in found:
         yield folder, rows if len(found) == 1 else rows.filter(equal(folders, folder))
 
 
 def _folders(rows: pa.RecordBatch, names: Sequence[str]) -> Any:
-    """Every row's folder, as an array of texts. Each distinct value is made into a name once."""
+    """Every row's folder, as an array of strings. A name is made once for each distinct value."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -126,7 +127,7 @@ def _folders(rows: pa.RecordBatch, names: Sequence[str]) -> Any:
 
 
 def may_hold(file_name: str, filters: Sequence[Any], types: Mapping[str, str]) -> bool:
-    """False if the folders say that no row in it passes all `filters` (PySpark's); doubts are in its favour."""
+    """False if, by its folders, no row in the file passes all of PySpark's `filters`. True if in doubt."""
     said = values_of(file_name)
     return not any(_excludes(one, said, types) for one in filters) if said else True
 
@@ -138,9 +139,9 @@ def _excludes(one: Any, said: Mapping[str, str | None], types: Mapping[str, str]
         return False
     try:
         value = _value(said[name], types[name])
-    except ValueError:  # the reader asked for another type than the writer had
+    except ValueError:  # the reader asked for another type than the writer's
         return False
-    if value is None:  # null, or an empty text: no comparison is sure, but that with a null
+    if value is None:  # null or an empty string: nothing is certain, but that a null equals nothing
         return kind in ("EqualTo", "In") and types[name] != "string"
     if kind == "IsNull":
         return True
@@ -150,7 +151,7 @@ def _excludes(one: Any, said: Mapping[str, str | None], types: Mapping[str, str]
     if kind in ("EqualTo", "EqualNullSafe"):
         return _differs(value, wanted)
     if kind not in ORDERS or type(value) is not type(wanted) or isinstance(value, str | bool):
-        return False  # texts are ordered by bytes in Spark; not worth a doubt
+        return False  # Spark orders strings by bytes; not worth the risk
     return not ORDERS[kind](value, wanted)
 
 

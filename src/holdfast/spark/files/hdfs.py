@@ -1,12 +1,12 @@
 """A sink's files on HDFS, by WebHDFS: `webhdfs://namenode:9870/orders`, `swebhdfs://…` with TLS.
 
-A file is written under a temporary name and renamed to its own: the namenode does that at once, and refuses a taken
-name. HDFS's own exclusive create would not do, it leaves an empty file when the writer dies behind it. An answer may be
-lost and the request repeated, so a refusal is doubted: if our temporary file is gone and what lies there is ours, the
-first request had renamed it.
+A file is written under a temporary name and renamed to its own: the namenode does that atomically, and refuses a taken
+name. HDFS's own exclusive create would not do: it leaves an empty file if the writer dies after it. An answer may be
+lost and the request repeated, so a refusal is checked: if our temporary file is gone and the content is ours, the first
+request had renamed it.
 
-Several namenodes, of which one is active, are separated by commas. Users are told by name, or by a delegation token
-where Kerberos is on; Kerberos itself is not spoken. No package is needed.
+Several namenodes, one of them active, are separated by commas. The user is given by name, or by a delegation token with
+Kerberos; Kerberos itself is not supported. No package is needed.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ TEMPORARY = ".new-"
 REQUEST_S = 60.0
 PAUSE_S = 0.5
 IN_MEMORY_BYTES = 64 * 1024 * 1024
-"""What is written is kept in memory up to this, and on the local disk beyond it."""
+"""Data to be written is buffered in memory up to this size, and on the local disk beyond it."""
 OPTIONS = frozenset({"user", "delegation_token"})
 ELSEWHERE = frozenset({"StandbyException", "RetriableException", "SafeModeException"})
-"""What a namenode says that is not active, or not yet."""
+"""Exceptions of a namenode that is not active, or not yet."""
 DENIED = frozenset({"AccessControlException", "AuthorizationException", "SecurityException", "InvalidToken"})
 
 
@@ -67,7 +67,7 @@ class HdfsStore:
         self._who = {"delegation": token} if token else {"user.name": user}
 
     def prove(self) -> None:
-        """Behind a gateway there may be another file system, which renames as it likes."""
+        """Behind a gateway there may be another file system, with other rules for renaming."""
         if not self._is_proven:
             prove((self.root, ""), self._create, self.remove)
 
@@ -125,7 +125,7 @@ class HdfsStore:
         with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as file, self._temporary(name) as temporary:
             yield file
             self._put(temporary, file)
-            # Names of data files are new: one that is there was renamed by a request whose answer was lost.
+            # Data files have new names: if it exists, a first request whose answer was lost has renamed it.
             if not self.move(temporary, name) and not (self.exists(name) and not self.exists(temporary)):
                 raise self._not_renamed(name)
 
@@ -171,7 +171,7 @@ class HdfsStore:
         return None if found is None else self._told(found, "FileStatus")
 
     def _told(self, answer: bytes, *names: str) -> Any:
-        """What an answer says under these names, one in the other."""
+        """The value in an answer's JSON under these nested names."""
         try:
             found = json.loads(answer)
             for name in names:
@@ -183,7 +183,7 @@ class HdfsStore:
     # -- requests
 
     def _ask(self, method: str, name: str, operation: str, body: IO[bytes] | None = None, **query: str) -> bytes | None:
-        """The answer's content; None if there is no such file. Tried again while it may come right."""
+        """The answer's content; None if there is no such file. Retried as long as that may help."""
         path = quote(f"/webhdfs/v1{self._path}/{name}", safe="/")
         target = f"{path}?{urlencode({'op': operation, **self._who, **query})}"
         until, what, why = time.monotonic() + self._patience_s, f"{operation} {name}", ""
@@ -216,7 +216,7 @@ class HdfsStore:
         )
 
     def _again(self) -> Iterator[str]:
-        """All namenodes, the one that answered last first, over and over."""
+        """All namenodes, over and over, beginning with the one that answered last."""
         while True:
             for host in tuple(self._hosts):
                 yield host
@@ -224,7 +224,7 @@ class HdfsStore:
             time.sleep(PAUSE_S)
 
     def _once(self, method: str, host: str, target: str, body: IO[bytes] | None) -> tuple[int, bytes]:
-        """One request, and where the namenode sends us to a datanode, that one too."""
+        """One request, and the second one if the namenode redirects us to a datanode."""
         status, content, location = self._send(method, host, self._secure, target, None)
         if status != 307 or location is None:
             return status, content

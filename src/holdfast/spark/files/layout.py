@@ -1,6 +1,6 @@
-"""Where things are under a sink's path. Topics and partitions are folders; nothing here reads or writes.
+"""The names of all files under a sink's path. Topics and partitions are folders; nothing here reads or writes.
 
-_holdfast/sink.json                                   what the sink was made with
+_holdfast/sink.json                                   the columns that the sink was created with
 _holdfast/schemas/4be1….json                          every schema it was ever written with
 _holdfast/ledger/orders/3/entries/000000000017.json   the chain of orders-3
 _holdfast/ledger/orders/3/snapshots/000000000002.json
@@ -18,13 +18,13 @@ from holdfast.model import HoldfastError, TopicPartition
 
 SINK = "_holdfast/sink.json"
 README = "_README"
-"""Readers of Parquet pass over names that start with an underscore."""
+"""Parquet readers ignore names that start with an underscore."""
 SCHEMAS = "_holdfast/schemas"
 LEDGER = "_holdfast/ledger"
 DATA = "data"
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""Kafka's own rule; with it a topic's name is a safe name of a folder."""
+"""Kafka's own rule for names; it also makes them safe as folder names."""
 
 
 def checked_topic(topic: object) -> str:
@@ -32,7 +32,7 @@ def checked_topic(topic: object) -> str:
         return topic
     raise HoldfastError(
         "NOT_A_TOPIC",
-        f"A row's topic is {topic!r}, which is no name of a Kafka topic.",
+        f"A row's topic is {topic!r}, which is not a valid name of a Kafka topic.",
         "Let the rows keep the columns topic, partition and offset as the source gives them.",
     )
 
@@ -46,12 +46,12 @@ def data_folder_of(partition: TopicPartition) -> str:
 
 
 def new_data_name(partition: TopicPartition, folder: str = "") -> str:
-    """A name that no file has. `folder`: by the values of its rows, see `folders`."""
+    """A new name. `folder` holds the values of its rows; see `folders`."""
     return f"{data_folder_of(partition)}/{folder}{'/' if folder else ''}{uuid.uuid4().hex}.parquet"
 
 
 def new_name_beside(name: str) -> str:
-    """A name that no file has, in the folder of another: for rows that were in that one."""
+    """A new name in the same folder, for rows that were in that file."""
     return f"{parent_of(name)}/{uuid.uuid4().hex}.parquet"
 
 

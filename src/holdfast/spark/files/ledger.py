@@ -4,14 +4,15 @@
     entries/2  [50, 80)  b.parquet, c.parquet
     snapshots/1  through entry 2, up to offset 80: d.parquet          made by compaction; readers take this instead
 
-Entry n+1 is created exclusively under its number and starts where entry n ended. Whoever finds the number taken reads
-the chain anew and keeps only rows behind its new end, so a row gets in once, whatever groups and checkpoints did.
-That no row is left out rests on one promise of the callers: a batch is planned only when everything before it
-is in the ledger. The source keeps it by committing an offset only when the sink is done with the batch.
+Entry n+1 is created exclusively under its number and starts where entry n ended. A writer that finds the number taken
+reads the chain again and keeps only rows from its new end on, so a row gets in once, whatever the group and the
+checkpoints say. That no row is missing rests on one promise of the callers: a batch is planned only when everything
+before it is in the ledger. The source keeps it by committing an offset only when the sink is done with the batch.
 
-A snapshot stands for all entries up to its number; those may be removed later. A writer that stood still meanwhile
-could then create an old number again. So whoever has created an entry looks for a newer snapshot: if one reaches its
-number, the entry may count or not, and the writer decides again from the chain's end, which is right in both cases.
+A snapshot replaces all entries up to its `through`; those may be removed later. A writer that was stopped meanwhile
+could then create a removed number again. So after creating an entry, a writer looks for a newer snapshot. If one covers
+the entry's number, it is unknown whether the entry counts, and the writer decides again from the chain's end, which is
+right in both cases.
 
 Pure: all effects go through a `Store`; no clock, no Spark.
 """
@@ -32,7 +33,7 @@ from holdfast.spark.files.store import Store
 VERSION = 1
 
 MAX_ATTEMPTS = 1_000
-"""Each lost race means that somebody else got a batch in; so many in a row is a fault and not bad luck."""
+"""Each lost race means that another writer got a batch in; so many in a row are a fault and not bad luck."""
 
 READERS = 8
 """Entries read at once: enough to hide the latency of a network file system."""
@@ -54,7 +55,7 @@ class FileRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What one batch added: every row with an offset in [start, end) that the sink has seen is in its files."""
+    """What one batch added: its files hold every row with an offset in [start, end) that the sink was given."""
 
     number: int
     start: int
@@ -77,7 +78,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """Where a chain ends: the last entry's number, and the offset behind its last row. Nothing yet is (0, None)."""
+    """Where a chain ends: the last entry's number, and the offset after its last row. (0, None) if it is empty."""
 
     number: int
     end: int | None
@@ -85,13 +86,13 @@ class Tip:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What readers take."""
+    """What readers read."""
 
     start: int | None
     end: int | None
     files: tuple[FileRef, ...]
     entries: int
-    """Entries that no snapshot stands for yet."""
+    """How many entries no snapshot covers yet."""
     tip: int
     snapshot: int
     """The number of the snapshot, 0 if there is none."""
@@ -99,7 +100,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """What a writer wants to add to a chain that ends at a given offset."""
+    """What a writer wants to add, decided for a chain that ends at a given offset."""
 
     first: int
     end: int
@@ -113,7 +114,7 @@ class Appended:
     entry: Entry | None
     """None if everything was in the ledger already."""
     doubtful: bool
-    """Some entry of ours was overtaken by a snapshot and may count: none of our files may be deleted."""
+    """A snapshot covers an entry of ours, which may or may not count: none of our files may be deleted."""
 
 
 class Ledger:
@@ -129,7 +130,7 @@ class Ledger:
     # -- writing
 
     def append(self, choose: Callable[[int | None], Addition | None], *, writer: str = "") -> Appended:
-        """Add what `choose` makes of the chain's end; it is asked again whenever somebody else was faster."""
+        """Add what `choose` returns for the chain's end; it is called again whenever another writer was faster."""
         doubtful = False
         for _ in range(MAX_ATTEMPTS):
             tip = self.tip()
@@ -148,18 +149,18 @@ class Ledger:
                 doubtful = True
         raise HoldfastError(
             "LEDGER_BUSY",
-            f"{MAX_ATTEMPTS} times in a row somebody else extended the ledger of {self.partition}.",
+            f"{MAX_ATTEMPTS} times in a row another writer extended the ledger of {self.partition}.",
             "See how many applications write into this sink.",
         )
 
     def add_snapshot(self, snapshot: Snapshot) -> bool:
-        """False if somebody else made one of this number."""
+        """False if another process made a snapshot with this number."""
         return self._store.create(self.snapshot_name(snapshot.number), encode(snapshot))
 
     # -- reading
 
     def tip(self) -> Tip:
-        """The end of the chain, in as many looks as its length has binary digits."""
+        """The end of the chain, found by binary search."""
         while True:
             snapshot = self.newest_snapshot()
             low = 0 if snapshot is None else snapshot.through
@@ -167,7 +168,7 @@ class Ledger:
             if number == low:
                 return Tip(low, None if snapshot is None else snapshot.end)
             entry = self.entry(number)
-            if entry is not None:  # else it was removed since, and a newer snapshot stands for it
+            if entry is not None:  # else it was removed meanwhile, and a newer snapshot covers it
                 return Tip(number, entry.end)
 
     def load(self) -> Content:
@@ -178,7 +179,7 @@ class Ledger:
             number = self._last_entry(low)
             entries = list(self._read_entries(low, number))
             if None in entries or self._reach() != low:
-                continue  # compaction went by
+                continue  # compaction came in between
             files = list(() if snapshot is None else snapshot.files)
             start = None if snapshot is None else snapshot.start
             end = None if snapshot is None else snapshot.end
@@ -215,12 +216,13 @@ class Ledger:
         return f"{self.snapshots_folder}/{number:012d}.json"
 
     def _reach(self) -> int:
-        """Up to which entry snapshots stand for the chain."""
+        """The last entry that a snapshot covers; 0 if there is none."""
         snapshot = self.newest_snapshot()
         return 0 if snapshot is None else snapshot.through
 
     def _last_entry(self, low: int) -> int:
-        """Entries behind `low` have no holes: double the step until there is none, then halve it."""
+        """The last entry's number. Entries after `low` have no gaps, so double the step until one is missing, then
+        halve it."""
         step = 1
         while self._store.exists(self.entry_name(low + step)):
             step *= 2
@@ -283,7 +285,7 @@ def _checked(data: bytes) -> dict[str, Any]:
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Whatever is wrong inside becomes one error that names the file."""
+    """Any error inside becomes one that names the file."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:

@@ -1,17 +1,17 @@
-"""A sink's files in an object store: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage.
+"""A sink's files in an object store: S3 and compatible servers, Google Cloud Storage, Azure Blob Storage.
 
-`create` is the store's put-if-absent (If-None-Match: * and its likes). Some servers take that header and ignore it, so
-each process that creates tries it first (`prove`). An answer may be lost and the request repeated: then the store says
-that the name is taken, and what lies there is compared with what we sent.
+`create` is the store's put-if-absent (If-None-Match: * or similar). Some servers accept that header and ignore it, so
+each process tries it out before it creates anything (`prove`). An answer may be lost and the request repeated: then the
+store says that the name is taken, and the stored content is compared with ours.
 
-There is no renaming and no change of times, so `touch` and `remove_untouched` exclude each other by marks:
+Objects can't be renamed and their times can't be set, so `touch` and `remove_untouched` exclude each other by marks:
 
     data/orders/3/5d0c….parquet
-    data/orders/3/.kept/5d0c….parquet/77e1…      somebody touched the file when this was made
-    data/orders/3/.going/5d0c….parquet/a9f0…     somebody wants to remove it
+    data/orders/3/.kept/5d0c….parquet/77e1…      the file was touched when this mark was made
+    data/orders/3/.going/5d0c….parquet/a9f0…     somebody wants to remove the file
 
-Each puts its own mark first and looks for the other's then. These stores show what was written to whoever asks later,
-so at least one of two sees the other, and gives way. Marks of touching live as long as their file.
+Each side first puts its own mark and then looks for the other's. These stores are consistent (a read sees all earlier
+writes), so at least one of the two sees the other and gives way. Marks of touching live as long as their file.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from holdfast.spark.files.store_options import StoreOptions
 KEPT, GOING = ".kept", ".going"
 
 ONE_PUT_BYTES = 64 * 1024 * 1024
-"""Files up to this are kept in memory while they are written, and go in one request; larger ones by way of the disk,
-in parts."""
+"""Files up to this size are buffered in memory and sent in one request; larger ones are buffered on disk and sent in
+parts."""
 ATTEMPTS = 20
 REMOVAL_S = 60.0
-"""A remover that stood still for longer than this between its mark and the removal starts over another time."""
+"""A remover that was stopped for longer than this between its mark and the removal gives up for now."""
 
 
 class ObjectStore:
@@ -49,17 +49,17 @@ class ObjectStore:
     def __init__(
         self, url: str, options: StoreOptions | None = None, *, patience_s: float = PATIENCE_S, proven: bool = False
     ) -> None:
-        """`proven`: another process has tried this store for us."""
+        """`proven`: another process has already tried this store out."""
         address = parse_address(url)
         self.root = address.url
         self._options = StoreOptions() if options is None else options
         self._client = open_bucket(address, self._options, patience_s)
         self._is_proven = proven
         self._kept: dict[str, str] = {}
-        """Our own newest mark of each file that we touched."""
+        """Our newest mark of each file that we touched."""
 
     def prove(self) -> None:
-        """Some servers take the condition and ignore it."""
+        """Some servers accept the condition and ignore it."""
         if not self._is_proven:
             prove((self.root, self._options.get("endpoint_url", "")), self._create, self.remove)
 
@@ -68,7 +68,7 @@ class ObjectStore:
         return self._create(name, data)
 
     def _create(self, name: str, data: bytes) -> bool:
-        """Also True if there is a file of exactly this content: our own request was done, and its answer lost."""
+        """Also True if a file with exactly this content exists: our request succeeded, and its answer was lost."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         for _ in range(ATTEMPTS):
@@ -81,7 +81,7 @@ class ObjectStore:
             found = self.read(name)
             if found is not None:
                 return found == data
-            # Refused, and nothing is there: S3 may tell that to two who come at once. Or it was removed since.
+            # Refused, though nothing is there: S3 may refuse two requests that come at once. Or it was removed since.
         raise StoreError(
             "STORE_BUSY",
             f"{ATTEMPTS} times in a row {self.root} refused to create {name} though it is not there.",
@@ -120,7 +120,7 @@ class ObjectStore:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Names of data files are new ones, so a request may be repeated without harm."""
+        """Data files have new names, so a request may be repeated without harm."""
         with tempfile.SpooledTemporaryFile(max_size=ONE_PUT_BYTES) as file:
             yield file
             size = file.seek(0, io.SEEK_END)
@@ -140,7 +140,7 @@ class ObjectStore:
 
     def modified(self, name: str) -> float | None:
         head = self._head(name)
-        # Some tell whole seconds. Nothing may look older than it is.
+        # Some stores round down to seconds, and nothing may look older than it is.
         return None if head is None else head["last_modified"].timestamp() + 0.999
 
     def touch(self, name: str) -> bool:
@@ -177,7 +177,7 @@ class ObjectStore:
         return going
 
     def put_back(self, folder: str) -> None:
-        """Nothing was taken away. The mark of a remover that died is one of the leftovers."""
+        """Nothing to do: files are not moved. The mark of a remover that died is one of the leftovers."""
 
     def _put(self, name: str) -> None:
         with self._asking(f"write {name}"):
@@ -192,7 +192,7 @@ class ObjectStore:
 
     @contextmanager
     def _asking(self, what: str, *, missing: bool = False) -> Iterator[None]:
-        """Errors of the library become ours, without addresses that are signed, and without what we were given."""
+        """The library's errors become ours, without signed addresses and without secrets from the options."""
         from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
         try:

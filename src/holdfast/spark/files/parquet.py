@@ -1,4 +1,4 @@
-"""The little of Parquet and Arrow that writing, committing and compacting share."""
+"""Helpers for Parquet and Arrow that writing, committing and compacting share."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def parquet_writer(target: IO[bytes], schema: pa.Schema, compression: str) -> pq
 
 
 def compression_of(file: pq.ParquetFile) -> str:
-    """As `parquet_writer` takes it. Our files have at least one row group, and one compression throughout."""
+    """As `parquet_writer` takes it. Our files have at least one row group and the same compression throughout."""
     found = str(file.metadata.row_group(0).column(0).compression).lower()
     return "none" if found == "uncompressed" else found
 
 
 def from_offset(rows: pa.RecordBatch, column: str, offset: int) -> pa.RecordBatch:
-    """The rows whose offset is this one or a later one."""
+    """The rows with this offset or a later one."""
     import pyarrow.compute as pc
 
-    compare: Any = pc.greater_equal  # its stubs know no plain number
+    compare: Any = pc.greater_equal  # its stubs allow no plain number
     return rows.filter(compare(rows.column(column), offset))
 
 

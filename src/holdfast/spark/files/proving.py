@@ -1,4 +1,4 @@
-"""Whether a store on the network keeps the one promise that a ledger needs, tried before anything counts on it."""
+"""Tries out whether a store creates files exclusively, the one promise that the ledger relies on."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ AT_ONCE = 4
 PROBE = ".probe"
 
 _proven: set[tuple[str, str]] = set()
-"""Places that this process has tried."""
+"""Stores that this process has tried out."""
 
 
 class StoreError(HoldfastError, OSError):
-    """The store did not do what it was asked."""
+    """A request to the store failed."""
 
 
 def prove(place: tuple[str, str], create: Callable[[str, bytes], bool], remove: Callable[[str], None]) -> None:
-    """Several at once create one name, and one more behind them: of all one may succeed. Once in a process."""
+    """Create one name several times at once, and once more afterwards: exactly one may succeed. Done once a process."""
     if place in _proven:
         return
     name = f"_holdfast/{PROBE}/{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-"""A large file of a store on the network, read by ranges."""
+"""A large remote file, read by ranges."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import IO, Any
 
 WHOLE_BYTES = 8 * 1024 * 1024
-"""Files up to this are read in one request."""
+"""Files up to this size are read in one request."""
 RANGE_BYTES = 1024 * 1024
-"""At least this much is asked for at a time, of larger ones."""
+"""The least that is read at a time from larger files."""
 
 
 def opened(start: bytes, size: int, ask: Callable[[int, int], bytes]) -> IO[bytes]:
-    """A file of which the beginning is there already. `ask` brings the bytes from one position to before another."""
+    """A file whose beginning is already in memory. `ask(start, end)` reads the bytes in [start, end)."""
     if size <= len(start):
         return io.BytesIO(start)
     return io.BufferedReader(_Ranges(start, size, ask), RANGE_BYTES)

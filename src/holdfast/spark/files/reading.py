@@ -1,7 +1,7 @@
-"""Reading a sink in Spark: committed files only, as they were at the moment of planning.
+"""Reading a sink in Spark: only the files that were committed when the query was planned.
 
-A job's output may have changed over time: the sink's schema has the columns of all its files, in the order they came,
-and a column that a file lacks is null. One name with two types is refused.
+A job's output may have changed over time. The sink's schema has the columns of all its files, in the order in which
+they appeared; a column that a file lacks is null. One name with two types is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BYTES_PER_TASK = 128 * 1024 * 1024
 """As spark.sql.files.maxPartitionBytes."""
 FILE_COST_BYTES = 4 * 1024 * 1024
-"""As spark.sql.files.openCostInBytes: what opening a file costs, in bytes that could be read meanwhile."""
+"""As spark.sql.files.openCostInBytes: the cost of opening a file, in bytes that could be read in that time."""
 
 BATCH_ROWS = 64 * 1024
 
@@ -45,7 +45,7 @@ def merged_schema(store: Store, files: Sequence[FileRef]) -> StructType:
 
 
 def shares(files: Sequence[FileRef]) -> list[list[FileRef]]:
-    """Files put together to tasks of about equal size, in order."""
+    """The files, in order, grouped into tasks of about equal size."""
     found: list[list[FileRef]] = []
     room = 0
     for file in files:

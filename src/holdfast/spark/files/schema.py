@@ -1,7 +1,7 @@
-"""A sink's columns over time: which may come together, told when it is written and when it is read.
+"""A sink's columns over time: which schemas are compatible, checked on write and on read.
 
-A job's output may change: columns come and go. One name with two types, or in two spellings, is refused, because
-nobody could read both. The types are Spark's; whether nulls are allowed inside them does not matter here.
+A job's output may change: columns come and go. One name with two types, or in two spellings, is refused, because no
+reader could handle both. The types are Spark's; whether they allow nulls does not matter here.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from holdfast.spark.files.store import Store
 
 
 def type_names(schema: StructType) -> dict[str, str]:
-    """Column -> Spark's name of its type."""
+    """Column -> Spark's type name."""
     return {field.name: field.dataType.typeName() for field in schema.fields}
 
 
 def check_types(store: Store, schema: StructType) -> None:
-    """Refuse rows whose columns have other types than the sink has them in already."""
+    """Refuse rows with a column that the sink already has in another type."""
     names = [name.removesuffix(".json") for name in store.names(SCHEMAS)]
     before = [StructType.fromJson(json.loads(text)) for text in schemas(store, names).values()]
     merged((*before, schema), "Cast it to the type it had, give the new column another name, or write to another path.")
 
 
 def merged(found: Iterable[StructType], way_out: str) -> StructType:
-    """The columns of all, in the order they came."""
+    """The columns of all schemas, in the order in which they appear."""
     fields: dict[str, StructField] = {}
     for schema in found:
         for field in schema.fields:
@@ -42,5 +42,5 @@ def merged(found: Iterable[StructType], way_out: str) -> StructType:
                     f"This sink has the column {known.name} {before}, and here is {field.name} {now}.",
                     way_out,
                 )
-    # A column that some file lacks, or may lack one day, is null there.
+    # All nullable: a column may be missing in some file, now or later.
     return StructType([StructField(field.name, field.dataType, True, field.metadata) for field in fields.values()])

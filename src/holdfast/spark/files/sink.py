@@ -1,4 +1,4 @@
-"""A sink as a whole: what it was made with, its schemas, its partitions, and where each of them ends."""
+"""A sink as a whole: its settings, its schemas, its partitions, and the offset at which each of them ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ batches, and rows twice that compaction has written into larger files. Nor delet
 """
 
 READERS = 8
-"""Partitions looked at at once: a look waits for the disk or the network."""
+"""Partitions read in parallel, because reading waits for the disk or the network."""
 
 
 def positions(
@@ -36,9 +36,9 @@ def positions(
 ) -> dict[TopicPartition, int]:
     """The next offset that the sink at `path` lacks, by partition; partitions it has never seen are left out.
 
-    This is where a source that feeds the sink may start, whatever the group's committed offsets say: rows before it
-    are in, and would be dropped. It never is too high, and may be too low only by rows that a job filters out.
-    `options`: `holdfast.store.…`, as the sink has them.
+    A source that feeds the sink may start there, whatever the group's committed offsets are: rows before it are in and
+    would be dropped. It is never too high, and too low only by rows that the job filters out. `options` are the sink's
+    `holdfast.store.…` options.
     """
     store = open_store(path, options)
     found = [p for p in partitions_of(store) if topic is None or p.topic == topic]
@@ -48,9 +48,9 @@ def positions(
 
 
 def committed_files(path: str, *, options: Mapping[str, str] | None = None) -> list[str]:
-    """Full paths of the committed Parquet files, for readers that know no ledger: DuckDB, `spark.read.parquet`.
+    """Full paths of the committed Parquet files, for readers that do not know the ledger: DuckDB, `spark.read.parquet`.
 
-    A list is whole as of the moment it was made; compaction leaves the files it replaces in place until `clean`.
+    The list is complete for the moment at which it is made. Files that compaction replaces stay in place until `clean`.
     """
     store = open_store(path, options)
     root = path.rstrip("/")
@@ -65,16 +65,23 @@ def contents(store: Store) -> list[tuple[TopicPartition, Content]]:
 
 
 def partitions_of(store: Store) -> list[TopicPartition]:
-    return sorted(
+    return partitions_under(store, LEDGER)
+
+
+def partitions_under(store: Store, *roots: str) -> list[TopicPartition]:
+    """All partitions that have a folder `topic/number` under one of these."""
+    found = {
         TopicPartition(topic, int(number))
-        for topic in store.names(LEDGER)
-        for number in store.names(f"{LEDGER}/{topic}")
+        for root in roots
+        for topic in store.names(root)
+        for number in store.names(f"{root}/{topic}")
         if number.isdigit()
-    )
+    }
+    return sorted(found)
 
 
 def open_sink(store: Store, columns: Columns) -> None:
-    """Make the sink if it is new; refuse to go on with other columns than it was made with."""
+    """Create the sink if it is new; refuse other columns than those it was created with."""
     wanted = json.dumps({"v": VERSION, "columns": columns.options()}, sort_keys=True).encode()
     if store.read(SINK) is None:
         store.create(README, README_TEXT.encode())
@@ -91,7 +98,7 @@ def open_sink(store: Store, columns: Columns) -> None:
 def sink_columns(store: Store) -> Columns:
     data = store.read(SINK)
     if data is None:
-        raise HoldfastError("NOT_A_SINK", "There is no holdfast sink at this path.", "See that the path is right.")
+        raise HoldfastError("NOT_A_SINK", "There is no holdfast sink at this path.", "Check the path.")
     try:
         found = json.loads(data)
         if found["v"] != VERSION:
@@ -108,7 +115,7 @@ def sink_columns(store: Store) -> Columns:
 
 
 def schema_id(schema_json: str) -> str:
-    """A name for a schema, from its content: equal schemas of all writers have one file."""
+    """A schema's name, made from its content, so that equal schemas of all writers share one file."""
     return hashlib.sha256(schema_json.encode()).hexdigest()[:16]
 
 

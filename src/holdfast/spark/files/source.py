@@ -69,7 +69,7 @@ class FilesSource(DataSource):
         return merged_schema(store, files)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        # PySpark refuses a reader that takes filters where the session does not pass any.
+        # PySpark refuses a reader with `pushFilters` if the session does not push any.
         return PruningReader(self._place(), schema) if filters_are_passed() else FilesReader(self._place(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -104,7 +104,7 @@ class FilesSource(DataSource):
         place = self._place()
         store = place.planning()
         store.prove()
-        check_types(store, schema)  # what can't be written there is refused before anything runs
+        check_types(store, schema)  # refuse before anything runs
         return WritePlan(
             place=place,
             columns=columns,
@@ -126,20 +126,20 @@ class Place:
         return open_store(self.path, self.options, patience_s=AT_START_S)
 
     def running(self) -> Store:
-        """For what is planned already. So the store is proven."""
+        """For a query that is planned, so the store has been tried out."""
         return open_store(self.path, self.options, proven=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
-    """All that tasks and the driver need; pickled to both."""
+    """What tasks and the driver need; pickled to both."""
 
     place: Place
     columns: Columns
     schema_json: str
     compression: str
     writer: str
-    """What this application is called in the ledger, for people."""
+    """This application's name in the ledger, for people."""
     partition_by: tuple[str, ...] = ()
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskWrote:
@@ -189,8 +189,8 @@ class StreamFilesWriter(StreamArrowWriter):  # type: ignore[misc]  # it depends 
         self._plan.commit(messages, f"batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Deletes nothing. Spark also calls it when a commit failed half-way or was interrupted and may still be going
-        on in its process: a file of this batch may be in the ledger, or be there in a moment. `clean` knows later."""
+        """Deletes nothing. Spark also calls it when a commit failed half-way, or was interrupted and may still be
+        running: a file of this batch may be in the ledger already, or soon. `clean` removes what is not."""
 
 
 class BatchFilesWriter(DataSourceArrowWriter):
@@ -210,7 +210,7 @@ class BatchFilesWriter(DataSourceArrowWriter):
 
 
 class FilesReader(DataSourceReader):
-    """The committed files of the moment."""
+    """Reads the files that are committed when the query is planned."""
 
     def __init__(self, place: Place, schema: StructType) -> None:
         self._place = place
@@ -221,7 +221,7 @@ class FilesReader(DataSourceReader):
 
         wanted = [file for file in planned_files(self._place.planning()) if self._wants(file.name)]
         found = [Share([file.name for file in files]) for files in shares(wanted)]
-        return found or [Share([])]  # Spark takes no partitions at all for one that it knows nothing of
+        return found or [Share([])]  # for an empty list Spark makes a partition of its own, not a Share
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from holdfast.spark.files.reading import read_files
@@ -234,12 +234,12 @@ class FilesReader(DataSourceReader):
 
 
 class PruningReader(FilesReader):
-    """The same, without the files whose folders say that no row in them is wanted."""
+    """Skips files in which, by their folders, no row is wanted."""
 
     _filters: tuple[Any, ...] = ()
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """All of them go back: Spark filters the rows, we only spare files."""
+        """Returns all of them: Spark still filters the rows, we only skip files."""
         self._filters = tuple(filters)
         return filters
 

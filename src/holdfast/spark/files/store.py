@@ -1,8 +1,8 @@
-"""Where a sink's files live: the few things the ledger asks of a file system, and local files (or NFS) done right.
-Object stores are in `objects`.
+"""Where a sink's files live: what the ledger needs of a file system, and the store for local disks and NFS. Object
+stores are in `objects`, HDFS is in `hdfs`.
 
-The ledger needs one promise above all: `create` is atomic, exclusive and durable. Of two callers that create one name
-exactly one is told True, and a crash at any point leaves either no file or the whole one. Everything else is reading.
+The ledger relies on one promise above all: `create` is atomic, exclusive and durable. If two callers create one name,
+exactly one gets True, and a crash at any point leaves either no file or the whole one.
 
 Names are relative, with forward slashes. Names whose last part starts with a dot are the store's own and never listed.
 This module knows nothing of ledgers, Parquet or Spark.
@@ -24,19 +24,19 @@ from holdfast.model import HoldfastError
 from holdfast.spark.files.aside import put_back, remove_untouched
 
 TEMPORARY = ".new-"
-"""Files on their way. One that is older than any writer lives is left over from a crash."""
+"""Prefix of files that are being written. One that is older than any batch is left over from a crash."""
 
 
 class Store(Protocol):
     """What a file system must offer to hold a sink."""
 
     def prove(self) -> None:
-        """Raise if `create` is not exclusive here. Of a kind of store that is known to be, nothing is asked."""
+        """Try out whether `create` is exclusive here, and raise if not. Does nothing where that is known."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Make the file with this content, durably; False, and nothing changed, if there is one of that name.
+        """Create the file with this content, durably; False, with nothing changed, if the name is taken.
 
-        Two callers with the very same content may both be told True.
+        Two callers with exactly the same content may both get True.
         """
 
     def read(self, name: str) -> bytes | None:
@@ -45,13 +45,13 @@ class Store(Protocol):
     def exists(self, name: str) -> bool: ...
 
     def names(self, folder: str) -> list[str]:
-        """What lies in a folder, sorted, without the folder's name; nothing if there is no such folder."""
+        """The names in a folder, sorted, without the folder's name; empty if there is no such folder."""
 
     def leftovers(self, folder: str) -> list[str]:
         """Full names of the store's own unfinished files in a folder."""
 
     def writing(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """A new file to write into; durable and visible under its name only when the block ends well."""
+        """A new file to write into; durable, and visible under its name, only once the block ends without an error."""
 
     def open(self, name: str) -> IO[bytes]:
         """An existing file, to read at any position."""
@@ -60,7 +60,7 @@ class Store(Protocol):
         """Seconds since 1970 of the last change, or None if there is no such file."""
 
     def touch(self, name: str) -> bool:
-        """Let `remove_untouched` take the file for changed now; False if there is no such file."""
+        """Mark the file as changed now, for `remove_untouched`; False if there is no such file."""
 
     def size(self, name: str) -> int | None: ...
 
@@ -68,9 +68,9 @@ class Store(Protocol):
         """Nothing happens if there is no such file."""
 
     def remove_untouched(self, name: str, before: float) -> bool:
-        """Remove the file unless it was changed or touched at `before` or later; False if it stays, or there is none.
+        """Remove the file unless it was changed or touched at `before` or later; False if it stays or does not exist.
 
-        Atomic beside `touch`: of two callers, one that touches a file and one that removes it, at most one succeeds.
+        If one caller touches a file while another removes it, at most one of them succeeds.
         """
 
     def put_back(self, folder: str) -> None:
@@ -81,15 +81,15 @@ class LocalStore:
     """Files under one folder of a local disk or an NFS mount.
 
     A file is written under a temporary name, synced, then linked to its own: link(2) is atomic and refuses a taken name
-    on both. An NFS answer may be lost and the call repeated, so a refusal is doubted: two links to our temporary file
-    mean that the first call had done it.
+    on both. An NFS answer may be lost and the call repeated, so a refusal is checked: if our temporary file has two
+    links, the first call had succeeded.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
 
     def prove(self) -> None:
-        """link(2) is. Where a file system has none, `create` says so."""
+        """Nothing to do: link(2) is exclusive. If the file system has no hard links, `create` raises."""
 
     def create(self, name: str, data: bytes) -> bool:
         with self._temporary(name) as (temporary, file):
@@ -190,16 +190,16 @@ class LocalStore:
                 f"The file system of {target.parent} can't link files, so two writers could both take one name.",
                 "Keep the sink on a local disk or an NFS mount.",
             ) from error
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
         return True
 
 
 def open_store(
     path: str, options: Mapping[str, str] | None = None, *, patience_s: float | None = None, proven: bool = False
 ) -> Store:
-    """The store of a path or URL. `options`: those of a source or sink, of which `holdfast.store.…` count.
+    """The store of a path or URL. Of `options`, a source's or sink's, only `holdfast.store.…` are used.
 
-    `patience_s`: for how long a request that fails is tried again. `proven`: see `ObjectStore`.
+    `patience_s`: how long a failed request is retried. `proven`: see `ObjectStore`.
     """
     scheme, _, rest = path.partition("://")
     if "://" not in path and not path.startswith("file:"):
@@ -232,17 +232,18 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Like `mkdir -p`, and what was made survives a crash of the machine."""
+    """Like `mkdir -p`, but durable: the new folders survive a crash of the machine."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
     for made in reversed(missing):
         made.mkdir(exist_ok=True)
-        _sync_folder(made.parent)
+        sync_folder(made.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make new and renamed entries of a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

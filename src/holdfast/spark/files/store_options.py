@@ -1,7 +1,7 @@
-"""What a store is told beside its address: `holdfast.store.…` options. They may hold secrets, and are never shown.
+"""A store's `holdfast.store.…` options. They may hold secrets and are never shown.
 
-They travel with the plan of a query to its executors, so they must be pickled; but nothing prints them, and no file of
-a sink has them.
+They travel to the executors with a query's plan, so they are pickled; but nothing prints them, and they are in no file
+of a sink.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 PREFIX = "holdfast.store."
 
 SHOWN = frozenset({"endpoint_url", "endpoint", "region", "profile", "account_name", "allow_http"})
-"""What is no secret."""
+"""Options that are not secret."""
 
 _QUERY = re.compile(r"\?[\w%.-]+=[^\s\"')]*")
-"""Of an address. On Azure it may carry a signature."""
+"""The query part of an address. On Azure it may contain a signature."""
 
 
 class StoreOptions(Mapping[str, str]):
@@ -40,7 +40,7 @@ class StoreOptions(Mapping[str, str]):
         return f"StoreOptions({shown})"
 
     def without_secrets(self, text: str) -> str:
-        """A text of a library or a server, fit for a log: no secret of ours, no signed address, and not too long."""
+        """A library's or server's text, made safe for a log: without our secrets and signed addresses, and cut."""
         text = _QUERY.sub("?…", " ".join(text.split("\n\nDebug source")[0].split()))
         for name, value in self._values.items():
             if name not in SHOWN and len(value) > 3:
@@ -49,7 +49,7 @@ class StoreOptions(Mapping[str, str]):
 
 
 def parse_store_options(options: Mapping[str, str] | None) -> StoreOptions:
-    """Of all options of a source, a sink or a state those for its store."""
+    """The store's options among all options of a source, a sink or a state."""
     if isinstance(options, StoreOptions):
         return options
     found = {name.lower(): value for name, value in (options or {}).items()}

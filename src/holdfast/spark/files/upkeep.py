@@ -1,16 +1,16 @@
-"""Keeping a sink tidy while it is written and read: small files into large ones, leftovers away.
+"""Compaction and cleaning of a sink while it is written and read: merge small files, remove leftovers.
 
-Compaction writes merged files, then one snapshot per partition that names them, created exclusively: readers see the
-old list or the new one. Nothing is deleted by it. Cleaning deletes, and a file lives as long as anything names it:
-first go entries that a snapshot has stood for longer than the grace period, and snapshots superseded for as long; then
-data files that no entry and no snapshot on disk names, and that nobody has touched within the grace period. So a reader
-with an old list, and a writer with a batch under way, have the grace period to finish.
+Compaction writes merged files, then one snapshot per partition that lists them, created exclusively: readers see the
+old list or the new one. It deletes nothing. Cleaning deletes, and a file stays as long as anything refers to it. First
+it removes entries that a snapshot has covered for longer than the grace period, and snapshots superseded for that long.
+Then it removes data files to which no entry and no snapshot refers, and which were not touched within the grace period.
+So a reader with an old list, and a writer with a running batch, have the grace period to finish.
 
-Compaction may take longer than any grace period. Until its snapshot is there nobody names the merged files, so it
-renews the times of all of them whenever another one is done, the last time right before the snapshot: one that is gone
-by then stops it. Removing and renewing exclude each other (`Store.remove_untouched`).
+Compaction may take longer than the grace period. Until its snapshot exists, nothing refers to the merged files, so it
+touches all of them whenever another one is written, the last time right before the snapshot; if one is gone, it stops.
+Removing and touching exclude each other (`Store.remove_untouched`).
 
-Time is an argument. This module knows no Spark.
+Time is an argument. This module knows nothing of Spark.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.layout import DATA, LEDGER, SCHEMAS, data_folder_of, new_name_beside, parent_of
 from holdfast.spark.files.ledger import Content, FileRef, Ledger, Snapshot
 from holdfast.spark.files.parquet import ROW_GROUP_ROWS, compression_of, parquet_writer
-from holdfast.spark.files.sink import partitions_of
+from holdfast.spark.files.sink import partitions_of, partitions_under
 from holdfast.spark.files.store import Store
 
 TARGET_BYTES = 128 * 1024 * 1024
-"""What a compacted file is to have at least half of: the size at which readers stop gaining."""
+"""Files of less than half this size are merged, up to this size. Readers gain nothing from larger ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Compacted:
     files_before: int
     files_after: int
     entries: int
-    """Entries that the new snapshot stands for."""
+    """How many entries the new snapshot covers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +75,12 @@ def _compact_partition(
         return None
     try:
         files, new = _merged(store, partition, groups, merge)
-    except FileNotFoundError:  # a file that we were to merge
+    except FileNotFoundError:  # a file that was to be merged is gone
         if ledger.load().snapshot == content.snapshot:
             raise
-        return None  # somebody else has compacted, and cleaned
+        return None  # another process has compacted and cleaned
     if not ledger.add_snapshot(_snapshot(content, files)):
-        for file in new:  # somebody else compacts too; what we wrote nobody names
+        for file in new:  # another process was faster; nothing refers to our files
             store.remove(file.name)
         return None
     return Compacted(
@@ -94,19 +94,19 @@ def _merged(
     groups: Sequence[Sequence[FileRef]],
     merge: Callable[[Store, TopicPartition, Sequence[FileRef]], FileRef],
 ) -> tuple[list[FileRef], list[FileRef]]:
-    """The files that stand for all groups, and those of them that are new."""
+    """One file for each group, and those among them that are new."""
     files: list[FileRef] = []
     new: list[FileRef] = []
     for group in groups:
         if len(group) > 1:
             new.append(merge(store, partition, group))
-            _renew(store, new)
+            _touch(store, new)
         files.append(group[0] if len(group) == 1 else new[-1])
     return files, new
 
 
-def _renew(store: Store, files: Sequence[FileRef]) -> None:
-    """Keep `clean` off files that no snapshot names yet. One that it was faster with must not get into a snapshot."""
+def _touch(store: Store, files: Sequence[FileRef]) -> None:
+    """Keep `clean` from removing files that are in no snapshot yet. A file it has removed must not get into one."""
     for file in files:
         if not store.touch(file.name):
             raise HoldfastError(
@@ -126,10 +126,10 @@ def _snapshot(content: Content, files: Sequence[FileRef]) -> Snapshot:
 
 
 def mergeable(files: Sequence[FileRef], target_bytes: int) -> list[list[FileRef]]:
-    """Neighbours of a folder that are to become one file: small ones of one schema, up to the target, in order."""
+    """The files, in order, in groups that become one file each: small neighbours in a folder, with one schema."""
     groups: list[list[FileRef]] = []
     last: dict[str, tuple[list[FileRef], int]] = {}
-    """By folder the group that may still grow, and by how many bytes."""
+    """By folder: the group that may still grow, and by how many bytes."""
     for file in files:
         small = file.bytes < target_bytes // 2
         group, room = last.get(parent_of(file.name), ([], 0))
@@ -144,7 +144,7 @@ def mergeable(files: Sequence[FileRef], target_bytes: int) -> list[list[FileRef]
 
 
 def merge_parquet(store: Store, partition: TopicPartition, files: Sequence[FileRef]) -> FileRef:
-    """Some files of one schema as one, rows in the same order."""
+    """Write files of one schema as one file, with the rows in the same order."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -177,7 +177,7 @@ def merge_parquet(store: Store, partition: TopicPartition, files: Sequence[FileR
 
 
 def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) -> Cleaned:
-    """Remove what nobody can need any more: see the module's text. With `dry_run` only count."""
+    """Remove what nobody can need any more; see the module's docstring. With `dry_run` only count."""
     before = now - grace_s
     totals = {"entries": 0, "snapshots": 0, "data_files": 0, "bytes": 0, "unfinished": 0}
 
@@ -189,7 +189,7 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
             totals[kind] += 1
             totals["bytes"] += size if kind == "data_files" else 0
 
-    for partition in _all_partitions(store):
+    for partition in partitions_under(store, LEDGER, DATA):  # some may have data but no entry yet
         ledger = Ledger(store, partition)
         expired = _expired(store, ledger, before)
         for kind, name in expired:
@@ -197,9 +197,9 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
         folders = _data_folders(store, data_folder_of(partition))
         for folder in folders:
             store.put_back(folder)
-        named = _named(store, ledger, without={name for _, name in expired})
+        referenced = _referenced(store, ledger, without={name for _, name in expired})
         for name in (f"{folder}/{file}" for folder in folders for file in store.names(folder) if "=" not in file):
-            if name not in named and _older(store, name, before):
+            if name not in referenced and _older(store, name, before):
                 remove("data_files", name)
         for where in (*folders, ledger.entries_folder, ledger.snapshots_folder):
             for name in store.leftovers(where):
@@ -212,26 +212,14 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
     return Cleaned(**totals)
 
 
-def _all_partitions(store: Store) -> list[TopicPartition]:
-    """Also those that have data but no entry yet."""
-    found = {
-        TopicPartition(topic, int(number))
-        for root in (LEDGER, DATA)
-        for topic in store.names(root)
-        for number in store.names(f"{root}/{topic}")
-        if number.isdigit()
-    }
-    return sorted(found)
-
-
 def _data_folders(store: Store, folder: str) -> list[str]:
-    """A folder of data files, and those by value inside it: their names, and theirs alone, have an equals sign."""
+    """A folder of data files and all folders by value inside it. Only those have an equals sign in their names."""
     inside = [f"{folder}/{name}" for name in store.names(folder) if "=" in name]
     return [folder, *(deeper for one in inside for deeper in _data_folders(store, one))]
 
 
 def _expired(store: Store, ledger: Ledger, before: float) -> list[tuple[str, str]]:
-    """Entries and snapshots that a newer snapshot has stood for since before `before`, oldest first."""
+    """Entries and snapshots that a newer snapshot, made before `before`, covers; oldest first."""
     numbers = [int(name.removesuffix(".json")) for name in store.names(ledger.snapshots_folder)]
     through = 0
     superseded: list[tuple[str, str]] = []
@@ -247,18 +235,18 @@ def _expired(store: Store, ledger: Ledger, before: float) -> list[tuple[str, str
     return entries + superseded
 
 
-def _named(store: Store, ledger: Ledger, *, without: set[str]) -> set[str]:
-    """Every data file that some entry or snapshot on disk names."""
-    named: set[str] = set()
+def _referenced(store: Store, ledger: Ledger, *, without: set[str]) -> set[str]:
+    """Every data file that is in some entry or snapshot."""
+    found: set[str] = set()
     for name in store.names(ledger.entries_folder):
         if f"{ledger.entries_folder}/{name}" not in without:
             entry = ledger.entry(int(name.removesuffix(".json")))
-            named.update(() if entry is None else (file.name for file in entry.files))
+            found.update(() if entry is None else (file.name for file in entry.files))
     for name in store.names(ledger.snapshots_folder):
         if f"{ledger.snapshots_folder}/{name}" not in without:
             snapshot = ledger.snapshot(int(name.removesuffix(".json")))
-            named.update(() if snapshot is None else (file.name for file in snapshot.files))
-    return named
+            found.update(() if snapshot is None else (file.name for file in snapshot.files))
+    return found
 
 
 def _older(store: Store, name: str, before: float) -> bool:

@@ -1,7 +1,8 @@
-"""What a task does: its rows into one Parquet file per partition and folder, durable, but not yet part of the sink.
+"""What a task does: it writes its rows into one Parquet file per partition and folder. They are durable, but not yet
+part of the sink.
 
-Rows that the ledger has already are left out here, which spares a replayed batch most of its work; that nothing is
-doubled is decided later, by the ledger, when the driver commits. Memory is bounded by `BUFFER_BYTES` and one batch.
+Rows that are already in the ledger are left out here, which saves a replayed batch most of its work. That no row gets
+in twice is ensured later, by the ledger, when the driver commits. Memory is bounded by `BUFFER_BYTES` and one batch.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 BUFFER_BYTES = 64 * 1024 * 1024
-"""Rows kept back for whole row groups, over all partitions of one task: Python workers have little memory to spare."""
+"""Rows buffered for whole row groups, over all partitions of one task. Python workers have little memory to spare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One file of one task, on its way to the ledger; or rows that need none, because the ledger has them."""
+    """One file of one task, not in the ledger yet; or a count of rows that were left out."""
 
     partition: TopicPartition
     file: FileRef | None
     dropped: int = 0
-    """Rows that the task left out. They are told with those that the ledger itself drops."""
+    """Rows that the task left out because the ledger has them. Reported together with those the driver drops."""
 
 
 def write_rows(
@@ -47,7 +48,7 @@ def write_rows(
     compression: str = "snappy",
     partition_by: Sequence[str] = (),
 ) -> list[Written]:
-    """Write all rows; on any error nothing is left behind but what a crash leaves."""
+    """Write all rows. On an error all files are removed, as far as possible."""
     task = _Task(store, columns, schema_id, compression, partition_by)
     try:
         for batch in batches:
@@ -73,7 +74,7 @@ def split(batch: pa.RecordBatch, columns: Columns) -> Iterator[tuple[TopicPartit
             )
     pairs = pa.table({"topic": topics, "partition": numbers}).group_by(["topic", "partition"]).aggregate([])
     found: list[tuple[Any, Any]] = sorted(zip(pairs["topic"].to_pylist(), pairs["partition"].to_pylist(), strict=True))
-    equal: Any = pc.equal  # its stubs know no plain values
+    equal: Any = pc.equal  # its stubs allow no plain values
     for topic, number in found:
         partition = TopicPartition(checked_topic(topic), number)
         if len(found) == 1:
@@ -101,7 +102,7 @@ class _Task:
         if not batch.num_rows:
             return
         for partition, rows in split(batch, self._columns):
-            new = self._behind_ledger(partition, rows)
+            new = self._not_in_ledger(partition, rows)
             if new.num_rows < rows.num_rows:
                 self._dropped[partition] = self._dropped.get(partition, 0) + rows.num_rows - new.num_rows
             for folder, part in split_by_values(new, self._partition_by) if new.num_rows else ():
@@ -117,7 +118,7 @@ class _Task:
         for output in self._outputs.values():
             output.give_up()
 
-    def _behind_ledger(self, partition: TopicPartition, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _not_in_ledger(self, partition: TopicPartition, rows: pa.RecordBatch) -> pa.RecordBatch:
         end = self._written_up_to.get(partition)
         if end is None:
             end = self._written_up_to[partition] = Ledger(self._store, partition).tip().end or 0
@@ -192,7 +193,7 @@ class _Output:
         )
 
     def give_up(self) -> None:
-        """Closing an unfinished file must not hide the error that led here, nor make the file visible."""
+        """Close the unfinished file without making it visible, and without hiding the error that led here."""
         unfinished = self._stack.pop_all()
         with contextlib.suppress(Exception):
             unfinished.__exit__(_GivenUp, _GivenUp(), None)
@@ -201,4 +202,4 @@ class _Output:
 
 
 class _GivenUp(Exception):
-    """Makes `store.writing` forget the file."""
+    """Makes `store.writing` drop the file."""

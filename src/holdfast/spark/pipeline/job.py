@@ -1,4 +1,4 @@
-"""A job: a file with a function from DataFrame to DataFrame, loaded under its own name so that executors can too."""
+"""A job: a file with a function from DataFrame to DataFrame, imported by its name so that executors can import it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_file(path: Path) -> None:
-    """What can be seen without running the file: that its name is a module's, and that it is Python."""
+    """Check what can be checked without running the file: that its name can be a module's, and that it is Python."""
     if not path.stem.isidentifier() or path.stem in sys.stdlib_module_names:
         raise HoldfastError(
             "JOB_NAME_INVALID", f"{path.name} can't be imported by its name.", "Name it like a module: my_job.py."
@@ -26,13 +26,13 @@ def check_file(path: Path) -> None:
     try:
         compile(path.read_bytes(), str(path), "exec")
     except (SyntaxError, ValueError) as error:
-        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{path.name} is not Python: {error}.", "Mend the line.") from error
+        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{path.name} is not Python: {error}.", "Fix the line.") from error
     except OSError as error:
-        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{path}: {error.strerror}.", "See that it can be read.") from error
+        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{path}: {error.strerror}.", "Check its permissions.") from error
 
 
 def load_module(path: Path) -> ModuleType:
-    """Import a file under its stem, as an executor does that was sent the file."""
+    """Import a file under its stem, as an executor that got the file does."""
     check_file(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -42,21 +42,19 @@ def load_module(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise HoldfastError(
-            "JOB_DOES_NOT_LOAD", f"{_raised(path, error)}.", "Mend it; see --debug for more."
-        ) from error
+        raise HoldfastError("JOB_DOES_NOT_LOAD", f"{_raised(path, error)}.", "Fix it; see --debug for more.") from error
     return module
 
 
 def transformed(path: Path, function: str, transform: Callable[[Any], Any], rows: DataFrame) -> DataFrame:
-    """What the job makes of the rows; whatever goes wrong in it is told in one line."""
+    """The rows as the job transforms them. An error in the job becomes one line."""
     try:
         made = transform(rows)
     except HoldfastError:
         raise
     except Exception as error:
         what = f"{function} of {_raised(path, error)}."
-        raise HoldfastError("JOB_FAILED", what, "Mend the job; see --debug for more.") from error
+        raise HoldfastError("JOB_FAILED", what, "Fix the job; see --debug for more.") from error
     from pyspark.sql import DataFrame as Rows
 
     if not isinstance(made, Rows):
@@ -69,7 +67,7 @@ def transformed(path: Path, function: str, transform: Callable[[Any], Any], rows
 
 
 def _raised(path: Path, error: BaseException) -> str:
-    """Where in the job, and what, without the rest of a trace."""
+    """What was raised and in which line of the job, without the rest of the trace."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     at = f", line {lines[-1]}," if lines else ""
     said = str(error).strip()

@@ -1,4 +1,4 @@
-"""The job of the scene: orders as JSON in, their fields out. It keeps topic, partition and offset for the ledger."""
+"""The demo's job: orders as JSON in, their fields out. It keeps topic, partition and offset for the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scene's processes: our own commands, each in a process of its own, its lines of JSON read as they come."""
+"""The demo's processes: each runs one of our own commands and prints lines of JSON, which are read as they come."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import Any
 from holdfast.model import HoldfastError
 
 STOP_S = 60.0
-"""How long a process may take to end in order: a drain waits for the running batch."""
+"""How long a process may take to shut down: a drain waits for the running batch."""
 READ_S = 5.0
-"""How long its last lines may take; orphans of a killed process may hold the pipe for longer."""
+"""How long to wait for its last lines; orphans of a killed process may keep the pipe open for longer."""
 KEEP_LINES = 2_000
 
 
@@ -38,7 +38,7 @@ class Command:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=environment,
-                start_new_session=True,  # Ctrl-C in the terminal is for the scene, which ends its processes in order
+                start_new_session=True,  # Ctrl-C in the terminal is for the demo, which then stops its processes
             )
         self._reader = threading.Thread(target=self._read, name=f"reads-{name}", daemon=True)
         self._reader.start()
@@ -47,7 +47,7 @@ class Command:
         assert self.process.stdout is not None
         with self.process.stdout as output:
             for line in output:
-                with contextlib.suppress(ValueError):  # something that another part of Spark printed
+                with contextlib.suppress(ValueError):  # Spark printed something else
                     self.lines.append(json.loads(line))
 
     def last(self, event: str | None = None) -> dict[str, Any] | None:
@@ -57,7 +57,7 @@ class Command:
     def wait(
         self, what: str, holds: Callable[[], bool], limit_s: float, meanwhile: Callable[[], None] = lambda: None
     ) -> None:
-        """Until it holds; an error if the process ends before, or the time is up. `meanwhile` is called on the way."""
+        """Wait until `holds()`. An error if the process ends first or the time is up. Calls `meanwhile` repeatedly."""
         deadline = time.monotonic() + limit_s
         while not holds():
             code = self.process.poll()
@@ -69,13 +69,13 @@ class Command:
             time.sleep(0.05)
 
     def stop(self, meanwhile: Callable[[], None] = lambda: None) -> int:
-        """SIGTERM, and wait: brokers close, producers flush, pipelines drain."""
+        """Send SIGTERM and wait: brokers close, producers flush, pipelines drain."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.ended(STOP_S, meanwhile)
+        return self.wait_for_end(STOP_S, meanwhile)
 
-    def ended(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> int:
-        """Its exit code, once it has ended; killed, and an error, if that takes longer."""
+    def wait_for_end(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> int:
+        """The exit code. If the time is up, the process is killed, and that is an error."""
         deadline = time.monotonic() + limit_s
         while (code := self.process.poll()) is None:
             if time.monotonic() > deadline:
@@ -87,7 +87,7 @@ class Command:
         return code
 
     def kill(self) -> None:
-        """kill -9 of the process and of the JVM it started: what a pipeline's driver is made of."""
+        """kill -9 the process and the JVM it started: a pipeline's driver consists of both."""
         victims = [*children_of(self.process.pid), self.process.pid]
         for pid in victims:
             with contextlib.suppress(ProcessLookupError):
@@ -102,7 +102,7 @@ class Command:
 
 
 def children_of(pid: int) -> list[int]:
-    """The direct children of a process. Its threads come and go while we look."""
+    """The direct children of a process. Its threads may end while we look."""
     found: list[int] = []
     with contextlib.suppress(FileNotFoundError):
         for task in Path(f"/proc/{pid}/task").iterdir():

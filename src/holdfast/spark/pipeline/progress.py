@@ -1,7 +1,7 @@
-"""What a running pipeline tells: what it owns, how far it is behind, how fast it goes, how often the group moved.
+"""A running pipeline's progress: what it owns, its lag, its rate, and how often the group rebalanced.
 
-The member's own report tells of the group and the lag, Spark's progress of the batches. Everything here is a pure
-function of what those said.
+The member's report has the group and the lag, Spark's progress the batches. Everything here is a pure function of
+these two.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """The query in its group, as its reader tells it."""
+    """The query in its group, from its reader's report."""
 
     member: str = ""
     generation: int | None = None
     owned: frozenset[TopicPartition] = frozenset()
     lag: int | None = None
-    """Records behind the ends of owned partitions; None as long as nobody has said."""
+    """Records between the positions and the ends of owned partitions; None as long as it is unknown."""
     rebalances: int = 0
-    """How often the group was disturbed and settled again, our own joining included."""
+    """How often the group has rebalanced, our own join included."""
 
 
 def membership(report: Mapping[str, Any]) -> Membership:
-    """From what `holdfast.spark.report` says of one reader."""
+    """From one reader's report in `holdfast.spark.report`."""
     return Membership(
         member=str(report["member"]),
         generation=int(report["generation"]),
@@ -42,7 +42,7 @@ def membership(report: Mapping[str, Any]) -> Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """The batches that Spark finished since the last look."""
+    """The batches that Spark has finished since the last report."""
 
     count: int = 0
     rows: int = 0
@@ -51,7 +51,7 @@ class Batches:
 
 
 def count_batches(progress: Sequence[Mapping[str, Any]], after: int) -> Batches:
-    """Those with a number above `after`. Spark also reports idle moments, with the number of the batch to come."""
+    """Count those with an id above `after`. Spark also reports idle times, under the id of the next batch."""
     done = {int(one["batchId"]): one for one in progress if int(one["batchId"]) > after and one.get("numInputRows")}
     return Batches(
         count=len(done),

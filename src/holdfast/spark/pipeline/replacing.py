@@ -1,16 +1,18 @@
-"""`pipeline run --replace`: a new version starts and rehearses beside the old one, joins, and then lets it drain.
+"""`pipeline run --replace`: a new version starts and rehearses beside the old one, joins, and then makes it drain.
 
     old    works ───────────────────────────────── drains ── ends
     new         Spark starts ── rehearses ── joins ─┘ takes over
 
-A running pipeline listens on a Unix socket whose name says its group and its own name. The new one finds it there, and
-asks it to drain once it is a member itself. The connection stays open until the old process has ended, however it ends.
+A running pipeline listens on a Unix socket whose name is made from its group and its own name. The new version finds
+it, and asks it to drain once it is a member itself. The connection stays open until the old process has ended, however
+it ends.
 
-Two queries can't share a checkpoint, and the old one still works on its own when the new one starts. So versions take
-turns with two: the checkpoint that was named, and one beside it. Where a query goes on is in the group's offsets.
+Two queries can't share a checkpoint, and the old version still uses its own when the new one starts. So versions
+alternate between two: the named checkpoint and one beside it. That loses nothing, because a query continues at the
+group's offsets.
 
-Only on one machine, and only for processes of the same user. Between machines whatever starts the new one ends the old
-one with SIGTERM when the new one tells `progress`.
+This works only on one machine, for processes of the same user. Across machines, whatever starts the new version must
+send the old one SIGTERM when the new one reports `progress`.
 """
 
 from __future__ import annotations
@@ -19,8 +21,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
-import secrets
 import socket
 import threading
 import time
@@ -35,11 +35,11 @@ from holdfast.spark.pipeline.settings import Pipeline
 
 KIND = "holdfast-pipeline"
 NEXT = "-next"
-"""What the second of the two checkpoints is called."""
+"""Suffix of the second checkpoint."""
 
 ANSWER_S = 10.0
 END_S = 180.0
-"""How long the old one may take to drain and end: its longest batch, and Spark's own end."""
+"""How long the old version may take to drain and end: its longest batch, and Spark's shutdown."""
 
 NO_WAIT_S = 0.001
 MAX_LINE = 65_536
@@ -58,7 +58,7 @@ class Announced:
         self._drain = threading.Event()
         self._held: list[socket.socket] = []
         self._ear = socket.socket(socket.AF_UNIX)
-        self._ear.bind(f"\0{KIND}-{door.namespace()}-{key_of(pipeline)}-{os.getpid()}-{secrets.token_hex(8)}")
+        self._ear.bind(door.new_name(KIND, key_of(pipeline)))
         self._ear.listen(8)
         threading.Thread(target=self._serve, name="holdfast-replace", daemon=True).start()
 
@@ -99,7 +99,7 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """An older version that runs."""
+    """An older version that is running."""
 
     process: int
     socket_name: str
@@ -112,14 +112,14 @@ class Predecessor:
 
 
 class Ending:
-    """An older version that was asked to end."""
+    """An older version that was asked to drain."""
 
     def __init__(self, process: int, link: socket.socket) -> None:
         self.process = process
         self._link = link
 
-    def over(self, wait_s: float) -> bool:
-        """Whether it has ended; waits for so long."""
+    def wait(self, wait_s: float) -> bool:
+        """Wait for its end, at most this long; True once it has ended."""
         self._link.settimeout(wait_s)
         try:
             ended = self._link.recv(1) == b""
@@ -136,15 +136,11 @@ class Ending:
 
 
 def predecessors(pipeline: Pipeline) -> list[Predecessor]:
-    """Versions of this application that run on this machine as our user, the eldest process first."""
-    wanted = re.compile(rf"@({KIND}-{door.namespace()}-{key_of(pipeline)}-(\d{{1,9}})-[0-9a-f]{{16}})$")
-    names = {}
-    for line in door.SOCKETS.read_text(errors="replace").splitlines():  # a name may hold any bytes
-        if (found := wanted.search(line)) is not None and int(found[2]) != os.getpid():
-            names[f"\0{found[1]}"] = int(found[2])
+    """Other versions of this application that run on this machine as our user, by process id."""
+    names = {name: process for name, process in door.sockets(KIND, key_of(pipeline)) if process != os.getpid()}
     known = []
     for name, process in sorted(names.items(), key=lambda one: one[1]):
-        with contextlib.suppress(OSError, ValueError, KeyError):  # it has just ended, or is somebody else's
+        with contextlib.suppress(OSError, ValueError, KeyError):  # it has just ended, or is another program
             with _connected(name, process) as link:
                 told = _question(link, "who")
             known.append(Predecessor(process, name, str(told["checkpoint"])))
@@ -152,7 +148,7 @@ def predecessors(pipeline: Pipeline) -> list[Predecessor]:
 
 
 class Succession:
-    """Takes over from the versions that run, step by step."""
+    """Takes over from the running versions, step by step."""
 
     def __init__(self, pipeline: Pipeline, tell: Callable[..., None]) -> None:
         self._tell = tell
@@ -177,15 +173,15 @@ class Succession:
         return not self._waits and not self._ending
 
     def go_on(self, *, joined: bool) -> None:
-        """One step, without waiting: once we are a member, the others may go."""
+        """One step, without waiting: once we are a member, the others are asked to drain."""
         if joined and self._waits:
             for older in self._waits:
-                with contextlib.suppress(OSError, ValueError):  # it ended by itself meanwhile
+                with contextlib.suppress(OSError, ValueError):  # it has already ended by itself
                     self._ending.append(older.drain())
             gone = ", ".join(str(older.process) for older in self._waits)
             self._waits, self._since = [], time.monotonic()
             self._tell("replacing", message=f"joined; the older version (process {gone}) drains")
-        for one in [each for each in self._ending if each.over(NO_WAIT_S)]:
+        for one in [each for each in self._ending if each.wait(NO_WAIT_S)]:
             self._ending.remove(one)
             self._tell("replaced", message=f"process {one.process} has ended")
         if self._ending and time.monotonic() - self._since > END_S:
@@ -202,7 +198,7 @@ def _connected(name: str, process: int) -> socket.socket:
         link.settimeout(ANSWER_S)
         link.connect(name)
         if door.peer_of(link) != (process, os.getuid()):
-            raise ConnectionError("somebody else under a pipeline's name")
+            raise ConnectionError("another process uses a pipeline's name")
     except BaseException:
         link.close()
         raise

@@ -1,7 +1,7 @@
-"""Running one pipeline: a Spark session, a query that is a member, progress on the way, and an orderly end.
+"""Running one pipeline: a Spark session, a query that is a group member, progress reports, and a clean end.
 
-The end is a drain: what the query owns is handed over while it still works, then it leaves. A query that fails ends the
-run; the checkpoint and the sink's ledger make the next start go on where this one stopped.
+It ends with a drain: the query hands its partitions over while it still works, then leaves. If the query fails, the run
+ends; with the checkpoint and the sink's ledger, the next run continues where this one stopped.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S = 0.1
-"""How often the end of the query and signals are looked for."""
+"""How often to check for the query's end and for signals."""
 
 DRAIN_S = 60.0
-"""How long the end waits for the running batch. Whoever sent SIGTERM kills us after a while anyway."""
+"""How long a drain waits for the running batch. Whatever sent SIGTERM will kill us after a while anyway."""
 
 START_ATTEMPTS = 3
-"""Spark gives a new Python process 10 seconds to call back, and no setting changes that: on a crowded machine it may
-need another try."""
+"""Spark gives a new Python process 10 seconds to call back, which no setting changes. A busy machine may need another
+attempt."""
 
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""With a local master nobody else needs to reach the driver; by itself Spark would listen on the network."""
+"""With a local master no other host needs to reach the driver; by default Spark would listen on the network."""
 
 LOG4J = """rootLogger.level = {level}
 rootLogger.appenderRef.file.ref = file
@@ -93,9 +93,9 @@ class Run:
         return self._made
 
     def __enter__(self) -> Run:
-        """Everything that can be told without Spark is told first; then Spark starts, which takes seconds.
+        """First check everything that needs no Spark; then start Spark, which takes seconds.
 
-        The job is imported when there is a session: a `@udf` at the top of its file needs one.
+        The job is imported once there is a session, because a `@udf` at the top of its file needs one.
         """
         job = self._pipeline.job
         assert job is not None
@@ -139,8 +139,8 @@ class Run:
         self._folder.cleanup()
 
     def run(self, *, asked: Callable[[], bool], every_s: float, duration_s: float | None) -> None:
-        """Until `asked()` for the end, or the duration is over, or the query ends by itself."""
-        if not self._may_join(asked):
+        """Run until `asked()` is true, the duration is over, or the query ends by itself."""
+        if not self._wait_to_join(asked):
             return self._tell("stopped", message="before it joined")
         if self._replace:
             self._succession = Succession(self._pipeline, self._tell)
@@ -158,8 +158,8 @@ class Run:
                 if "failed to connect back" not in error.what or self._seen >= 0 or attempt == START_ATTEMPTS:
                     raise
 
-    def _may_join(self, asked: Callable[[], bool]) -> bool:
-        """Wait for the file that says so, if one was named. Spark is warm by now, so what follows is quick."""
+    def _wait_to_join(self, asked: Callable[[], bool]) -> bool:
+        """Wait for the file of --when, if there is one; False if asked to stop first. Spark is warm by now."""
         if self._when is None:
             return True
         self._tell("ready", message=f"joins when {self._when} is there")
@@ -184,7 +184,7 @@ class Run:
         local = (pipeline.master or "local").startswith("local")
         if local:
             os.environ.setdefault("PYSPARK_PYTHON", quick_python(Path(self._folder.name)))
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # of a local cluster's workers
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # for the workers of local-cluster
         named = SparkSession.builder.appName(pipeline.name or "holdfast").master(pipeline.master or "local[*]")
         builder = configure(named)
         fixed = {
@@ -203,7 +203,7 @@ class Run:
         return spark
 
     def _warm_up(self) -> None:
-        """Whatever fails here will fail again where it matters, or does not matter."""
+        """An error here is only reported: if it matters, it will come again when the query runs."""
         from pyspark.errors import PySparkException
 
         pipeline = self._pipeline
@@ -250,7 +250,7 @@ class Run:
     def _follow(
         self, query: StreamingQuery, asked: Callable[[], bool], every_s: float, duration_s: float | None
     ) -> None:
-        while not self._ended(query):
+        while not self._wait_for_end(query):
             now = time.monotonic()
             if asked() or (duration_s is not None and now - self._began >= duration_s):
                 self._tell("draining")
@@ -263,18 +263,19 @@ class Run:
         self._look(query, time.monotonic())
         self._tell("stopped", message=f"{self._total:,} rows in all")
 
-    def _ended(self, query: StreamingQuery) -> bool:
+    def _wait_for_end(self, query: StreamingQuery) -> bool:
+        """Wait a moment; True if the query has ended. Raises if it has failed."""
         from pyspark.errors import StreamingQueryException
 
         try:
-            return bool(query.awaitTermination(LOOK_S))  # type: ignore[arg-type]  # it takes fractions, and says it does
+            return bool(query.awaitTermination(LOOK_S))  # type: ignore[arg-type]  # fractions work and are documented
         except StreamingQueryException as error:
             what = explain(error)
             self._tell("failed", message=what)
             raise HoldfastError("QUERY_FAILED", what, "Spark's log says more: give --spark-log FILE.") from error
 
     def _drain(self, query: StreamingQuery) -> None:
-        """Hand over, then stop. A query that can't be asked (it is just ending) is stopped as it is."""
+        """Hand over, then stop. A query that can't drain (it is just ending) is simply stopped."""
         from holdfast.spark import drain
 
         try:
@@ -284,13 +285,13 @@ class Run:
             query.stop()
 
     def _joined(self, query: StreamingQuery) -> bool:
-        """Whether the query is a member by now."""
+        """Whether the query is a member yet."""
         from holdfast.spark import report
 
         try:
             found = report(query) if query.isActive else []
         except HoldfastError:
-            return False  # its reader has not begun
+            return False  # its reader has not started
         return any((membership(one).generation or 0) > 0 for one in found)
 
     def _look(self, query: StreamingQuery, now: float) -> None:
@@ -302,7 +303,7 @@ class Run:
         try:
             found = report(query) if query.isActive and batches.last_id >= 0 else []
         except HoldfastError:
-            found = []  # between its end and ours, or before its beginning
+            found = []  # its reader has not started, or has ended
         if found:
             self._membership = membership(found[0])
         elif not query.isActive:
@@ -331,7 +332,7 @@ class Run:
 
 @contextmanager
 def plain_errors(code: str) -> Iterator[None]:
-    """What Spark raises becomes one line; ours keep their own code and text."""
+    """Spark's errors become one line; ours keep their own code and text."""
     from pyspark.errors import PySparkException
 
     try:

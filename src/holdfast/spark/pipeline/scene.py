@@ -1,9 +1,9 @@
-"""The scene of `make run`: a broker, a producer of orders, and PySpark queries that share one group and one sink.
+"""The demo of `make run`: a broker, a producer of orders, and PySpark queries that share one group and one sink.
 
-Two queries work; a third joins, one drains, one is killed with kill -9; the last one finishes. Everything is our own
-commands in processes of their own, as a user would start them. What happened is then read from the sink's ledger alone.
-The scene goes on by what the processes report and not by the clock, so a slow machine only makes it longer. All three
-Sparks start at once, while nothing else needs the processors; the third waits, warm, until it is its turn to join.
+Two queries work; a third joins, one drains, one is killed with kill -9; the last one finishes. Each part is one of our
+own commands in its own process, as a user would start it. What happened is then read from the sink's ledger alone. Each
+step waits for what the processes report and not for a time, so on a slow machine the demo only takes longer. All three
+Sparks start at once, while nothing else needs the processors; the third waits, warmed up, for its turn to join.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from holdfast.trace.starting import StarterTrace
 
 TOPIC, GROUP = "orders", "billing"
 START_S = 240.0
-"""Spark takes 5–10 s to start on a quiet machine; on one that compiles something else as well, minutes."""
+"""Spark takes 5–10 s to start on a quiet machine, but minutes on a busy one."""
 SETTLE_S = 120.0
 SESSION_MS = 10_000
-"""Session timeout of the scene's members: what a kill costs where no watchdog can speak for the dead."""
+"""Session timeout of the members: what a kill costs if no watchdog leaves for the dead member."""
 
 SHOW_S = 2.0
-"""How long the screen may stand still."""
+"""The longest time without output."""
 STARTING = frozenset({"starting", "warm-up", "ready"})
 
 SMALL_SPARK = {
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.memory": "512m",
-    # Three drivers share two cores and live for a minute: the quick compiler and the small collector are enough.
+    # Three drivers share two cores and live for a minute: the fast compiler and the serial collector are enough.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
 def rate_and_lag(line: Mapping[str, Any]) -> str:
-    """Of a line of progress. What a member lags is not known before it has looked: `?`, as `pipeline run` shows it."""
+    """From a line of progress. The lag is `?` until the member knows it, as in `pipeline run`."""
     lag = line.get("lag")
     return f"{line.get('rows_per_s', 0.0):,.0f} rows/s, lag {'?' if lag is None else format(lag, ',')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneOptions:
-    """How large the scene is."""
+    """The size of the demo."""
 
     folder: Path
     partitions: int = 6
     rate: int = 200
     trigger: str = "200ms"
     watch_s: float = 6.0
-    """How long things are watched before and after each event."""
+    """How long to watch after each event."""
 
     @property
     def traces(self) -> Path:
-        """The folder with the traces of the members, of the coordinator and of the scene itself."""
+        """The folder with the traces of the members, the coordinator and the demo itself."""
         return self.folder / "traces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneResult:
-    """What the scene showed."""
+    """What the demo showed."""
 
     effects: tuple[Effect, ...]
     steady_pause_s: float
@@ -81,23 +81,23 @@ class SceneResult:
 
 @dataclass(slots=True)
 class Scene:
-    """One play."""
+    """One run of the demo."""
 
     options: SceneOptions
     say: Callable[[str], None]
     opened: Callable[[str], None] = lambda bootstrap: None
-    """Called once, when there is a broker: whoever wants to watch may."""
+    """Called once the broker runs, for example to watch the group."""
     check: Callable[[], None] = lambda: None
-    """Called again and again. What it raises ends the play, and all of its processes."""
+    """Called again and again. An error it raises ends the demo and all of its processes."""
     began: float = field(default_factory=time.monotonic)
     members: dict[str, Command] = field(default_factory=dict)
     bootstrap: str = ""
     events: list[Event] = field(default_factory=list)
     _commands: list[Command] = field(default_factory=list)
     _waiting: dict[str, Command] = field(default_factory=dict)
-    """Applications that are warm and have not joined."""
+    """Applications that are warmed up and have not joined."""
     _heard: dict[str, str] = field(default_factory=dict)
-    """What each application has told last of its start."""
+    """The last message of each application about its start."""
     _told_at: float = 0.0
     _trace: StarterTrace = field(init=False)
 
@@ -159,7 +159,7 @@ class Scene:
             self._start(name)
         where = ["--bootstrap-server", self.bootstrap]
         self._done("topic", ["topics", "create", TOPIC, "--partitions", str(self.options.partitions), *where])
-        # A first few, so that there is something for the queries to warm up on.
+        # A few records first, so that the queries have something to warm up on.
         self._done("first", ["produce", TOPIC, "--rate", "0", "--count", "60", *where])
         for name in ("a", "b"):
             self._await_event(self.members[name], "started")
@@ -209,7 +209,7 @@ class Scene:
     # -- what happens
 
     def _event(self, what: str, happen: Callable[[], float | None]) -> Event:
-        """Let it happen, wait until the members share all partitions again, and watch for a while."""
+        """Make it happen, wait until the members share all partitions again, and watch for a while."""
         self._tell(what)
         self._trace.tell("happened", what=what)
         began = happen() or time.time()
@@ -240,7 +240,7 @@ class Scene:
         return began
 
     def _settle(self) -> None:
-        """Until every partition is owned by one living member and every member owns some."""
+        """Wait until every partition is owned by one living member and every member owns some."""
         for member in list(self.members.values()):
             member.wait("the group had settled", self._shared, SETTLE_S, self._meanwhile)
 
@@ -261,7 +261,7 @@ class Scene:
             self._meanwhile()
 
     def _meanwhile(self) -> None:
-        """Something to see at least every two seconds: what applications tell of their start, else how things stand."""
+        """Print something at least every two seconds: news of starting applications, or else the current state."""
         self.check()
         for name, member in sorted((self.members | self._waiting).items()):
             line = member.last() or {}
@@ -273,7 +273,7 @@ class Scene:
             self._show()
 
     def _show(self) -> None:
-        """One line for all members, or nothing as long as there are none."""
+        """Print one line for all members; nothing if there are none."""
         parts = []
         for name, member in sorted(self.members.items()):
             line: Mapping[str, Any] = member.last("progress") or {}

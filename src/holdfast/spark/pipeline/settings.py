@@ -1,4 +1,4 @@
-"""What a pipeline is: a job, a source, a sink and a Spark. From a small TOML and from options, which win.
+"""A pipeline's settings: a job, a source, a sink and a Spark. From a small TOML file and from options, which win.
 
     job = "orders.py"                       # relative to this file
     name = "orders"
@@ -18,7 +18,7 @@
     master = "local[2]"
     "spark.sql.shuffle.partitions" = 2
 
-Pure, but for reading the file. It knows no Spark.
+Pure, except for reading the file. It knows nothing of Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 from holdfast.model import HoldfastError
 
 FOREACH_BATCH = "foreachBatch"
-"""The sink that is a function of the job: `write(rows, batch_id)`."""
+"""The sink is a function in the job's file: `write(rows, batch_id)`."""
 
 AVAILABLE_NOW = "available-now"
 
@@ -44,14 +44,14 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """One streaming query, described."""
+    """The description of one streaming query."""
 
     job: Path | None = None
     function: str = "transform"
     name: str = ""
     checkpoint: str = ""
     trigger: str = "0ms"
-    """How far apart batches start, or "available-now"."""
+    """The time between the starts of batches, or "available-now"."""
     source: Mapping[str, str] = field(default_factory=dict)
     sink_format: str = "holdfast-files"
     sink: Mapping[str, str] = field(default_factory=dict)
@@ -71,18 +71,20 @@ class Pipeline:
 def duration_ms(text: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise HoldfastError("INVALID_TRIGGER", f"{text!r} is no duration.", f"Write 500ms, 5s, 1m, or {AVAILABLE_NOW}.")
+        raise HoldfastError(
+            "INVALID_TRIGGER", f"{text!r} is not a duration.", f"Write 500ms, 5s, 1m, or {AVAILABLE_NOW}."
+        )
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def read_toml(path: Path) -> Pipeline:
-    """A pipeline from a file. Paths of jobs are relative to it."""
+    """A pipeline from a file. A job's path is relative to that file."""
     try:
         found = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise HoldfastError("CONFIG_UNREADABLE", f"{path}: {error.strerror}.", "See that the path is right.") from error
+        raise HoldfastError("CONFIG_UNREADABLE", f"{path}: {error.strerror}.", "Check the path.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise HoldfastError("CONFIG_UNREADABLE", f"{path} is not TOML: {error}.", "Mend the line.") from error
+        raise HoldfastError("CONFIG_UNREADABLE", f"{path} is not TOML: {error}.", "Fix the line.") from error
     unknown = sorted(found.keys() - _TOP)
     if unknown:
         raise HoldfastError(
@@ -128,7 +130,7 @@ def with_options(
 
 
 def check(pipeline: Pipeline) -> Pipeline:
-    """Everything that must be there is; told before Spark starts, which takes seconds."""
+    """Raise if anything required is missing, before Spark starts, which takes seconds."""
     missing = [
         ("job", pipeline.job, "Name the job's file."),
         ("kafka.bootstrap.servers", pipeline.source.get("kafka.bootstrap.servers"), "Give --bootstrap-server."),
@@ -147,14 +149,14 @@ def check(pipeline: Pipeline) -> Pipeline:
             raise HoldfastError("PIPELINE_INCOMPLETE", f"The pipeline does not say {what}.", do)
     assert pipeline.job is not None
     if not pipeline.job.is_file():
-        raise HoldfastError("JOB_NOT_FOUND", f"There is no file {pipeline.job}.", "See that the path is right.")
+        raise HoldfastError("JOB_NOT_FOUND", f"There is no file {pipeline.job}.", "Check the path.")
     if pipeline.trigger != AVAILABLE_NOW:
         duration_ms(pipeline.trigger)
     return pipeline
 
 
 def key_values(texts: list[str], option: str) -> dict[str, str]:
-    """`--conf a=b` and its like."""
+    """The values of options such as `--conf a=b`."""
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -165,7 +167,7 @@ def key_values(texts: list[str], option: str) -> dict[str, str]:
 
 
 def _texts(found: Mapping[str, Any], table: str, path: Path) -> dict[str, str]:
-    """A table of options as Spark takes them: all text. Dotted keys may be written with or without quotes."""
+    """A table of options as strings, as Spark takes them. Dotted keys may be written with or without quotes."""
     part = found.get(table, {})
     if not isinstance(part, dict):
         raise HoldfastError("CONFIG_UNREADABLE", f"{path}: [{table}] is not a table.", f"Write [{table}] on a line.")

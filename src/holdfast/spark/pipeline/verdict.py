@@ -1,9 +1,8 @@
-"""What a sink's ledger proves about a run: what was lost or doubled, who wrote which partition when, and how long each
-stood still. Pure, but for `read_commits` and `read_offsets`, which read the sink.
+"""What a sink's ledger proves about a run: what was lost or duplicated, who wrote which partition when, and how long
+each stood still. Pure, except for `read_commits` and `read_offsets`, which read the sink.
 
-A *pause* of a partition is the time between two of its commits to the sink. Batches come one after the other, so even a
-partition that nothing disturbs has pauses as long as a batch; the longest of quiet times is what others are compared
-with.
+A *pause* of a partition is the time between two of its commits to the sink. Batches come one after the other, so even
+an undisturbed partition has pauses as long as a batch. The longest pause of a quiet time is the reference for others.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def balance(stored: Mapping[int, Iterable[int]], written: Mapping[int, Counter[i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened to the group, from its beginning until things had been quiet again for a while."""
+    """Something that happened to the group, from its beginning until the group had been quiet for a while."""
 
     what: str
     began_s: float
@@ -125,7 +124,7 @@ def effect(event: Event, commits: Commits) -> Effect:
 
 
 def writer_at(commits: Sequence[Commit], at_s: float) -> str:
-    """Who wrote last before this moment."""
+    """Who wrote last before this time."""
     return next((commit.writer for commit in reversed(commits) if commit.at_s <= at_s), "")
 
 

@@ -1,10 +1,9 @@
-"""Warming a Spark up before its query joins a group.
+"""Warming Spark up before its query joins a group.
 
-A query's first batch is slow: the JVM loads and compiles, Python workers start and import. Measured on two busy cores
-it took 26 s, in which the partitions that the group had just given to the newcomer stood still. So before it joins, the
-same job runs once in the same Spark on one record of the topic, as a batch and without a membership, into a folder that
-is thrown away; and a query without a source of ours loads the streaming engine. What the newcomer then takes over, it
-can work on at once.
+A query's first batch is slow: the JVM loads and compiles, Python workers start and import. On two busy cores it took
+26 s, during which the partitions just assigned to the new member stood still. So before it joins, the same job runs
+once in the same Spark on one record of the topic, as a batch, without a membership, into a temporary folder. Another
+query, on one of Spark's own sources, loads the streaming engine. After that the new member can work at once.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def warm_up(
     sink_format: str,
     folder: Path,
 ) -> bool:
-    """Run the job on one record; False if there is none to be read."""
+    """Run the job on one record; False if there is none."""
     options = {key: value for key, value in source.items() if key.lower() not in NOT_FOR_WARMING}
     topic = options.pop("subscribe", "").split(",")[0].strip()
     kafka = {key[len("kafka.") :]: value for key, value in options.items() if key.startswith("kafka.")}
@@ -65,7 +64,7 @@ def warm_up(
 
 
 def _load_engine(spark: SparkSession, folder: Path) -> None:
-    """One batch of a query that needs nobody."""
+    """Run one batch of a query that needs no Kafka."""
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     query = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint")).start()
     deadline = time.monotonic() + LIMIT_S
@@ -75,7 +74,7 @@ def _load_engine(spark: SparkSession, folder: Path) -> None:
 
 
 async def _last_record(kafka: Mapping[str, Any], topic: str) -> tuple[TopicPartition, int] | None:
-    """Where the last record of some partition is."""
+    """The position of the last record of any partition that has one."""
     from holdfast.net.admin import EARLIEST, LATEST, Admin
     from holdfast.net.cluster import Cluster
     from holdfast.net.config import client_config

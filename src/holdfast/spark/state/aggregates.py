@@ -1,5 +1,4 @@
-"""Aggregates that can be added up in any order: what is kept of them, how two parts become one, what comes out.
-Pure."""
+"""Aggregates that can be merged in any order: their stored parts, how two parts are merged, and the result. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ Asked = Mapping[str, "str | tuple[str, str]"]
 """Name of the result -> "count", or (kind, column)."""
 
 LARGEST = 2.0**63 - 2.0**40
-"""A sum of whole numbers beyond this may not fit; floats are not exact to the last digit there."""
+"""An integer sum beyond this may not fit into 64 bits. Less than 2**63, because the check uses inexact floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Aggregate:
 
     @property
     def merges(self) -> tuple[str, ...]:
-        """How two of each part become one."""
+        """The Arrow aggregation that merges each part."""
         return {"count": ("sum",), "avg": ("sum", "sum")}.get(self.kind, (self.kind,))
 
     def types(self, given: pa.Schema) -> tuple[pa.DataType, ...]:
@@ -46,7 +45,7 @@ class Aggregate:
         return (_sum_type(str(self.column), kind),) if self.kind == "sum" else (kind,)
 
     def lift(self, rows: pa.Table, types: Sequence[pa.DataType]) -> list[Any]:
-        """Each row as an aggregate of one."""
+        """Each row as an aggregate of one row."""
         if self.column is None:
             return [pa.array(np.ones(rows.num_rows, np.int64))]
         values = flat(rows[self.column])
@@ -104,7 +103,7 @@ class Aggregates:
         return found
 
     def _check_sums(self, rows: pa.Table, keys: Sequence[str], sums: Sequence[str]) -> None:
-        """Arrow's sums of whole numbers go round silently when they are too large; ours are an error."""
+        """Raise if an integer sum is too large. Arrow's sums overflow silently."""
         for name in sums:
             if not pa.types.is_integer(rows.schema.field(name).type) or not rows.num_rows:
                 continue

@@ -6,8 +6,8 @@ partition.
     )
     counts.start("/data/counts", checkpoint="/data/checkpoints/counts-1")
 
-The group of a row always begins with its topic and partition. Rows of one customer must therefore be in one partition,
-as they are when the customer is the record's key.
+Rows are always grouped by topic and partition first. So all rows of one customer must be in one partition, as they are
+if the customer is the record's key.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ ORIGIN = ("topic", "partition", "offset")
 def stateful(
     rows: DataFrame, *, state: str, writer: str = "", standby: int = 0, options: Mapping[str, str] | None = None
 ) -> Stateful:
-    """Operators on these rows whose state lies at the path `state`, which all applications of the group share.
+    """Operators on these rows that keep their state at the path `state`, which all applications of the group share.
 
-    `rows` come from `format("holdfast")` and still have topic, partition and offset. `writer` is what this application
-    is called in the state's entries, for people. `standby`: how many other applications follow the state of each
-    partition, to take it over quickly; the stream is loaded with `kafka.holdfast.standby` of the same number.
-    `options`: `holdfast.store.…`, for state and sink in an object store.
+    `rows` come from `format("holdfast")` and still have topic, partition and offset. `writer` is this application's
+    name in the state's entries, for people. `standby`: how many other applications follow the state of each partition,
+    to take it over quickly; load the stream with the same number as `kafka.holdfast.standby`. `options`:
+    `holdfast.store.…`, for state and sink in an object store.
     """
     from holdfast.spark.files.columns import Columns, check_columns
     from holdfast.spark.files.schema import type_names
@@ -58,7 +58,7 @@ def stateful(
 
 
 def _prove(path: str, options: Mapping[str, str]) -> None:
-    """A place that can't hold a ledger is told before anything runs."""
+    """Refuse a place that can't hold a ledger before anything runs."""
     from holdfast.spark.files.buckets import AT_START_S
     from holdfast.spark.files.store import open_store
 
@@ -66,19 +66,19 @@ def _prove(path: str, options: Mapping[str, str]) -> None:
 
 
 def _absolute(path: str) -> str:
-    """Workers have folders of their own, and Spark a file system of its own."""
+    """As a URI: workers run in other folders, and Spark may have another default file system."""
     return path if urlsplit(path).scheme else Path(path).resolve().as_uri()
 
 
 @dataclass(frozen=True, slots=True)
 class Stateful:
-    """What can be done with the rows."""
+    """The operators on the rows."""
 
     rows: DataFrame
     state: str
     writer: str
     options: Mapping[str, str]
-    """Of the store. They may hold secrets, and don't show them."""
+    """The store's. They may hold secrets, which their repr hides."""
     standby: int = 0
 
     def _given(self) -> pa.Schema:
@@ -99,8 +99,8 @@ class Stateful:
     ) -> StatefulRows:
         """Aggregates by key and window of event time; `slide` makes windows overlap.
 
-        `append`: a window comes out once, when the partition's watermark has passed its end. `update`: the windows that
-        a batch has changed come out with it.
+        `append`: a window is output once, when the partition's watermark has passed its end. `update`: each batch
+        outputs the windows it has changed.
         """
         from holdfast.spark.state.aggregates import parse_aggregates
         from holdfast.spark.state.times import duration_us
@@ -125,7 +125,7 @@ class Stateful:
         return self._checked(operator, given, by, time)
 
     def aggregate(self, *, by: Sequence[str], agg: Asked) -> StatefulRows:
-        """Aggregates by key, for ever: the keys that a batch has changed come out with it."""
+        """Aggregates by key, kept for ever: each batch outputs the keys it has changed."""
         from holdfast.spark.state.aggregates import parse_aggregates
         from holdfast.spark.state.windows import Totals
 
@@ -133,7 +133,7 @@ class Stateful:
         return self._checked(Totals(by=tuple(by), aggregates=parse_aggregates(agg, given)), given, by, None)
 
     def sessions(self, time: str, *, gap: str, watermark: str, agg: Asked, by: Sequence[str]) -> StatefulRows:
-        """Aggregates by key and session; a session comes out once, when the watermark has passed its end."""
+        """Aggregates by key and session; a session is output once, when the watermark has passed its end."""
         from holdfast.spark.state.aggregates import parse_aggregates
         from holdfast.spark.state.sessions import Sessions
         from holdfast.spark.state.times import duration_us
@@ -151,7 +151,7 @@ class Stateful:
     def drop_duplicates(
         self, by: Sequence[str], *, time: str | None = None, watermark: str | None = None
     ) -> StatefulRows:
-        """The first row of each key: within the watermark's delay, or without `time` for ever."""
+        """The first row of each key: within the watermark's delay, or for ever if there is no `time`."""
         from holdfast.spark.state.distinct import Distinct
         from holdfast.spark.state.times import duration_us
 
@@ -193,10 +193,11 @@ class Stateful:
 
 @dataclass(frozen=True, slots=True)
 class StatefulRows:
-    """The result of an operator, on its way to a sink.
+    """The result of an operator, to be written to a sink.
 
     A sink is the path of a `holdfast-files` sink, which gets each row once; or a function `write(rows, batch_id)` as
-    for foreachBatch, which gets the same rows again after a crash. `exactly_once(…)` makes one that takes them once.
+    for foreachBatch, which may get the same rows again after a crash. `exactly_once(…)` makes one that applies them
+    once.
     """
 
     source: Stateful
@@ -214,7 +215,7 @@ class StatefulRows:
         return writer.foreachBatch(self.each_batch(sink)).start()
 
     def each_batch(self, sink: str | Write) -> Callable[[DataFrame, int], None]:
-        """A function for `foreachBatch`, for a query that is started by hand."""
+        """A function for `foreachBatch`, for a query that you start yourself."""
         if isinstance(sink, str):
             _prove(_absolute(sink), self.source.options)
         return partial(_process, self, sink)
@@ -280,7 +281,7 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
         )
 
     if not ranges:
-        job({})  # a rehearsal: workers start, and load what is needed
+        job({})  # a rehearsal: workers start and load code
         return
     one = Batch(store, ranges, told)
     entries = one.work(job)  # type: ignore[arg-type]  # a mapping is a dict here
@@ -293,7 +294,7 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
 
 
 def run_tasks(batch: DataFrame, rows: DataFrame, plan: TaskPlan) -> dict[TopicPartition, Entry]:
-    """All rows of a partition in one task, in the order of their offsets; where a job has moved them, sorted again."""
+    """Run the plan with each partition's rows in one task, ordered by offset; sorted again if the job moved them."""
     from holdfast.spark.batch_ranges import stays_in_place
     from holdfast.spark.state.chain import decode
     from holdfast.spark.state.task import ANSWER

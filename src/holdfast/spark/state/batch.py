@@ -1,9 +1,10 @@
-"""What the driver does with a batch: where each partition stands, the tasks, the entries, the output, the upkeep.
+"""What the driver does with a batch: it finds each partition's position, runs the tasks, appends the entries and cleans
+up.
 
-For each partition the chain says what is done. A batch begins where the chain ends; or before it, when somebody who
-died, or was slower than we are, had done a part: that part's output is there and is delivered again, the rest is worked
-on. An entry that somebody else got in first means to look again. So what counts is what the chain says, whoever wrote
-it.
+The chain of a partition says what is done. Normally a batch begins where the chain ends. It begins before that if
+another application, which has died or is slower than we are, has already done a part: the output of that part is
+delivered again, and only the rest is processed. If another application appends an entry first, we look again. So only
+the chain counts, whoever wrote it.
 
     chain      … [4100, 4180) [4180, 4250)
     batch           [4100,             4300)       output of both entries is delivered; rows from 4250 on are new
@@ -23,16 +24,16 @@ from holdfast.spark.state.task import Work
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 Job = Callable[[Mapping[TopicPartition, Work]], Mapping[TopicPartition, Entry]]
-"""Runs the tasks; an entry for each partition that had rows."""
+"""Runs the tasks; returns an entry for each partition that had rows."""
 
 AT_ONCE = 8
-"""Partitions looked at at once: a look waits for the disk or the network."""
+"""Partitions read in parallel, because reading waits for the disk or the network."""
 MAX_ATTEMPTS = 10
-"""Each lost race means that another application got a batch of the same partition in meanwhile."""
+"""Each lost race means that another application has appended a batch of the same partition."""
 
 KEPT_ENTRIES = 16
-"""The group may lack the last batches: two as a rule, and some more while its coordinator is in trouble. The rest is
-for whoever stood still for a moment."""
+"""The group's offsets may be behind by the last batches: usually two, and some more while its coordinator has problems.
+The rest is a margin for applications that were stopped for a moment."""
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ class Batch:
     told: str
 
     def work(self, job: Job) -> dict[TopicPartition, list[Entry]]:
-        """Until every partition's chain reaches the batch's end. Returns the entries that the batch has to deliver."""
+        """Work until every partition's chain reaches the batch's end. Returns the entries to deliver."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
             tips = self._each(lambda p: Chain(self.store, p, self.told).tip())
             work = self._left(tips)
@@ -57,7 +58,7 @@ class Batch:
                 self._append(work, made)
         raise HoldfastError(
             "STATE_BUSY",
-            f"{MAX_ATTEMPTS} times in a row somebody else worked on the partitions of {self.told}.",
+            f"{MAX_ATTEMPTS} times in a row another application worked on the partitions of {self.told}.",
             "See which applications use this state, and whether they are members of one group.",
         )
 
@@ -74,7 +75,7 @@ class Batch:
     def _made(
         self, job: Job, work: Mapping[TopicPartition, Work], *, patient: bool
     ) -> Mapping[TopicPartition, Entry] | None:
-        """None if it failed and somebody else has moved a partition on: then what it read may be gone by right."""
+        """None if the job failed and another application has extended a chain: files it read may rightly be gone."""
         try:
             return job(work)
         except Exception:
@@ -85,25 +86,25 @@ class Batch:
             return None
 
     def _append(self, work: Mapping[TopicPartition, Work], made: Mapping[TopicPartition, Entry]) -> None:
-        """Where somebody else was faster nothing happens, and the next look finds that."""
+        """If another application was faster, nothing happens here; the next look at the chain finds its entry."""
 
         def append(partition: TopicPartition) -> bool:
             one = work[partition]
-            # Without rows (a filter took them, or the log has holes) the batch is done all the same.
+            # Without rows (filtered out, or gaps in the log) the batch is still done.
             return Chain(self.store, partition, self.told).append(made.get(partition) or one.tip.next(one.end))
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(append, sorted(work)))
 
     def _covering(self, partition: TopicPartition, start: int) -> list[Entry]:
-        """The entries behind where the batch begins."""
+        """The entries from the batch's beginning on."""
         found = Chain(self.store, partition, self.told).since(start)
         if found and found[0].start > start:
             raise self._ahead(partition, start, found)
         return found
 
     def tidy(self) -> None:
-        """Remove entries that nobody needs any more, and files that only they name."""
+        """Remove entries that nobody needs any more, and the files that only they refer to."""
 
         def one(partition: TopicPartition) -> None:
             tidy(self.store, Chain(self.store, partition, self.told))
@@ -136,7 +137,7 @@ class Batch:
 
 
 def tidy(store: Store, chain: Chain, *, kept: int = KEPT_ENTRIES) -> int:
-    """Bring a chain that has grown to twice its length back to it. Returns how many files went."""
+    """Shorten a chain to `kept` entries once it is twice as long. Returns how many files were removed."""
     numbers = chain.numbers()
     if len(numbers) < 2 * kept:
         return 0
@@ -146,7 +147,7 @@ def tidy(store: Store, chain: Chain, *, kept: int = KEPT_ENTRIES) -> int:
     )
     needed = {name for entry in new for name in named_by(entry)}
     unneeded = sorted({name for entry in old for name in named_by(entry)} - needed)
-    for number in numbers[:-kept]:  # first what names them: a file without an entry harms nobody
+    for number in numbers[:-kept]:  # entries first: a file without an entry does no harm
         store.remove(chain.entry_name(number))
     for name in unneeded:
         store.remove(name)
@@ -154,7 +155,7 @@ def tidy(store: Store, chain: Chain, *, kept: int = KEPT_ENTRIES) -> int:
 
 
 def named_by(entry: Entry) -> set[str]:
-    """Files of the state's own that an entry names. Files of a sink are the sink's."""
+    """The state's own files that an entry refers to. Files in a sink belong to the sink."""
     from holdfast.spark.state.chain import OUTBOX
 
     return set(entry.files) | {file.name for file in entry.output if file.name.startswith(f"{OUTBOX}/")}

@@ -1,16 +1,16 @@
-"""The chain of one partition's state: entries, each with everything of its moment, that two writers can't both extend.
+"""The chain of one partition's state: entries, each complete in itself, that two writers can't both extend.
 
     entries/000000000017.json   [4100, 4180)  watermark, runs of state, files of output
 
-Entry n+1 is created exclusively under its number and starts where entry n ends. So offsets, state and output of a batch
-count together or not at all. The last entry is all that a new owner needs: it names every run.
+Entry n+1 is created exclusively under its number and starts where entry n ends. So the offsets, the state and the
+output of a batch count together or not at all. A new owner needs only the last entry: it lists every run.
 
-Older entries are removed after a while. A writer that stood still meanwhile could then create an old number again. So
-whoever has created an entry looks whether a higher number is there: if so, the entry counts only if the next one says
-that it comes after it; and where the next one is gone too, the writer decides anew from the chain's end, which is right
-in both cases.
+Older entries are removed after a while. A writer that was stopped meanwhile could then create a removed number again.
+So after creating an entry, a writer looks for higher numbers. If there are any, its entry counts only if the next entry
+names it as its predecessor. If the next entry is gone too, the writer decides again from the chain's end, which is
+right in both cases.
 
-Pure but for the `Store`: no clock, no Spark.
+Pure, except for the `Store`: no clock, no Spark.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RunRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """Where a partition stands behind one batch."""
+    """A partition after one batch."""
 
     number: int
     id: str
@@ -56,16 +56,16 @@ class Entry:
     end: int
     watermark: int = NOT_YET
     runs: tuple[RunRef, ...] = ()
-    """All of the state, oldest first."""
+    """The whole state, oldest first."""
     output: tuple[FileRef, ...] = ()
-    """What came out of this batch."""
+    """The output of this batch."""
     late: int = 0
-    """Rows that were dropped because they came too late, since the beginning."""
+    """How many rows have been dropped for being late, since the beginning."""
     writer: str = ""
     """Who wrote it, for people."""
 
     def next(self, end: int) -> Entry:
-        """A batch that changes nothing but the offset."""
+        """The entry of a batch that changes only the offset."""
         return replace(
             self, number=self.number + 1, id=uuid.uuid4().hex, after=self.id, start=self.end, end=end, output=()
         )
@@ -76,7 +76,7 @@ class Entry:
 
 
 def beginning(start: int) -> Entry:
-    """Before the first entry of a partition that begins here."""
+    """What stands before the first entry of a partition that begins at this offset."""
     return Entry(number=0, id="", after="", start=start, end=start)
 
 
@@ -84,7 +84,7 @@ class Chain:
     """One partition's chain in a store."""
 
     def __init__(self, store: Store, partition: TopicPartition, told: str = "a reader") -> None:
-        """`told`: which batch wants it, for errors."""
+        """`told`: which batch needs the chain, for error messages."""
         self._store = store
         self._told = told
         self.partition = partition
@@ -94,7 +94,7 @@ class Chain:
         self.known_name = f"{KNOWN}/{partition.topic}/{partition.partition}.json"
 
     def tip(self) -> Entry | None:
-        """The last entry; None if there is none, and never was."""
+        """The last entry; None if there never was one."""
         while True:
             numbers = self.numbers()
             if not numbers:
@@ -106,14 +106,14 @@ class Chain:
                 return found
 
     def since(self, offset: int) -> list[Entry]:
-        """The entries that end behind an offset, oldest first."""
+        """The entries that end after an offset, oldest first."""
         while True:
             found: list[Entry] = []
             numbers = self.numbers()
             for number in reversed(numbers):
                 entry = self.entry(number)
                 if entry is None or (found and found[0].after != entry.id):
-                    break  # it was removed since, or somebody left it under a number of long ago
+                    break  # it was removed since, or a stopped writer created a removed number again
                 if entry.end <= offset:
                     return found
                 found.insert(0, entry)
@@ -121,7 +121,7 @@ class Chain:
                 return found
 
     def append(self, entry: Entry) -> bool:
-        """Whether this entry is part of the chain now. False: somebody else was faster; look at the tip again."""
+        """Add this entry to the chain. False if another writer was faster: look at the tip again."""
         if not self._store.create(self.entry_name(entry.number), encode(entry)):
             return False
         if not self._store.exists(self.known_name):
@@ -133,14 +133,14 @@ class Chain:
         return following is not None and following.after == entry.id
 
     def extend(self, choose: Callable[[Entry | None], Entry | None]) -> Entry | None:
-        """Append what `choose` makes of the tip, again if somebody else was faster."""
+        """Append what `choose` returns for the tip; it is called again if another writer was faster."""
         for _ in range(MAX_ATTEMPTS):
             wanted = choose(self.tip())
             if wanted is None or self.append(wanted):
                 return wanted
         raise HoldfastError(
             "STATE_BUSY",
-            f"{MAX_ATTEMPTS} times in a row somebody else extended the state of {self.partition}.",
+            f"{MAX_ATTEMPTS} times in a row another application extended the state of {self.partition}.",
             "See which applications use this state, and whether they are members of one group.",
         )
 

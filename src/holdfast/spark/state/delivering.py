@@ -1,4 +1,4 @@
-"""The output of a batch, from its entries into a sink. It may be delivered again after a crash, always the same."""
+"""Delivers a batch's output from its entries to a sink. After a crash it is delivered again, always the same."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Write = Callable[["DataFrame", int], None]
 
 
 def into_files(store: Store, entries: Mapping[TopicPartition, Sequence[Entry]], schema_json: str, writer: str) -> None:
-    """Into a sink of ours: its ledger takes over the files that the tasks have written there. Once, by their
-    offsets."""
+    """Deliver to a `holdfast-files` sink: the files that the tasks have written there are added to its ledger, once,
+    by their offsets."""
     with_output = {p: [file for entry in found for file in entry.output] for p, found in sorted(entries.items())}
     with_output = {partition: files for partition, files in with_output.items() if files}
     if not with_output:
@@ -43,14 +43,14 @@ def into_files(store: Store, entries: Mapping[TopicPartition, Sequence[Entry]], 
 
 
 def _lacking(store: Store, partition: TopicPartition, files: Sequence[FileRef], end: int | None) -> Addition | None:
-    """The files behind the ledger's end. What is before it was delivered by whoever did the batch first."""
+    """The files after the ledger's end. Those before it were delivered by whichever application did the batch first."""
     lacking = [file for file in files if end is None or file.last >= end]
     if not lacking:
         return None
     if end is not None and lacking[0].first < end:
         raise HoldfastError(
             "SINK_SHARED",
-            f"The sink has rows of {partition} up to {end}, and not from this state: somebody else writes into it.",
+            f"The sink has rows of {partition} up to {end} that are not from this state: another query writes into it.",
             "Give each stateful query a sink of its own.",
         )
     for file in lacking:
@@ -59,7 +59,7 @@ def _lacking(store: Store, partition: TopicPartition, files: Sequence[FileRef], 
                 "DATA_FILE_MISSING",
                 f"{file.name} was written by a batch, is not in the sink's ledger yet, and is gone.",
                 "Run `holdfast pipeline clean` on the sink with an --older-than longer than the longest outage. What "
-                "that file held is lost to the sink: restore it from a backup, or start state and sink anew.",
+                "that file held is lost to the sink: restore it from a backup, or start with new state and sink.",
             )
     return Addition(min(file.first for file in lacking), max(file.last for file in lacking) + 1, tuple(lacking))
 
@@ -73,8 +73,7 @@ def into_function(
     write: Write,
     batch_id: int,
 ) -> None:
-    """Into a function of the user's, as for foreachBatch: the rows of all entries in one frame."""
-
+    """Deliver to a user's function, as for foreachBatch: the rows of all entries in one frame."""
     from pyspark.sql.types import StructType
 
     names = [file.name for _, found in sorted(entries.items()) for entry in found for file in entry.output]
@@ -83,7 +82,7 @@ def into_function(
         return
     if isinstance(open_store(root, options), LocalStore):
         rows = spark.read.schema(schema).parquet(*(f"{root.rstrip('/')}/{name}" for name in names))
-    else:  # Spark may have no file system for it, and not our credentials
+    else:  # Spark may not know this file system, or not have our credentials
         rows = spark.createDataFrame([(name,) for name in names], "name string").mapInArrow(
             partial(read_named, root, options, schema), schema
         )
@@ -93,7 +92,7 @@ def into_function(
 def read_named(
     root: str, options: Mapping[str, str], schema: StructType, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On an executor: the rows of the files that are named."""
+    """On an executor: the rows of the files whose names are in the batches."""
     from holdfast.spark.files.reading import read_files
 
     names = [str(name) for batch in batches for name in batch.column("name").to_pylist()]

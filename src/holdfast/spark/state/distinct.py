@@ -1,7 +1,7 @@
-"""Rows without repetitions of their keys, within the watermark's delay or for ever. Pure.
+"""Drops rows whose key was seen before, within the watermark's delay or for ever. Pure.
 
-A key that was let through is remembered until the watermark has passed its row's time by the delay; a row older than
-the watermark is late and dropped, since nobody knows any more whether it is a repetition.
+A key is remembered until the watermark has passed its row's time by the delay. A row older than the watermark is late
+and dropped, because its key may have been forgotten.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.spark.state.runs import NEVER, NOT_YET, Layout, View, expiry
 from holdfast.spark.state.times import Times, timed
 
 MANY_ROUNDS = 32
-"""A round lets one row of each key through. Keys that come back so often within a step are done one by one."""
+"""A round passes one row of each key. After so many rounds in one step, the rest is done row by row."""
 
 Rows = npt.NDArray[np.int64]
 
@@ -27,7 +27,7 @@ Rows = npt.NDArray[np.int64]
 class Distinct:
     by: tuple[str, ...]
     time: str | None = None
-    """None: what was seen once is remembered for ever."""
+    """None: keys are remembered for ever."""
     delay_us: int = 0
 
     keeps_offsets = True
@@ -59,7 +59,7 @@ class Distinct:
         return Step(let_through, found.watermark, found.rows.num_rows - len(counted))
 
     def _take(self, view: View, rows: pa.Table, at: Times, until: Times, met: Times) -> Rows:
-        """Which rows are let through, in order; their keys are remembered `until` then."""
+        """Which rows pass, in order; their keys are remembered `until` then."""
         if not rows.num_rows:
             return np.zeros(0, np.int64)
         keys = rows.select(list(self.by))
@@ -76,15 +76,15 @@ class Distinct:
 
 
 def first_of_each(codes: Rows, until: Times, met: Times, held: Times) -> Rows:
-    """The rows whose key nobody holds when they come. A row that is let through holds its key `until` then.
+    """The rows whose key is not remembered when they come. A row that passes holds its key `until` then.
 
-    A round finds the first such row of each key; rows of that key before it are repetitions, those behind it wait for
-    the next round. `held` says until when keys are held from before; it is changed.
+    A round finds the first such row of each key. Rows of that key before it are duplicates, those after it wait for the
+    next round. `held` says until when keys are already held; it is changed.
     """
     chosen: list[Rows] = []
     left = np.arange(len(codes), dtype=np.int64)
     for _ in range(MANY_ROUNDS):
-        left = left[held[codes[left]] <= met[left]]  # the watermark only grows: what it frees now stays free
+        left = left[held[codes[left]] <= met[left]]  # the watermark only grows, so an expired key stays expired
         if not len(left):
             break
         _, first = np.unique(codes[left], return_index=True)

@@ -1,9 +1,8 @@
-"""What a standby has at hand of the states it follows, and what it reads next. Pure.
+"""How much a standby has read of the states it follows, and what it reads next. Pure.
 
-The runs of a state are immutable, so whatever was read once stays right: a state that moves on needs only its new runs.
-A standby that has nothing begins from scratch; one that goes on following reads what is new; one that followed the
-partition earlier reads what came in between. State is never taken from here: whoever owns the partition opens the runs
-that the chain's last entry names, and finds them in memory.
+The runs of a state are immutable, so what was read once stays right: when a state changes, only its new runs are read.
+That also holds for a standby that followed the partition earlier. Nothing is taken from here: the partition's owner
+opens the runs in the chain's last entry, and finds them in memory.
 """
 
 from __future__ import annotations
@@ -16,20 +15,19 @@ from holdfast.model import TopicPartition
 from holdfast.spark.state.chain import Entry, RunRef
 
 PIECE_BYTES = 64 << 20
-"""Read in one go, by each worker. A look comes every two seconds, so it is 32 MB a second: a state of a gigabyte is
-there in half a minute, and to read and check a piece that the disk has at hand takes about a tenth of a second."""
+"""How much each worker reads at a time. It reads every two seconds, so 32 MB a second: a state of a gigabyte takes half
+a minute. Reading and checking one such piece from the page cache takes about a tenth of a second."""
 
 SMALL_BYTES = 1 << 20
-"""A look at which no more than this is new waits: every batch writes a small run, which is quick to open at any
-time."""
+"""New data up to this size is not read yet: every batch writes a small run, which is quick to open at any time."""
 
 KEPT_NAMES = 4_096
-"""Runs that are remembered, of partitions that are followed no more too. A name is all that a run costs here."""
+"""How many runs are remembered, also of partitions no longer followed. A run costs only its name here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of one run to be read; with its last byte the run is opened and checked."""
+    """A part of one run to be read. With the last part the run is opened and checked."""
 
     partition: TopicPartition
     run: RunRef
@@ -54,8 +52,8 @@ class Book:
         self.tips[partition] = tip
 
     def next(self, partitions: Iterable[TopicPartition], budget: int = PIECE_BYTES) -> list[Piece]:
-        """What to read now of these, up to so many bytes; partitions that lack least come first, so that as many as
-        can be are soon ready."""
+        """What to read next, up to so many bytes. Partitions that lack least come first, so that as many as possible
+        are ready soon."""
         pieces: list[Piece] = []
         for partition in sorted(self._seen(partitions), key=lambda p: (self._lacks(p), p)):
             for run in self.tips[partition].runs:
@@ -77,16 +75,16 @@ class Book:
             del self._read[name]
 
     def lost(self, names: Iterable[str]) -> None:
-        """These runs could not be read: gone by right, or damaged, which their owner will tell."""
+        """These runs could not be read: they were rightly removed, or are damaged, which their owner will report."""
         for name in names:
             self._read.pop(name, None)
 
     def followed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Followed]:
-        """For the leader: where each state stood when it was last seen, and how much of it is at hand."""
+        """For the leader: each state's last seen offset, and how much of it has been read."""
         return {p: Followed(self.tips[p].end, self._share(p)) for p in sorted(self._seen(partitions))}
 
     def open(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[RunRef, ...]]:
-        """By partition the runs that have been read to their end: workers keep those open, and no others."""
+        """By partition: the runs that have been read to their end. Workers keep only those open."""
         return {
             p: tuple(run for run in self.tips[p].runs if self._read.get(run.name, 0) >= run.bytes)
             for p in sorted(self._seen(partitions))

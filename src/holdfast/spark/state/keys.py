@@ -1,8 +1,7 @@
-"""Keys as numbers: a stable 64-bit hash, by which state is sorted and found, and exact codes, by which keys are
-compared.
+"""Keys as numbers: a stable 64-bit hash by which state is sorted and found, and exact codes by which keys are compared.
 
-The hash is written into files, so it must never change. It need not be free of collisions: whatever it finds is
-compared by its real key afterwards. Everything is vectorised; no Python object is made for a key.
+The hash is written into files, so it must never change. Collisions are allowed, because the real keys are compared
+afterwards. Everything is vectorised; no Python object is made for a key.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ Hashes = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.int64]
 
 BLOCK_BYTES = 1 << 18
-"""Text is hashed in blocks of so many bytes, for which powers are kept."""
+"""Text is hashed in blocks of this size; the powers for one block are cached."""
 
 _BASE = 0x9E3779B97F4A7C15
-"""Any odd number: only then can a power of it be divided out again."""
+"""Must be odd, so that it has an inverse modulo 2**64."""
 _MASK = (1 << 64) - 1
 _NULL = np.uint64(0xA0761D6478BD642F)
 _powers: dict[int, tuple[Hashes, Hashes]] = {}
 
 
 def check_key_type(name: str, kind: pa.DataType) -> None:
-    """Refuse what has no one form: two floats, or two maps, may be equal and look different."""
+    """Refuse types without a unique form: two floats or two maps may be equal and have different bytes."""
     types: Any = pa.types
     good: tuple[Any, ...] = (
         types.is_string,
@@ -50,7 +49,7 @@ def check_key_type(name: str, kind: pa.DataType) -> None:
 
 
 def flat(column: Any) -> Any:
-    """One array of a column, whatever it was put together from."""
+    """A column as one array, even if it is chunked."""
     if isinstance(column, pa.ChunkedArray):
         made: Any = column.combine_chunks()
         return pa.concat_arrays(made.chunks) if isinstance(made, pa.ChunkedArray) else made
@@ -58,12 +57,12 @@ def flat(column: Any) -> Any:
 
 
 def picked(rows: npt.NDArray[Any]) -> Any:
-    """Places, or a yes or no for each place, as Arrow takes them."""
+    """Row numbers, or a mask, as an Arrow array."""
     return pa.array(rows)
 
 
 def hash_of(table: pa.Table, columns: Sequence[str]) -> Hashes:
-    """One hash a row of these columns together."""
+    """One hash per row, over these columns."""
     found = np.zeros(table.num_rows, np.uint64)
     for name in columns:
         found = _mixed(found * np.uint64(31) + _hash_column(flat(table[name])))
@@ -71,7 +70,7 @@ def hash_of(table: pa.Table, columns: Sequence[str]) -> Hashes:
 
 
 def codes_of(columns: Sequence[Any], rows: int) -> Codes:
-    """One number a row, the same for the same values and for no others."""
+    """One number per row: equal exactly for equal values."""
     codes = np.zeros(rows, np.int64)
     for number, column in enumerate(columns):
         encoded: Any = flat(pc.dictionary_encode(flat(column), null_encoding="encode"))
@@ -85,7 +84,7 @@ def codes_of(columns: Sequence[Any], rows: int) -> Codes:
 
 
 def _mixed(x: Hashes) -> Hashes:
-    """Every bit of the input moves every bit of the result (the finaliser of splitmix64)."""
+    """Every bit of the input affects every bit of the result (the finaliser of splitmix64)."""
     x = x + np.uint64(_BASE)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -116,7 +115,7 @@ def _hash_numbers(column: Any) -> Hashes:
 
 
 def _hash_bytes(column: Any) -> Hashes:
-    """A polynomial of each text's bytes, by differences of running sums: no loop over rows or bytes."""
+    """A polynomial over each text's bytes, from differences of running sums, without a loop over rows or bytes."""
     _, offset_buffer, data_buffer = column.buffers()
     count = len(column)
     marks = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + count + 1]
@@ -148,6 +147,6 @@ def _powers_up_to(size: int) -> tuple[Hashes, Hashes]:
             line[0] = 1
             made.append(np.cumprod(line, dtype=np.uint64))
         if wanted > BLOCK_BYTES:
-            return made[0], made[1]  # a single text this large is rare: not kept
+            return made[0], made[1]  # a single text this large is rare: not cached
         _powers[wanted] = (made[0], made[1])
     return _powers[wanted]

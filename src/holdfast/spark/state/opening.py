@@ -1,10 +1,10 @@
-"""A state as a whole: what it was made with, and which partitions it has.
+"""A state as a whole: its settings and its partitions.
 
 _holdfast/state.json                                  operator and columns
 _holdfast/known/orders/3.json                         that there has been state of orders-3
 _holdfast/state/orders/3/entries/000000000017.json    the chain of orders-3
 _holdfast/state/orders/3/runs/5d0c….arrow             its state
-outbox/orders/3/77e1….parquet                         results on their way to a sink that is not holdfast-files
+outbox/orders/3/77e1….parquet                         results for a sink that is not holdfast-files
 _README
 """
 
@@ -14,6 +14,7 @@ import json
 from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.sink import partitions_under
 from holdfast.spark.files.store import Store
 from holdfast.spark.state.chain import ROOT
 
@@ -26,15 +27,15 @@ README_TEXT = """This is the state of a streaming query of holdfast, by partitio
 Do not delete or move anything by hand. Instead:
 
     holdfast pipeline state PATH                          what is held, how large, and up to where
-    holdfast pipeline state PATH --clean                  removes what nobody names any more
+    holdfast pipeline state PATH --clean                  removes files that nothing refers to any more
     holdfast pipeline state PATH --start-empty orders-3   forgets the state of one partition
 """
 
 
 def open_state(store: Store, *, operator: str, columns: str, first: bool, told: str) -> None:
-    """Make the state if it is new; refuse to go on with what another operator, or other columns, have made.
+    """Create the state if it is new; refuse state that was made by another operator or with other columns.
 
-    `first`: it may be new. Later it has to be there: whoever has lost it must not start empty in silence.
+    `first`: it may be new. Later it has to exist: a query that has lost its state must not silently start empty.
     """
     wanted = {"v": VERSION, "operator": operator, "columns": columns}
     if store.read(STATE) is None:
@@ -42,7 +43,7 @@ def open_state(store: Store, *, operator: str, columns: str, first: bool, told: 
             raise HoldfastError(
                 "STATE_MISSING",
                 f"There is no state at {getattr(store, 'root', 'its path')}, and {told} is not the query's first.",
-                "See that the path is right and mounted. To begin without state, start on a fresh checkpointLocation.",
+                "Check the path, and that it is mounted. To begin without state, start on a fresh checkpointLocation.",
             )
         store.create(README, README_TEXT.encode())
         store.create(STATE, json.dumps(wanted, sort_keys=True).encode())
@@ -60,7 +61,7 @@ def open_state(store: Store, *, operator: str, columns: str, first: bool, told: 
 def read_state(store: Store) -> dict[str, Any]:
     data = store.read(STATE)
     if data is None:
-        raise HoldfastError("NOT_A_STATE", "There is no state of holdfast at this path.", "See that the path is right.")
+        raise HoldfastError("NOT_A_STATE", "There is no state of holdfast at this path.", "Check the path.")
     try:
         found: dict[str, Any] = json.loads(data)
         if found["v"] != VERSION:
@@ -73,9 +74,4 @@ def read_state(store: Store) -> dict[str, Any]:
 
 
 def partitions_of(store: Store) -> list[TopicPartition]:
-    return sorted(
-        TopicPartition(topic, int(number))
-        for topic in store.names(ROOT)
-        for number in store.names(f"{ROOT}/{topic}")
-        if number.isdigit()
-    )
+    return partitions_under(store, ROOT)

@@ -1,7 +1,7 @@
 """What an operator is: a pure function from state and rows to changes of state and output, in the order of offsets.
 
-`step` takes the rows of one partition that follow those it has had, looks up and changes state through the `View`, and
-returns what comes out. It must not matter how rows are cut into steps: a batch may be one step or many.
+`step` takes the next rows of one partition, reads and changes state through the `View`, and returns the output. It must
+not matter how rows are cut into steps: a batch may be one step or many.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from holdfast.spark.state.runs import Layout, View
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What became of some rows."""
+    """The result of one step."""
 
     output: pa.Table
     watermark: int
     late: int = 0
-    """Rows that came after their time and count for nothing."""
+    """How many rows were late and dropped."""
 
 
 class Operator(Protocol):
@@ -34,19 +34,19 @@ class Operator(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """What it needs of each row; None for everything."""
+        """The columns it needs; None for all."""
 
     @property
     def keeps_offsets(self) -> bool:
-        """Whether what comes out are rows that went in, with topic, partition and offset of their own."""
+        """Whether the output consists of input rows, with their own topic, partition and offset."""
 
     @property
     def signature(self) -> str:
-        """The same text for the same state. State that was written under another one is not read."""
+        """A text that identifies the state's form. State that was written under another one is refused."""
 
     @property
     def supersedes(self) -> tuple[str, ...] | None:
-        """Columns of the output by which a later row of a batch stands for earlier ones; None if all rows count."""
+        """Key columns of the output: in a batch, a later row replaces earlier ones. None if all rows count."""
 
     def layout(self, given: pa.Schema) -> Layout: ...
 
@@ -68,7 +68,7 @@ def check_keys(names: Sequence[str], given: pa.Schema) -> None:
 
 
 def check_free(made: Sequence[str]) -> None:
-    """Every name of the result once, and none that the ledger or the state needs."""
+    """Refuse duplicate names in the result, and names that the ledger or the state needs."""
     for name in made:
         if made.count(name) > 1 or name.startswith("__") or name in ("topic", "partition", "offset"):
             raise HoldfastError(
@@ -83,7 +83,7 @@ def table_of(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
 
 
 def last_rows(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The last row of each key, in the order they came."""
+    """The last row of each key, in the original order."""
     parts: list[Any] = []
     for name in names:
         column = flat(table[name])

@@ -1,9 +1,8 @@
-"""The state of one partition: sorted runs, the newest version of each row, and what of it is looked for. Pure.
+"""The state of one partition as sorted runs, like a log-structured merge tree. Pure.
 
-A run is an Arrow table sorted by the hash of its keys. A newer run's version of a row stands for older ones; a row may
-be `gone` in it. So a batch writes what it changed and nothing else, finds a key by halving, and never reads the whole
-state. Runs are merged when they are not much smaller than the one before, so there are few of them, whatever was
-written.
+A run is an Arrow table sorted by the hash of its keys. A row in a newer run replaces older versions; it may also be a
+tombstone (`gone`). So a batch writes only what it changed, finds a key by binary search, and never reads the whole
+state. A run is merged with the one before unless that is much larger, so there are always few.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ HASH, EXPIRES, GONE = "__hash", "__expires", "__gone"
 OURS = (HASH, EXPIRES, GONE)
 
 NEVER = 2**62
-"""Expires never. Times are microseconds since 1970."""
+"""An expiry that never comes. Times are microseconds since 1970."""
 NOT_YET = -(2**62)
 """The watermark before anything was seen."""
 
 SMALL_ROWS = 4_096
-"""Runs below this are merged with small ones before them, whatever their sizes: a file costs more than its rows."""
+"""Runs up to this size are always merged with small runs before them: a file costs more than its rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What rows of state look like."""
+    """The columns of the state's rows."""
 
     schema: pa.Schema
-    """Without the three columns of ours."""
+    """Without our own three columns."""
     keys: tuple[str, ...]
-    """Rows are looked for by these, all versions of all rows of a key together."""
+    """Rows are looked up by these columns; a key may have several rows."""
     identity: tuple[str, ...]
-    """These tell one row from another: the keys, and what else there may be several of."""
+    """These columns identify a row: the keys, and what distinguishes several rows of a key."""
 
     @property
     def stored(self) -> pa.Schema:
@@ -50,7 +49,7 @@ class Layout:
         return self.stored.empty_table()
 
     def seal(self, rows: pa.Table, expires: npt.NDArray[np.int64], *, gone: bool = False) -> pa.Table:
-        """Rows of state as a run."""
+        """Make a run of these rows."""
         hashes = hash_of(rows, self.keys)
         order = np.argsort(hashes, kind="stable")
         columns: list[Any] = [pa.array(hashes[order]), pa.array(expires[order].astype(np.int64))]
@@ -60,7 +59,7 @@ class Layout:
 
 
 def newest(tables: Sequence[pa.Table], identity: Sequence[str], *, drop_gone: bool) -> pa.Table:
-    """Of each row the newest version, sorted by hash. `tables` come newest first."""
+    """The newest version of each row, sorted by hash. `tables` are ordered newest first."""
     together = pa.concat_tables(tables).combine_chunks()
     hashes = _numbers(together, HASH)
     order = np.argsort(hashes, kind="stable")
@@ -91,7 +90,7 @@ def expiry(table: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def first_to_merge(sizes: Sequence[int]) -> int:
-    """From which run on, oldest first, all are to become one; `len(sizes) - 1` leaves everything as it is."""
+    """The first of the runs (oldest first) that are to be merged into one; `len(sizes) - 1` merges nothing."""
     first, rows = len(sizes) - 1, sizes[-1] if sizes else 0
     while first > 0 and (sizes[first - 1] <= 2 * rows or max(sizes[first - 1], rows) <= SMALL_ROWS):
         first -= 1
@@ -100,7 +99,7 @@ def first_to_merge(sizes: Sequence[int]) -> int:
 
 
 class View:
-    """The state as it stands, with what this batch has changed. Runs are given oldest first."""
+    """The current state, including this batch's changes. Runs are given oldest first."""
 
     def __init__(self, layout: Layout, runs: Sequence[pa.Table] = ()) -> None:
         self.layout = layout
@@ -108,7 +107,7 @@ class View:
         self._changed: list[pa.Table] = []
 
     def push(self, changes: pa.Table) -> None:
-        """A run that counts before all others from now on."""
+        """Add a run that takes precedence over all others."""
         if not changes.num_rows:
             return
         self._changed.append(changes)
@@ -118,7 +117,7 @@ class View:
             self._changed[first:] = [merged]
 
     def changes(self) -> pa.Table:
-        """All that was pushed, as one run."""
+        """Everything that was pushed, as one run."""
         if not self._changed:
             return self.layout.empty()
         return newest(self._changed[::-1], self.layout.identity, drop_gone=not self._runs)
@@ -133,7 +132,7 @@ class View:
         return rows.filter(picked(_is_in(rows, wanted, self.layout.keys)))
 
     def expiring(self, after: int, up_to: int) -> pa.Table:
-        """The live rows that expire in this time. All that expired earlier has been dealt with."""
+        """The live rows that expire in (after, up_to]. What expired earlier has already been handled."""
         if up_to <= after:
             return self.layout.empty()
         found = []
@@ -145,7 +144,7 @@ class View:
         if not found:
             return self.layout.empty()
         candidates = pa.concat_tables(found).select(list(self.layout.keys) or [HASH])
-        rows = self.find(candidates)  # of some of them there are newer versions
+        rows = self.find(candidates)  # some of them have newer versions
         return rows.filter(picked(_numbers(rows, EXPIRES) <= up_to))
 
     def _newest_first(self) -> list[pa.Table]:
@@ -167,13 +166,13 @@ def _with_hashes(run: pa.Table, hashes: npt.NDArray[np.uint64]) -> pa.Table:
     low = np.searchsorted(there, hashes, side="left")
     counts = np.searchsorted(there, hashes, side="right") - low
     low, counts = low[counts > 0], counts[counts > 0]
-    # 0, 1, 2 … within each stretch of equal hashes, added to where it begins
+    # 0, 1, 2 … within each stretch of equal hashes, added to its beginning
     inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return run.take(picked(np.repeat(low, counts) + inside))
 
 
 def _is_in(rows: pa.Table, wanted: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which rows have one of the wanted keys: two keys may share a hash."""
+    """Which rows have one of the wanted keys. Two keys may share a hash, so compare the keys."""
     both = [_together(rows[key], wanted[key]) for key in keys]
     codes = codes_of(both, rows.num_rows + wanted.num_rows)
     marked = np.zeros(int(codes.max(initial=0)) + 1, bool)
@@ -183,7 +182,7 @@ def _is_in(rows: pa.Table, wanted: pa.Table, keys: Sequence[str]) -> npt.NDArray
 
 
 def _sorted_once(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Each once, sorted. numpy's own `unique` goes through a hash table, which is many times slower for large ones."""
+    """Sorted, without duplicates. numpy's own `unique` uses a hash table, which is much slower for large arrays."""
     in_order = np.sort(hashes)
     first = np.ones(len(in_order), bool)
     first[1:] = in_order[1:] != in_order[:-1]

@@ -1,8 +1,8 @@
 """Sessions: rows of a key that follow each other within a gap. Pure.
 
-A row that is older than the watermark is late. So a row that counts never touches a session that the watermark has
-passed, and the order of rows within the allowed delay does not matter: sessions are what a batch over all rows that
-count would find. As in Spark, a row exactly one gap behind the last still belongs to the session.
+A row that is older than the watermark is late and dropped. So other rows never touch a session that the watermark has
+passed, and the order of rows within the allowed delay does not matter: the sessions are those that one batch over all
+these rows would find. As in Spark, a row exactly one gap after the last still belongs to the session.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Sessions:
         return Step(self._shown(closed, rows.schema), found.watermark, found.rows.num_rows - len(counted))
 
     def _take(self, view: View, rows: pa.Table, at: Times) -> None:
-        """Join these rows, each a session of its own, with what is open of their keys."""
+        """Merge these rows, each a session of its own, with the open sessions of their keys."""
         schema = view.layout.schema
         columns = {name: flat(rows[name]) for name in self.by}
         columns |= {START: pa.array(at), END: pa.array(at + self.gap_us)} | self.aggregates.lift(rows)
@@ -78,17 +78,17 @@ class Sessions:
         touched = changed[group]
         merged = self._merged(together.filter(picked(touched)), group[touched])
         moved = before.filter(picked(touched[: before.num_rows]))
-        # A session that began earlier than it was known to, or was joined with one before, has another name now.
+        # A session whose start has moved, or that was merged with an earlier one, has another identity now.
         view.push(view.layout.seal(moved, _numbers(moved, END) + 1, gone=True))
         view.push(view.layout.seal(merged, _numbers(merged, END) + 1))
 
     def _grouped(self, sessions: pa.Table) -> npt.NDArray[np.int64]:
-        """To which session each belongs, when all that touch are one."""
+        """The number of the merged session to which each belongs."""
         codes = codes_of([sessions[name] for name in self.by], sessions.num_rows)
         starts, ends = _numbers(sessions, START), _numbers(sessions, END)
         order = np.lexsort((starts, codes))
         codes, starts, ends = codes[order], starts[order], ends[order]
-        # The largest end so far within each key: by ranks, which unlike times can be told apart by key in 64 bits.
+        # The largest end so far within each key. By rank, since key and rank fit into 64 bits, but key and time don't.
         by_end = np.argsort(ends, kind="stable")
         rank = np.empty(len(ends), np.int64)
         rank[by_end] = np.arange(len(ends))

@@ -1,10 +1,10 @@
-"""The follower of a query with `standby`: a thread of the driver that keeps executors warm for partitions of others.
+"""The follower of a query with `standby`: a driver thread that keeps executors warm for partitions of other members.
 
-Every two seconds it asks the query's reader what the member is to follow, and says with the question how far it is. It
-looks at the last entry of those partitions' chains, and where enough is new, a small job reads it: a bounded piece
-(`following.PIECE_BYTES`), since batches that come at the same time wait for it. A job comes every 20 seconds at least,
-so that Spark does not end the workers. It ends with its query; and what goes wrong in it is told
-(`holdfast.spark.report`) and tried again: a standby that does not follow makes a handover longer and nothing wrong.
+Every two seconds it asks the query's reader what to follow, and says in the question how far it is. It looks at the
+last entries of those partitions' chains. If enough is new, a small job reads it: a bounded piece
+(`following.PIECE_BYTES`), because batches have to wait for it. There is a job at least every 20 seconds, so that Spark
+does not stop the workers. The follower ends with its query. Its errors are reported (`holdfast.spark.report`) and the
+work is tried again: if a standby does not follow, handovers take longer, but results stay right.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from holdfast.spark.state.runs import Layout
 
 LOOK_S = 2.0
-"""How old what it knows may be: a state that moves on by a few batches needs a few small runs more."""
+"""How often it looks. In that time a state changes by a few batches, that is, by a few small runs."""
 SETTLE_S = 5.0
-"""What is to be followed changes when partitions move. Their new owners' first batches come before reading for others:
-on two cores they would wait for it."""
+"""The partitions to follow change in a rebalance. Then the first batches of newly owned partitions come before reading
+for others: on few cores they would have to wait for it."""
 KEEP_ALIVE_S = 20.0
-"""Spark ends a Python worker that had nothing to do for a minute, and starting one takes seconds on busy cores."""
+"""Spark stops a Python worker that was idle for a minute, and starting one takes seconds on busy cores."""
 ASK_S = 5.0
 
 _followers: dict[tuple[str, str], Follower] = {}
@@ -46,9 +46,10 @@ _lock = threading.Lock()
 def follow(
     batch: DataFrame, state: str, options: Mapping[str, str], layout: Layout, standby: int, *, rehearses: bool = False
 ) -> None:
-    """From a query's first batch on, until it ends. Called with every batch; raises what the query has to be told.
+    """Start the query's follower, which runs until the query ends. Called with every batch; raises the follower's
+    failure.
 
-    `rehearses`: nothing waits for this batch, so the follower's first job, which Spark has to compile, comes now.
+    `rehearses`: nothing waits for this batch, so the follower's first job, which Spark has to compile, runs now.
     """
     from holdfast.spark.batch_ranges import running_query
 
@@ -71,7 +72,7 @@ def follow(
 
 
 class Follower(threading.Thread):
-    """Of one state of one running query."""
+    """Follows one state of one running query."""
 
     settle_s = SETTLE_S
 
@@ -95,7 +96,7 @@ class Follower(threading.Thread):
         self._trouble: str | None = None
         self._worked_at = self._changed_at = 0.0
         self.failure: HoldfastError | None = None
-        """What the user has to change."""
+        """An error that the user has to fix."""
 
     def run(self) -> None:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it publishes no types
@@ -117,7 +118,7 @@ class Follower(threading.Thread):
         try:
             what()
             self._trouble = None
-        except Exception as error:  # noqa: BLE001 - whatever it is: told by the next question, tried by the next look
+        except Exception as error:  # noqa: BLE001 - the next question reports it, the next look tries again
             if not self._query.isActive():
                 return
             self._trouble = f"{type(error).__name__}: {error}"[:500]
@@ -145,7 +146,7 @@ class Follower(threading.Thread):
         return followed_in(answer)
 
     def _readers(self) -> list[int]:
-        """The processes of this query's readers. Its progress names them; before that, the only one there is."""
+        """The process ids of this query's readers. Before its progress names them: the only reader there is."""
         living = door.readers(self._driver)
         named = [pid for pid in self._named() if pid in living]
         return named or (living if len(living) == 1 else [])
@@ -180,7 +181,7 @@ def check_standby(rows: DataFrame, standby: int) -> None:
     from holdfast.spark.plans import plan_of
     from holdfast_hook import NAME
 
-    if rows.isStreaming:  # inside foreachBatch nobody knows; there the reader tells
+    if rows.isStreaming:  # inside foreachBatch the plan does not show it; there the reader's answer does
         found = [parse(source, streaming=True).sharing.standby for source in plan_of(rows, NAME).sources]
         if any(one != standby for one in found):
             raise standby_differs(standby, found)

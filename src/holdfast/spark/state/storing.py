@@ -1,4 +1,4 @@
-"""Runs of state as files: written, checked, and read without a copy. Immutable, so that what was opened may be kept."""
+"""Runs of state as files: written, checked, and read without a copy. They are immutable, so they may be kept open."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from holdfast.spark.state.chain import Chain, Entry, RunRef
 from holdfast.spark.state.runs import Layout, View, first_to_merge, newest
 
 KEPT_OPEN = 256
-"""Runs that a worker keeps open between batches. They are maps of files: what is not used costs no memory. Those from
-an object store are copied to the local disk first, and their room is free again when the worker ends."""
+"""Runs that a worker keeps open between batches. They are memory maps, so unused ones cost no memory. Those from an
+object store are copied to the local disk first; that space is freed when the worker ends."""
 
 COPY_BYTES = 1024 * 1024
 
@@ -26,14 +26,14 @@ _open: OrderedDict[tuple[str, str], pa.Table] = OrderedDict()
 
 
 def open_run(store: Store, run: RunRef, layout: Layout, chain: Chain) -> pa.Table:
-    """A run as a table. Its checksum is looked at when this process opens it first."""
+    """A run as a table. Its checksum is verified when this process first opens it."""
     where = (_root(store), run.name)
     if where in _open:
         _open.move_to_end(where)
         return _open[where]
     try:
         found = _checked(_bytes_of(store, run.name), run, layout)
-    except HoldfastError:  # the store did not answer; the state may be all right
+    except HoldfastError:  # the store did not answer; the state may be fine
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise chain.unreadable(run.name, f"{type(error).__name__}: {error}".rstrip(".")) from error
@@ -44,12 +44,12 @@ def open_run(store: Store, run: RunRef, layout: Layout, chain: Chain) -> pa.Tabl
 
 
 def is_open(store: Store, run: RunRef) -> bool:
-    """Whether this process has it open, and so has checked it."""
+    """Whether this process has it open, and so has verified it."""
     return (_root(store), run.name) in _open
 
 
 def close_others(store: Store, prefix: str, kept: Collection[str]) -> None:
-    """Let go of open runs with this prefix that nobody names: a map keeps the disk space of a removed file."""
+    """Close the open runs with this prefix that are not in `kept`: a map holds the disk space of a removed file."""
     for root, name in list(_open):
         if root == _root(store) and name.startswith(prefix) and name not in kept:
             del _open[root, name]
@@ -65,7 +65,7 @@ def _bytes_of(store: Store, name: str) -> Any:
     with store.open(name) as file, tempfile.TemporaryFile() as copy:
         shutil.copyfileobj(file, copy, COPY_BYTES)
         copy.flush()
-        # The file has no name any more and lives as long as the map of it.
+        # The file has no name, and lives as long as its map.
         return pa.memory_map(f"/proc/self/fd/{copy.fileno()}").read_buffer()
 
 
@@ -81,7 +81,7 @@ def _checked(data: Any, run: RunRef, layout: Layout) -> pa.Table:
 
 
 def write_run(store: Store, name: str, table: pa.Table) -> RunRef:
-    """Durable when it returns; it counts when an entry names it."""
+    """Write a run durably. It counts once an entry lists it."""
     from crc32c import crc32c
 
     sink = io.BytesIO()
@@ -98,7 +98,7 @@ def view_of(store: Store, entry: Entry, layout: Layout, chain: Chain) -> View:
 
 
 def lay_down(store: Store, chain: Chain, entry: Entry, view: View) -> tuple[RunRef, ...]:
-    """The runs behind a batch: its changes as a new one, merged with those that are not much larger."""
+    """Write a batch's changes as a new run, merged with older runs that are not much larger; returns all runs."""
     changes = view.changes()
     if not changes.num_rows:
         return entry.runs

@@ -1,7 +1,8 @@
-"""What a task does: the rows of its partitions through the operator, state and output into files, an entry for each.
+"""What a task does: it runs its partitions' rows through the operator and writes state and output into files. The
+result is an entry for each partition.
 
-Nothing counts yet when a task is done: the driver appends the entries. A task that is done twice writes files twice,
-and one of each is named.
+Nothing counts yet when a task is done: the driver appends the entries. A task that runs twice writes its files twice,
+and only one set gets into an entry.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from holdfast.spark.state.operators import Operator, last_rows
 from holdfast.spark.state.storing import lay_down, view_of
 
 STEP_ROWS = 250_000
-"""Rows of one step. A batch may be larger than memory; a step is not."""
+"""Rows of one step. A batch may not fit into memory; a step does."""
 
 ORIGIN: list[pa.Field[Any]] = [
     pa.field("topic", pa.string()),
@@ -41,36 +42,36 @@ ANSWER_SCHEMA = pa.schema([*ORIGIN[:2], pa.field("entry", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One partition's part of a batch: from where its chain ends, up to an offset."""
+    """One partition's part of a batch: from the end of its chain up to an offset."""
 
     tip: Entry
     end: int
 
 
 def output_schema(operator: Operator, given: pa.Schema) -> pa.Schema:
-    """With what says where a row came from; results that are not rows of the source carry their batch's last offset."""
+    """With topic, partition and offset. Results that are not source rows get the last offset of their batch."""
     made = operator.output(given)
     return made if operator.keeps_offsets else pa.schema([*ORIGIN, *made])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """All that a task needs; pickled to executors."""
+    """What a task needs; pickled to executors."""
 
     state: str
     sink: str | None
-    """Where the output's files go, if it is a sink of ours; else into the state's outbox."""
+    """The path of a `holdfast-files` sink for the output; None: output goes into the state's outbox."""
     schema_id: str
     operator: Operator
     given: pa.Schema
     ranges: Mapping[TopicPartition, tuple[int, int]]
-    """What the batch reads, all of it."""
+    """Everything the batch reads."""
     work: Mapping[TopicPartition, Work]
-    """What of it is not done yet."""
+    """The part that is not done yet."""
     told: str
     writer: str
     options: Mapping[str, str] = field(default_factory=StoreOptions)
-    """Of the store, for state and sink."""
+    """Store options, for state and sink."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: dict[TopicPartition, _Part] = {}
@@ -92,7 +93,7 @@ class TaskPlan:
         yield pa.RecordBatch.from_arrays(columns, schema=ANSWER_SCHEMA)
 
     def _check(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """A row that the batch is not known to read would be counted for nothing, or twice."""
+        """Refuse rows outside the batch's ranges: they would be lost or counted twice."""
         offsets = flat(rows.column("offset")).to_numpy()
         start, end = self.ranges.get(partition, (0, 0))
         if offsets.min() < start or offsets.max() >= end:
@@ -132,7 +133,7 @@ class _Part:
                 "sorted.",
             )
         self._last = int(offsets[-1])
-        if offsets[0] < self._work.tip.end:  # in the state already
+        if offsets[0] < self._work.tip.end:  # already in the state
             rows = rows.filter(picked(offsets >= self._work.tip.end))
         self._waiting.append(rows)
         self._rows += rows.num_rows
@@ -170,7 +171,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Output:
-    """One file of results, made when there is something to write."""
+    """One file of results, created when there is something to write."""
 
     store: Store
     name: str

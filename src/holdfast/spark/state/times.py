@@ -1,8 +1,8 @@
 """Event times, durations, and the watermark of one partition. Pure. All in microseconds since 1970.
 
-The watermark is the largest time seen in the partition so far, less the allowed delay. It moves with every record and
-not with every batch: a record is late, or not, by the records before it in its partition. So results do not depend on
-how batches were cut, and a partition that moved goes on as if it had stayed.
+The watermark is the largest time seen in the partition so far, minus the allowed delay. It moves with every record, not
+with every batch: whether a record is late depends only on the records before it in its partition. So results do not
+depend on how batches were cut, and a partition that moved continues as if it had stayed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PART = re.compile(r"(\d+)\s*([a-z]+?)s?")
 
 
 def duration_us(text: str, what: str, *, least: int = 1) -> int:
-    """As Spark writes them: "10 minutes", "1 hour 30 minutes"."""
+    """Durations as in Spark: "10 minutes", "1 hour 30 minutes"."""
     words = str(text).lower().removeprefix("interval ").split()
     parts = [_PART.fullmatch(f"{number} {unit}") for number, unit in zip(words[::2], words[1::2], strict=False)]
     if not words or len(words) % 2 or not all(part and part[2] in _UNITS for part in parts):
@@ -53,7 +53,7 @@ def _bad(text: str, what: str) -> HoldfastError:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Rows that have a time, with the watermark each of them met."""
+    """Rows that have a time, with the watermark at each of them."""
 
     rows: pa.Table
     at: Times
@@ -64,7 +64,7 @@ class Timed:
 
 
 def timed(rows: pa.Table, column: str, delay_us: int, watermark: int) -> Timed:
-    """Rows in the order of their offsets. Those without a time are left out, as Spark's windows do."""
+    """Times and watermarks of rows in the order of their offsets. Rows without a time are dropped, as in Spark."""
     times: Any = flat(rows[column])
     if times.null_count:
         there = times.is_valid()
@@ -84,7 +84,7 @@ def check_time_type(name: str, kind: pa.DataType) -> None:
 
 
 def shown(watermark: int) -> str | None:
-    """For people."""
+    """The watermark as a date and time; None if there is none yet."""
     from datetime import UTC, datetime, timedelta
 
     if watermark == NOT_YET:

@@ -1,8 +1,8 @@
-"""Looking after a state: what is held and why, what nobody needs any more, and a partition that starts empty.
+"""Maintenance of a state: show what it holds, remove what nobody needs, let a partition start empty.
 
-Kept are, for each partition, the last entries of its chain and every file that they name: the state for whoever takes
-the partition over, and the output of the last batches for whoever has to deliver it again. Everything else is left over
-from tasks that died or lost a race.
+For each partition the last entries of its chain and all files in them are kept: the state for the next owner, and the
+output of the last batches in case it has to be delivered again. Everything else is left over from tasks that died or
+lost a race.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.spark.state.times import shown
 
 
 def held(store: Store) -> list[dict[str, Any]]:
-    """By partition: where its state stands, what it takes, and what is there for nobody."""
+    """By partition: its position, the size of its state, and the size of files that nobody needs."""
     return [_held(store, partition) for partition in partitions_of(store)]
 
 
@@ -27,7 +27,7 @@ def _held(store: Store, partition: TopicPartition) -> dict[str, Any]:
     chain = Chain(store, partition)
     tip = chain.tip()
     there = _files(store, chain)
-    named = _named(chain)
+    referenced = _referenced(chain)
     sizes = {name: store.size(name) or 0 for name in there}
     state = {run.name for run in tip.runs} if tip is not None else set()
     return {
@@ -37,8 +37,8 @@ def _held(store: Store, partition: TopicPartition) -> dict[str, Any]:
         "watermark": None if tip is None else shown(tip.watermark),
         "state_rows": 0 if tip is None else sum(run.rows for run in tip.runs),
         "state_bytes": sum(sizes.get(name, 0) for name in state),
-        "for_successors": sum(sizes[name] for name in there if name in named and name not in state),
-        "unnamed": sum(sizes[name] for name in there if name not in named),
+        "for_successors": sum(sizes[name] for name in there if name in referenced and name not in state),
+        "unnamed": sum(sizes[name] for name in there if name not in referenced),
         "entries": len(chain.numbers()),
         "late_rows": 0 if tip is None else tip.late,
         "last_writer": None if tip is None else tip.writer or None,
@@ -52,13 +52,13 @@ class Cleaned:
 
 
 def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) -> Cleaned:
-    """Remove files that no entry names and that are older than any batch may be. With `dry_run` only count."""
+    """Remove files that are in no entry and are older than any batch can be. With `dry_run` only count."""
     files = size = 0
     for partition in partitions_of(store):
         chain = Chain(store, partition)
-        named = _named(chain)
+        referenced = _referenced(chain)
         folders = (chain.runs_folder, chain.entries_folder, _outbox(partition))
-        unneeded = [name for name in _files(store, chain) if name not in named]
+        unneeded = [name for name in _files(store, chain) if name not in referenced]
         unneeded += [name for folder in folders for name in store.leftovers(folder)]
         for name in unneeded:
             modified = store.modified(name)
@@ -70,16 +70,16 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
 
 
 def start_empty(store: Store, partition: TopicPartition) -> int:
-    """Forget all state of a partition: its next batch begins without a past. Returns how many files went.
+    """Delete all state of a partition: its next batch begins with empty state. Returns how many files were removed.
 
-    For state that can't be read, with the applications stopped. Output that was not delivered yet goes with it.
+    For state that can't be read, with the applications stopped. Output that was not delivered yet is lost too.
     """
     if partition not in partitions_of(store) and not store.exists(Chain(store, partition).known_name):
         raise HoldfastError(
             "STATE_NO_PARTITION", f"There is no state of {partition} here.", "Name a partition as orders-3."
         )
     chain = Chain(store, partition)
-    names = [chain.known_name]  # first: a chain that is half gone must not look like one that was lost
+    names = [chain.known_name]  # first, so that a half-deleted chain does not look like lost state
     names += [chain.entry_name(number) for number in reversed(chain.numbers())]
     names += _files(store, chain)
     for name in names:
@@ -88,7 +88,7 @@ def start_empty(store: Store, partition: TopicPartition) -> int:
 
 
 def skip_to(store: Store, partition: TopicPartition, offset: int) -> int:
-    """Let the state stand at a later offset, as if nothing were between: for records that are gone. Returns from where.
+    """Move the state's position to a later offset, because the records in between are gone. Returns the old position.
 
     The state itself stays as it is. For STATE_BEHIND, with the applications stopped.
     """
@@ -107,11 +107,11 @@ def skip_to(store: Store, partition: TopicPartition, offset: int) -> int:
 def parse_partition(text: str) -> TopicPartition:
     topic, _, number = text.rpartition("-")
     if not topic or not number.isdigit():
-        raise HoldfastError("INVALID_OPTION", f"{text!r} is no partition.", "Write topic and number: orders-3.")
+        raise HoldfastError("INVALID_OPTION", f"{text!r} is not a partition.", "Write topic and number: orders-3.")
     return TopicPartition(topic, int(number))
 
 
-def _named(chain: Chain) -> set[str]:
+def _referenced(chain: Chain) -> set[str]:
     return {
         name for number in chain.numbers() if (entry := chain.entry(number)) is not None for name in named_by(entry)
     }

@@ -1,9 +1,9 @@
-"""What a standby's executors do: read runs that the partition's next owner would have to read, and keep them open.
+"""What a standby's executors do: read the runs that the partition's next owner would have to read, and keep them open.
 
-A task reads its pieces, so that they are in the machine's page cache, and opens whole runs, so that they are checked
-and mapped in the very process that will work on the partition. It closes runs that no entry names any more: a map
-would keep the disk space of a removed file. And it loads what a batch needs, so that a worker that has never had one,
-or was ended by Spark after a minute without work, does not begin with that when it matters.
+A task reads its pieces, so that they are in the machine's page cache, and opens whole runs, so that they are verified
+and mapped in the process that will work on the partition. It closes runs that are in no entry any more, because a map
+holds the disk space of a removed file. It also loads the code that a batch needs: a worker may be new, because Spark
+stops idle ones after a minute, and should not have to load code when a batch comes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.spark.state.runs import Layout, View
 from holdfast.spark.state.storing import close_others, is_open, open_run
 
 LARGEST_OPENED = 256 << 20
-"""Larger runs are read into the page cache and not opened: to check them in one go would hold a core for too long."""
+"""Larger runs are read into the page cache but not opened: verifying them would occupy a core for too long."""
 
 READ_BYTES = 1 << 20
 
@@ -34,16 +34,16 @@ ANSWER_SCHEMA = pa.schema([pa.field("worker", pa.int32()), pa.field("failed", pa
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """All that a task needs; pickled to executors."""
+    """What a task needs; pickled to executors."""
 
     state: str
     layout: Layout
     pieces: Sequence[Piece]
     """What is new."""
     open: Mapping[TopicPartition, tuple[RunRef, ...]]
-    """What was read before: a worker that has just begun opens it again."""
+    """What was read before; a new worker opens it again."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of the store. They may hold secrets."""
+    """The store's. They may hold secrets."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -53,10 +53,10 @@ class Warm:
         yield pa.RecordBatch.from_arrays(columns, schema=ANSWER_SCHEMA)
 
     def warm(self, store: Store) -> Iterator[str]:
-        """The names of runs that could not be read: removed by right meanwhile, or damaged, which their owner tells."""
+        """Returns runs that could not be read: rightly removed meanwhile, or damaged, which their owner will report."""
         for piece in self.pieces:
             try:
-                if isinstance(store, LocalStore):  # what lies elsewhere is copied when it is opened
+                if isinstance(store, LocalStore):  # remote runs are copied when they are opened
                     _read(store, piece)
                 if piece.last:
                     self._open(store, piece.partition, piece.run)

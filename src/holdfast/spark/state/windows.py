@@ -1,7 +1,7 @@
 """Aggregates by key, and by key and window of event time. Pure.
 
-A row counts in every window that the watermark has not passed when the row comes. `append`: a window comes out once,
-when the watermark passes its end. `update`: what a batch has changed comes out with it.
+A row counts in every window that the watermark has not passed when the row comes. `append`: a window is output once,
+when the watermark passes its end. `update`: each batch outputs the windows it has changed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Windows:
         return Step(self._shown(closed if self.append else touched, given), found.watermark, late)
 
     def _windows(self, at: Times, met: Times) -> tuple[Times, Times]:
-        """Each row once for every window that it counts in: which row, and where the window starts."""
+        """Each row once for every window it counts in: the row's number, and the window's start."""
         newest_start = np.floor_divide(at, self.slide_us) * self.slide_us
         which, starts = [], []
         for number in range(-(-self.size_us // self.slide_us)):
@@ -98,7 +98,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Aggregates by key, for ever. What a batch has changed comes out with it."""
+    """Aggregates by key, kept for ever. Each batch outputs the keys it has changed."""
 
     by: tuple[str, ...]
     aggregates: Aggregates
@@ -136,7 +136,7 @@ class Totals:
 
 
 def add(view: View, aggregates: Aggregates, rows: pa.Table) -> pa.Table:
-    """The state of all keys of these rows, with the rows added."""
+    """The new state of all keys in these rows."""
     identity, names = view.layout.identity, view.layout.schema.names
     added = aggregates.add_up(rows, identity).select(names)
     before = view.find(added)

@@ -1,4 +1,4 @@
-"""What the page's server answers about live groups: the same questions as about a scene, from the newest story."""
+"""The server's answers about live groups: the same questions as about a scene, answered from the newest story."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from holdfast.ui.svg import picture
 
 
 class Acts(Protocol):
-    """What may be done to members, by whoever started them. Called from threads."""
+    """Actions on members, offered by what started them. Called from threads."""
 
     names: tuple[str, ...]
 
     def act(self, name: str, member: str) -> str:
-        """Do it, and say in words what was done. Raises HoldfastError for members of others."""
+        """Do it, and return a sentence about what was done. Raises HoldfastError for a foreign member."""
 
 
 class LiveAnswers:
@@ -48,7 +48,7 @@ class LiveAnswers:
         return picture(made, min(moment_in(body), made["end"]), title=f"Group {body['group']}")
 
     def act(self, body: Mapping[str, Any]) -> dict[str, str]:
-        """An action on a member; only where the page's server started it."""
+        """An action on a member, if this server has started it."""
         if self._acts is None:
             raise HoldfastError(
                 "READ_ONLY", "this page only shows groups.", "Members that obey buttons: holdfast demo --live."

@@ -1,10 +1,10 @@
-"""Everything seen of one group in the last minutes, and the story that it makes.
+"""Everything seen of one group in the last minutes, and the story made from it.
 
-Evidence may come late: a trace file is read a moment after a look at the broker. It is put in its place and the records
-from there on are told again. What is older than `KEPT_MS` is forgotten, as is the oldest beyond `MOST_SEEN`: a teller
-that has taken it stands for it.
+Evidence may come late: a trace file is read a moment after a look at the broker. It is inserted at its time, and the
+records are made again from all evidence. What is older than `KEPT_MS`, and the oldest beyond `MOST_SEEN`, is dropped; a
+teller that has taken it in keeps its result.
 
-Pure: `at` is milliseconds since 1970, the wall's; the story's clock starts with the chronicle.
+Pure: wall times are milliseconds since 1970; the story's clock starts with the chronicle.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from holdfast.ui.story import Measured, story
 
 KEPT_MS = 600_000.0
 MOST_SEEN = 20_000
-"""Pieces of evidence. A handover of one partition leaves about ten: hours of a quiet group, minutes of a storm."""
+"""Pieces of evidence kept. A handover of one partition makes about ten, so these are hours of a quiet group, or minutes
+of a rebalance storm."""
 SAME_MS = 2_000.0
-"""A look that tells nothing new is kept once in so long, as a witness that it was still so."""
+"""How often a look without news is kept, as evidence that nothing had changed."""
 STRIP_MS = 30_000.0
-"""How much of the past a lane's strip shows at once."""
+"""How much of the past a lane shows at once."""
 NOTHING = PartitionOffsets()
 
 
@@ -34,13 +35,13 @@ NOTHING = PartitionOffsets()
 class Chronicle:
     group: str
     zero_ms: float
-    """When the story's clock began: so long before now that everything that is kept lies behind it."""
+    """The wall time at which the story's clock is zero: earlier than everything that is kept."""
     seen: list[Evidence] = field(default_factory=list)
     lags: Lags = field(default_factory=Lags)
     version: int = 0
-    """Goes up with everything that changes the story."""
+    """Goes up with every change of the story."""
     last_ms: float = 0.0
-    """The newest moment that anybody told of, on the story's clock."""
+    """The time of the newest evidence, on the story's clock."""
     begin_ms: float | None = None
     _base: Teller = field(default_factory=Teller)
     _head: Teller = field(default_factory=Teller)
@@ -61,7 +62,7 @@ class Chronicle:
         same = same and before is not None and before.seen.offsets.keys() == look.offsets.keys()
         if before is not None and same and at - before.at < SAME_MS:
             return
-        # Offsets are in `lags`; a description that is the same as before is kept once.
+        # Offsets are in `lags`; an unchanged description is kept only once.
         kept = (
             before.seen if before is not None and same else replace(look, offsets=dict.fromkeys(look.offsets, NOTHING))
         )
@@ -69,7 +70,7 @@ class Chronicle:
         self._add([self._last_look])
 
     def traced(self, records: list[TraceRecord]) -> None:
-        """Records of this group. One without the wall's time can't be put beside others, and one of before is over."""
+        """Add this group's records. Those without a wall time can't be ordered, and old ones are not shown."""
         kept = [
             Traced(record.wall - self.zero_ms, record)
             for record in records
@@ -101,7 +102,7 @@ class Chronicle:
             self._records += self._head.take(each)
 
     def _forget(self) -> None:
-        """In steps of a tenth, so that the records are not told again with every look."""
+        """Drop old evidence, in steps of a tenth, so that the records are not made again with every look."""
         oldest = self.last_ms - KEPT_MS
         over = len(self.seen) - MOST_SEEN
         if self.seen[0].at >= oldest - KEPT_MS / 10 and over <= MOST_SEEN // 10:
@@ -116,13 +117,13 @@ class Chronicle:
 
     @property
     def kind(self) -> str:
-        """Whose code runs, as far as is known: members with traces of ours are ours."""
+        """The kind of group, as far as is known. Members that write our traces are holdfast's."""
         if self._head.cooperative is False:
             return "eager"
         return "holdfast" if self._head.members_trace else "cooperative"
 
     def story(self, wall_ms: float | None = None) -> dict[str, Any]:
-        """Up to this moment; without one, up to the newest that was told of."""
+        """The story up to this time; without one, up to the newest evidence."""
         end = max(self.last_ms, 0.0 if wall_ms is None else wall_ms - self.zero_ms)
         head = self._head
         witnesses = [

@@ -1,7 +1,7 @@
 """`holdfast demo --live`: an embedded broker, a producer, and members that obey the page's buttons.
 
-Everything is a process of its own, as a user would start it. Whatever is done to a member is written to a trace, as its
-own steps and the coordinator's are; the page reads these and nothing else. Only members that were started here can be
+Everything is a process of its own, as a user would start it. Every action on a member is written to a trace, like the
+member's own steps and the coordinator's; the page reads only these traces. Only members that were started here can be
 acted on: a name is looked up among them, and never becomes a command.
 """
 
@@ -27,7 +27,7 @@ TOPIC, GROUP = "orders", "billing"
 ACTS = ("add", "drain", "kill", "hang", "restart")
 MOST_MEMBERS = 12
 MAX_POLL_MS = 10_000
-"""What a hang takes until the group goes on without it: long enough to see, short enough to wait for."""
+"""How long after a hang the group goes on without the member: long enough to see, short enough to wait for."""
 SESSION_MS = 6_000
 START_S = 60.0
 STOP_S = 10.0
@@ -41,13 +41,13 @@ class Member:
     name: str
     process: subprocess.Popen[str]
     ending: bool = False
-    """Whether it was told to end, so that its end is no crash."""
+    """Whether it was asked to end, so that its end is no crash."""
     again: bool = False
-    """Whether it is started again when it has ended."""
+    """Whether to start it again when it has ended."""
 
 
 class Demo:
-    """The scene. Use it as a context manager; `act` is what the buttons do."""
+    """The demo, as a context manager; `act` is what the buttons do."""
 
     names: tuple[str, ...] = ACTS
 
@@ -97,7 +97,7 @@ class Demo:
         self.bootstrap = str(broker.lines[0]["bootstrap"])
         where = ["--bootstrap-server", self.bootstrap]
         topic = self._command("topic", ["topics", "create", TOPIC, "--partitions", str(self._partitions), *where])
-        topic.ended(START_S, meanwhile=self._check)
+        topic.wait_for_end(START_S, meanwhile=self._check)
         self._say(f"a producer sends {self._rate} orders a second to {self._partitions} partitions")
         self._command("producer", ["produce", TOPIC, "--rate", str(self._rate), "--keys", "500", *where])
         self._check()
@@ -157,7 +157,7 @@ class Demo:
         )
 
     def _restart(self, member: Member) -> str:
-        """In order where it listens; one that hangs can't."""
+        """A clean restart; a member that hangs does not react to it."""
         member.ending = member.again = True
         member.process.terminate()
         return f"{member.name} closes and starts again, as in a deploy."
@@ -191,12 +191,12 @@ class Demo:
                 stderr=log,
                 text=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                start_new_session=True,  # Ctrl-C in the terminal is for the demo, which ends its members in order
+                start_new_session=True,  # Ctrl-C in the terminal is for the demo, which then stops its members
             )
         self._members[name] = Member(name, process)
 
     def _watch(self) -> None:
-        """Who ends by itself, or is killed by somebody else, is told of as well."""
+        """Also record members that end by themselves or are killed from outside."""
         while not self._over.wait(WATCHED_EVERY_S):
             with self._lock:
                 for member in list(self._members.values()):
@@ -231,7 +231,7 @@ class Demo:
                         process.stdin.close()
             self._members.clear()
         for command in reversed(self._commands):
-            # One that does not end in time is killed; the others have to end all the same.
+            # One that does not end in time is killed with an error; the others still have to be stopped.
             with contextlib.suppress(HoldfastError):
                 command.stop()
         self._trace.close()

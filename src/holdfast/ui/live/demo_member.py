@@ -1,8 +1,8 @@
-"""One member of `holdfast demo --live`, in a process of its own: it reads, and does what its standard input says.
+"""One member of `holdfast demo --live`, in a process of its own: it consumes, and obeys lines on its standard input.
 
-    hang     stop polling, as an application that is stuck; heartbeats go on, until max.poll.interval.ms is exceeded
+    hang     stop polling, like an application that is stuck; heartbeats go on until max.poll.interval.ms is exceeded
     drain    hand everything over while still working, then leave and end
-    (its end)  close and end: whoever started it is gone
+    (end of input)  close and end: the demo is gone
 
 Its arguments are the consumer's settings as JSON, and the topic.
 """
@@ -21,7 +21,7 @@ POLL_S = 0.05
 
 
 class Orders:
-    """What it was told so far."""
+    """The orders received so far."""
 
     def __init__(self) -> None:
         self.hung = threading.Event()

@@ -1,7 +1,7 @@
-"""Server-sent events for one viewer: the list of groups, the chosen group's stories, and what keeps us from them.
+"""Server-sent events for one viewer: the list of groups, the chosen group's stories, and problems.
 
-A viewer has no queue: when it has taken one event it gets the newest of what it has not seen. So a slow one costs no
-memory, and misses what was between.
+A viewer has no queue: after each event it gets the newest one that it has not seen. So a slow viewer costs no memory,
+and misses what was in between.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from holdfast.ui.live.hub import Hub
 from holdfast.ui.live.watch import Watch, message
 
 QUIET_S = 2.0
-"""After so long without news a comment is sent: the page sees that the connection lives."""
+"""After this long without news a comment is sent, so that the page sees that the connection lives."""
 
 
 async def events(hub: Hub, watch: Watch | None, ending: asyncio.Event) -> AsyncIterator[bytes]:
-    """Until the page's server ends."""
+    """Events until the server ends."""
     lists = number = -1
     trouble = ""
     yield b": holdfast\n\n"

@@ -1,6 +1,6 @@
-"""All groups that somebody looks at, the list of all there are, and the one connection to the brokers under them.
+"""All watched groups, the list of all groups, and their one connection to the brokers.
 
-Nothing is asked while nobody looks. Who leaves and comes back within `GRACE_S` finds the past of before.
+The brokers are not asked while nobody watches. A viewer that comes back within `GRACE_S` still finds the past.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ log = logging.getLogger("holdfast.ui")
 
 MOST_VIEWERS = 64
 MOST_GROUPS = 16
-"""Groups that are watched at a time."""
+"""The most groups watched at a time."""
 LIST_S = 2.0
 GRACE_S = 3.0
-"""How long a group is watched on for somebody who reloads the page."""
+"""How long a group is still watched after its last viewer has gone, who may just reload the page."""
 
 
 class Hub:
@@ -46,7 +46,7 @@ class Hub:
         traces: tuple[Path, ...] = (),
         trace_topic: str = "",
     ) -> None:
-        """`groups` are the only ones that are shown; without any, all there are."""
+        """Only `groups` are shown; all groups if it is empty."""
         self._settings = settings
         self._only = groups
         self._traces = traces
@@ -66,7 +66,7 @@ class Hub:
 
     @contextlib.asynccontextmanager
     async def viewing(self, group: str) -> AsyncIterator[Watch | None]:
-        """Somebody looks at this group; with no name, only at the list of groups."""
+        """A viewer watches this group; without a name, only the list of groups."""
         if self.viewers >= MOST_VIEWERS:
             raise HoldfastError(
                 "TOO_MANY_VIEWERS", f"{MOST_VIEWERS} pages look at groups already.", "Close some of them."
@@ -115,7 +115,7 @@ class Hub:
             self._tasks.pop("").cancel()
 
     def watched(self, group: object) -> dict[str, Any]:
-        """The newest story of a group that somebody looks at."""
+        """The newest story of a watched group."""
         watch = self._watches.get(group) if isinstance(group, str) else None
         if watch is None or watch.story is None:
             raise HoldfastError(
@@ -130,7 +130,7 @@ class Hub:
         self._news = asyncio.Event()
 
     async def news(self, timeout_s: float) -> bool:
-        """Waits until something is new. Whether it was, or the time was up."""
+        """Wait for news; False if the time is up."""
         with contextlib.suppress(TimeoutError):
             return await asyncio.wait_for(self._news.wait(), timeout_s)
         return False
@@ -169,7 +169,7 @@ class Hub:
         return [{"group": name, "state": groups.get(name, "")} for name in names]
 
     async def close(self) -> None:
-        """Viewers wake, and see that the page's server ends."""
+        """Stop all watching, and wake the viewers so that they see that the server ends."""
         self.changed()
         for task in self._tasks.values():
             task.cancel()

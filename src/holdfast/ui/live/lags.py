@@ -1,6 +1,7 @@
-"""Measured lag of every partition, as points between which it is a line, and how fast records come in.
+"""The measured lag of every partition, as points with straight lines between them, and the producers' rate.
 
-Bounded: points on a line with their neighbours are left out, and of the oldest every second one where there are many.
+Bounded: points on a line between their neighbours are left out; if there are still too many, every second of the oldest
+is dropped.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from holdfast.model import TopicPartition
 from holdfast.observe.snapshot import PartitionOffsets
 
 MOST_POINTS = 80
-"""Of one partition: a point every few seconds of ten minutes, where lag goes up and down all the time."""
+"""The most of one partition: in ten minutes a point every few seconds, even if lag goes up and down all the time."""
 RATE_MS = 5_000.0
-"""The time over which the producer's rate is taken."""
+"""The time over which the producers' rate is measured."""
 NEAR = 0.02
 """How far a point may be from the line between its neighbours, as a share of the lag."""
 
@@ -36,7 +37,7 @@ class Lags:
             self._ends.popleft()
 
     def per_s(self) -> float | None:
-        """Records a second that are written to the group's partitions; None before there are two looks."""
+        """Records a second written to the group's partitions; None before there are two looks."""
         if len(self._ends) < 2:
             return None
         (first_ms, first), (last_ms, last) = self._ends[0], self._ends[-1]
@@ -44,7 +45,7 @@ class Lags:
         return max(0.0, grown * 1000.0 / (last_ms - first_ms)) if last_ms > first_ms else None
 
     def forget(self, before: float) -> None:
-        """Drop what is older, but for the last point before: the line begins there."""
+        """Drop older points, except for the last one, where the line begins."""
         for points in self.points.values():
             while len(points) > 1 and points[1][0] <= before:
                 del points[0]

@@ -1,7 +1,7 @@
-"""Whose member id that is, and whether its process lives, as far as anybody told.
+"""Which process a member id belongs to, and whether that process lives, as far as is known.
 
-People know a process by its instance id or client id; a coordinator gives out member ids. Kafka makes them of the name
-and a UUID. Two processes of one name are told apart by a number. A name whose process is gone is free for the next one.
+People know a process by its instance id or client id; a coordinator gives out member ids, which Kafka makes from that
+name and a UUID. Two processes with one name get a number. A name whose process is gone is free for the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ UUID = "-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 UUID_TAIL = re.compile(f"{UUID}$")
 UUID_WITHIN = re.compile(f"{UUID}(?![0-9a-f])")
 KEPT = 2_000
-"""Names and member ids that are remembered: pods have new ones after each deploy."""
+"""Names and member ids that are remembered. Pods get new ones with each deploy."""
 
 
 @dataclass(slots=True)
@@ -22,16 +22,16 @@ class Life:
 
     name: str
     member_id: str | None = None
-    """The one it has in the group now."""
+    """Its current member id."""
     static: str | None = None
     alive: bool = True
     hung: bool = False
     where: str = "joining"
-    """joining, in or out: as `people` has it."""
+    """joining, in or out, as in `people`."""
     traced_ms: float = float("-inf")
-    """When its own trace told something last."""
+    """The time of the last record in its own trace."""
     stated: bool = False
-    """Whether somebody who started it tells when it ends."""
+    """Whether its starter writes a trace, which will tell when it ends."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Lives:
         return None if name is None else self.by_name.get(name)
 
     def life(self, member_id: str, base: str = "") -> tuple[Life, bool]:
-        """The process behind a member id, or behind a name that has none yet; and whether it is new."""
+        """The process with this member id, or with this name and no member id yet; and whether it is new."""
         found = self.known(member_id)
         if found is not None and found.alive and found.member_id == member_id:
             return found, False
@@ -58,7 +58,7 @@ class Lives:
         return life, fresh
 
     def named(self, name: str) -> tuple[Life, bool]:
-        """The process of exactly this name, as whoever started it calls it; started anew if it was gone."""
+        """The process of exactly this name, which its starter gave it; a new one if the last one is gone."""
         life = self.by_name.get(name)
         if life is not None and life.alive:
             return life, False
@@ -98,6 +98,6 @@ class Lives:
         return UUID_WITHIN.sub("", text)
 
     def called(self, member_id: str) -> str:
-        """The name of a process by its member id, also of one that has told nothing yet."""
+        """The name of the process with this member id, even if the process is not known yet."""
         life = self.known(member_id)
         return UUID_TAIL.sub("", member_id) if life is None else life.name

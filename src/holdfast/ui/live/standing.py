@@ -1,6 +1,7 @@
-"""How a live group stands: who lives and is in it, who has which partition; and a record of everything that changes it.
+"""The current state of a live group: who lives and is in it, who has which partition; and a record of every change.
 
-It believes whom it is told by `telling`, and knows no traces and no looks. Times are milliseconds on the story's clock.
+`telling` decides which evidence to believe; this module knows neither traces nor looks. Times are milliseconds on the
+story's clock.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from holdfast.model import TopicPartition, TraceRecord
 from holdfast.ui.live.lives import Life, Lives
 
 STALE_MS = 3_000.0
-"""A trace is behind what it tells by milliseconds, and a look by the time that the broker needs to answer."""
+"""A trace that was silent for longer has ended: traces lag by milliseconds, looks by a broker's response time."""
 
 
 @dataclass(slots=True)
 class Held:
-    """Who has a partition, and whether it works on it."""
+    """The owner of a partition, and whether it works on it."""
 
     name: str
     working: bool
@@ -29,23 +30,23 @@ class Standing:
     lives: Lives = field(default_factory=Lives)
     held: dict[TopicPartition, Held] = field(default_factory=dict)
     left: dict[TopicPartition, tuple[str, str]] = field(default_factory=dict)
-    """Partitions that nobody has: who had them last, and why that ended."""
+    """Partitions without an owner: who had them last, and why that ended."""
     topics: dict[str, int] = field(default_factory=dict)
     state: str = ""
-    """The coordinator's, empty before anybody told."""
+    """The coordinator's state; empty before it is known."""
     generation: int = -1
-    """-1 where nobody told."""
+    """-1 if unknown."""
     moved: set[TopicPartition] = field(default_factory=set)
-    """Partitions that got another owner; whoever tells of a rebalance empties it."""
+    """Partitions that have got another owner since the last rebalance was reported."""
     _told: list[TraceRecord] = field(default_factory=list)
 
-    def taken(self) -> list[TraceRecord]:
-        """What was told since the last time."""
+    def take_records(self) -> list[TraceRecord]:
+        """The new records since the last call."""
         told, self._told = self._told, []
         return told
 
     def opening(self, at: float) -> list[TraceRecord]:
-        """How things stand, as records of one moment: where a story begins whose past is forgotten."""
+        """The current state as records of one moment: the beginning of a story whose past is dropped."""
         for topic, count in sorted(self.topics.items()):
             self.tell(at, "live", "topic-changed", topic=topic, partitions=count)
         for life in self.lives.by_name.values():
@@ -60,7 +61,7 @@ class Standing:
                 self._lane(at, "lane-stopped", held.name, partition, "hung")
         if self.state:
             self.state_seen(at, self.state)
-        return self.taken()
+        return self.take_records()
 
     def _opening_life(self, at: float, life: Life) -> None:
         self.tell(at, "live", "process-started", life.name, static=life.static)
@@ -73,8 +74,8 @@ class Standing:
 
     # -- processes
 
-    def alive(self, at: float, member_id: str, base: str = "", static: str | None = None) -> Life:
-        """The process behind a member id, told of if it is new."""
+    def seen_alive(self, at: float, member_id: str, base: str = "", static: str | None = None) -> Life:
+        """The process with this member id; a record is made if it is new."""
         life, fresh = self.lives.life(member_id, base)
         if fresh or (static is not None and life.static != static):
             life.static = static
@@ -84,42 +85,42 @@ class Standing:
         return life
 
     def started(self, at: float, name: str, static: str | None) -> None:
-        """Whoever starts it says so, and will say when it ends."""
+        """Its starter says that it has started, and will say when it ends."""
         life, _ = self.lives.named(name)
         life.stated, life.static = True, static
         self.tell(at, "live", "process-started", name, static=static)
 
-    def all_in(self, at: float) -> None:
-        """The round is over: whoever does not tell by itself is in the group."""
+    def mark_all_in(self, at: float) -> None:
+        """The round is over: members without a trace of their own are in the group."""
         for life in self.lives.by_name.values():
             if life.alive and life.member_id is not None and life.where != "in" and not self.traced(at, life.name):
                 life.where = "in"
                 self.tell(at, "member", "stable", life.name)
 
     def traced(self, at: float, name: str) -> bool:
-        """Whether its own trace tells what it has. One that was silent for a while has ended, if a look says else."""
+        """Whether its own trace is current. After a while of silence the trace has ended, and looks are believed."""
         life = self.lives.by_name.get(name)
         return life is not None and at - life.traced_ms <= STALE_MS
 
     def end_membership(self, at: float, life: Life) -> None:
-        self.owns(at, life, frozenset(), why="out of the group")
+        self.set_owned(at, life, frozenset(), why="out of the group")
         life.member_id = None
         if life.where != "out":
             life.where = "out"
             self.tell(at, "live", "left-group", life.name)
-        # Whether its process lives, others tell; where nobody does, whoever comes next by this name is another one.
+        # If neither its starter nor its own trace will tell its end, the next process of this name is another one.
         life.alive = life.stated or self.traced(at, life.name)
 
     def ended(self, at: float, life: Life, step: str, why: str) -> None:
-        """A static member that ends in order keeps its place in the group, and with it what it had."""
+        """The process ends. A static member that ends cleanly keeps its membership and its partitions."""
         stays = life.static is not None and step == "process-ended"
         mine = [partition for partition, held in self.held.items() if held.name == life.name]
         self.stop(at, life, mine, why, listener=stays)
         life.alive, life.member_id = False, None
         self.tell(at, "live", step, life.name)
 
-    def hangs(self, at: float, life: Life, *, hung: bool) -> None:
-        """What it has stands still, or goes on."""
+    def set_hung(self, at: float, life: Life, *, hung: bool) -> None:
+        """The application hangs or returns: its partitions stand still, or go on."""
         life.hung = hung
         self.tell(at, "live", "application-hung" if hung else "application-returned", life.name)
         for partition, held in sorted(self.held.items()):
@@ -135,13 +136,13 @@ class Standing:
 
     # -- partitions
 
-    def has_topic(self, at: float, topic: str, partitions: int) -> None:
+    def add_topic(self, at: float, topic: str, partitions: int) -> None:
         if partitions > self.topics.get(topic, 0):
             self.topics[topic] = partitions
             self.tell(at, "live", "topic-changed", topic=topic, partitions=partitions)
 
-    def owns(self, at: float, life: Life, owned: frozenset[TopicPartition], why: str = "revoked") -> None:
-        """Exactly these; `why` is about the ones that it has no more."""
+    def set_owned(self, at: float, life: Life, owned: frozenset[TopicPartition], why: str = "revoked") -> None:
+        """Make it own exactly these; `why` is the reason for those that it loses."""
         had = [partition for partition, held in self.held.items() if held.name == life.name and partition not in owned]
         self.stop(at, life, had, why)
         self.open(at, life, owned)
@@ -151,9 +152,9 @@ class Standing:
             held = self.held.get(partition)
             if held is not None and held.name == life.name:
                 continue
-            if held is not None:  # its old owner has not told; the new one has it all the same
+            if held is not None:  # the old owner's stop was not seen, but the partition has moved
                 self.stop(at, self.lives.by_name[held.name], [partition], "revoked")
-            self.has_topic(at, partition.topic, partition.partition + 1)
+            self.add_topic(at, partition.topic, partition.partition + 1)
             before = self.left.pop(partition, None)
             if before is not None and before[0] != life.name:
                 self.moved.add(partition)
@@ -165,12 +166,12 @@ class Standing:
     def stop(
         self, at: float, life: Life, partitions: Iterable[TopicPartition], why: str, *, listener: bool = False
     ) -> None:
-        """`listener` says that its listener is at work on them now, and its trace will tell when it is done."""
+        """`listener`: its listener is still running for them, and its trace will tell when it is done."""
         mine = [each for each in sorted(partitions) if each in self.held and self.held[each].name == life.name]
         for partition in mine:
             held = self.held.pop(partition)
             self.left[partition] = (life.name, why)
-            if not held.working:  # the lane stood still; from now on nobody has it
+            if not held.working:  # the lane was stalled; from now on it has no owner
                 self._lane(at, "lane-opened", life.name, partition, "")
             self._lane(at, "lane-stopped", life.name, partition, why)
         if mine and not listener:
@@ -187,7 +188,7 @@ class Standing:
         self.tell(at, "live", step, name, cause=why or None, topic=topic, partition=number, position=0)
 
     def pass_on(self, record: TraceRecord) -> None:
-        """A record as somebody else told it."""
+        """Add a record from a trace."""
         self._told.append(record)
 
     def tell(

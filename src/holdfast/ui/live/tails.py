@@ -1,8 +1,8 @@
-"""Trace files while they grow: what was added since the last time.
+"""Growing trace files: what was added since the last read.
 
-A path is a file or a folder of them. Files appear, grow, and are rotated (the name then stands for a new file). A line
-that is not finished waits for its end. Of a file that has much to tell the end is read: what is older is over anyway.
-A line that is no record is counted and left out, as everywhere.
+A path is a file or a folder of them. Files appear, grow, and are rotated (the name then belongs to a new file). An
+unfinished line waits for its end. Of a large file only the end is read, because older records are not shown anyway. A
+line that is no record is counted and left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.trace import BadLine, read_trace
 from holdfast.trace.codec import MAX_LINE_CHARS
 
 MOST_BYTES = 8 * 1024 * 1024
-"""Read of one file at a time: about 30,000 records."""
+"""The most read from one file at a time: about 30,000 records."""
 MOST_FILES = 1_000
 SUFFIXES = (".jsonl", ".trace")
 
@@ -32,7 +32,7 @@ class Tail:
     _rest: bytes = b""
 
     def grown(self) -> bool:
-        """Whether there is something to read; asked often, so it only looks at the file's size."""
+        """Whether there is something to read. Called often, so it only checks the file's size and inode."""
         try:
             found = self.path.stat()
         except OSError:
@@ -44,7 +44,7 @@ class Tail:
             with self.path.open("rb") as file:
                 return self._read(file.fileno(), on_bad)
         except OSError:
-            return []  # between a rotation's two steps there is no file of this name
+            return []  # in the middle of a rotation there is no file of this name
 
     def _read(self, number: int, on_bad: list[BadLine]) -> list[TraceRecord]:
         found = os.fstat(number)
@@ -57,7 +57,7 @@ class Tail:
         self._at = found.st_size
         lines = data.split(b"\n")
         self._rest = lines.pop()
-        if len(self._rest) > MAX_LINE_CHARS:  # no record is so long: damage, which the next line feed ends
+        if len(self._rest) > MAX_LINE_CHARS:  # no record is so long: damage up to the next line feed
             self._rest = self._rest[-1:]
         if begins_within and lines:
             del lines[0]
@@ -73,7 +73,7 @@ class Tails:
     _tails: dict[Path, Tail] = field(default_factory=dict)
 
     def find(self) -> None:
-        """Look for files that are new."""
+        """Look for new files."""
         for path in files_under(self.paths):
             if path not in self._tails and len(self._tails) < MOST_FILES:
                 self._tails[path] = Tail(path)
@@ -95,7 +95,7 @@ def files_under(paths: Iterable[Path]) -> list[Path]:
 
 
 def check_paths(paths: Iterable[Path]) -> None:
-    """A path that is not there is a slip of the pen, not a file that comes later."""
+    """Refuse a path that does not exist: it is more likely a typo than a file that will appear."""
     for path in paths:
         if not path.exists():
             raise HoldfastError("NO_TRACE", f"{path} can't be read (it does not exist).", "Check the path.")

@@ -1,9 +1,9 @@
-"""What was seen of a live group, told in the records that a story is made of.
+"""Turns evidence about a live group into the records that a story is made of.
 
-Three witnesses, and each tells what it knows best. Members' traces: what each works on, to the millisecond. The
-coordinator's trace: rounds, with cause and culprit. Looks from outside (DescribeGroups): everything else, as coarse as
-the time between two. Where two disagree a trace is believed, unless it was silent for `STALE_MS`: then it has ended,
-and the look is right.
+There are three sources, and each is used for what it knows best. Members' traces: what each works on, to the
+millisecond. The coordinator's trace: rounds, with cause and culprit. Looks from outside (DescribeGroups): everything
+else, as coarse as the time between two looks. If two disagree, the trace is believed, unless it was silent for
+`STALE_MS`: then it has ended, and the look is right.
 
 Pure. Times are milliseconds on the story's clock.
 """
@@ -26,14 +26,14 @@ OF_A_MEMBER = frozenset(
     {"join-sent", "joined", "sync-sent", "synced", "revoking", "assigned", "stable", "leave-sent", "poll-expired"}
     | {"membership-lost"}
 )
-"""Steps of a member's own trace that a story knows."""
+"""Steps of a member's own trace that a story uses."""
 OUT = frozenset({"poll-expired", "membership-lost", "left"})
 OF_A_STARTER = frozenset(
     {"process-started", "process-died", "process-ended", "application-hung", "application-returned", "happened"}
 )
-"""Steps of whoever started the members, as `holdfast demo --live` does."""
+"""Steps in the trace of the members' starter, for example `holdfast demo --live`."""
 NAMED_CHANGES = 3
-"""Of a rebalance that was seen from outside so many changes are named."""
+"""How many changes are named for a rebalance that was only seen from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A record of a trace, its time on the story's clock."""
+    """A trace record, with its time on the story's clock."""
 
     at: float
     record: TraceRecord
@@ -57,13 +57,13 @@ Evidence = Look | Traced
 
 @dataclass(slots=True)
 class Teller:
-    """Takes evidence in the order of its times, and tells records. A copy of it can begin in the middle."""
+    """Takes evidence in order of time and returns records. A copy can continue from the middle."""
 
     now: Standing = field(default_factory=Standing)
     protocol: str = ""
     cooperative: bool | None = None
     told_ms: float = float("-inf")
-    """When the coordinator's trace told something last."""
+    """The time of the coordinator's last trace record."""
     members_trace: bool = False
     history: History = field(default_factory=History)
 
@@ -78,7 +78,7 @@ class Teller:
             self._consumer(seen.at, seen.record)
         elif seen.record.step in OF_A_STARTER:
             self._starter(seen.at, seen.record)
-        return self.now.taken()
+        return self.now.take_records()
 
     # -- traces
 
@@ -97,13 +97,13 @@ class Teller:
             cause = self.now.lives.in_words(record.cause)
             self.now.pass_on(replace(record, at=at, member="", culprit=culprit, cause=cause))
             if record.step == "stable":
-                self.now.all_in(at)
+                self.now.mark_all_in(at)
 
     def _taken_out(self, at: float, record: TraceRecord) -> None:
         life = self.now.lives.known(record.member)
         cause = self.now.lives.in_words(record.cause)
         if life is None or life.member_id != record.member:
-            # An earlier incarnation of somebody who is back, or one that never had anything.
+            # An earlier membership of a member that is back, or one that never had partitions.
             name = f"{self.now.lives.called(record.member)} (before)"
             self.now.pass_on(replace(record, at=at, member=name, culprit=None, cause=cause))
             return
@@ -111,14 +111,14 @@ class Teller:
         self.now.pass_on(replace(record, at=at, member=life.name, culprit=life.name, cause=cause))
 
     def _member(self, at: float, record: TraceRecord) -> None:
-        life = self.now.alive(at, record.member)
+        life = self.now.seen_alive(at, record.member)
         life.traced_ms, self.members_trace = at, True
         step, data = record.step, record.data
         if step in ("revoking", "losing"):
             why = "revoked" if step == "revoking" else "lost"
             self.now.stop(at, life, partitions_of(data.get("partitions")), why, listener=True)
         elif step in ("assigned", "stable"):
-            self.now.owns(at, life, frozenset(partitions_of(data.get("owned"))))
+            self.now.set_owned(at, life, frozenset(partitions_of(data.get("owned"))))
         if step in OUT:
             life.where, life.member_id = "out", None
         elif step == "join-sent":
@@ -131,7 +131,7 @@ class Teller:
             self.now.ended(at, life, "process-ended", why="left")
 
     def _consumer(self, at: float, record: TraceRecord) -> None:
-        life = self.now.alive(at, record.member)
+        life = self.now.seen_alive(at, record.member)
         life.traced_ms, self.members_trace = at, True
         partitions = partitions_of(record.data.get("partitions"))
         if record.step == "callback-assigned":
@@ -154,7 +154,7 @@ class Teller:
         if step in ("process-died", "process-ended"):
             self.now.ended(at, life, step, why="crashed" if step == "process-died" else "left")
         else:
-            self.now.hangs(at, life, hung=step == "application-hung")
+            self.now.set_hung(at, life, hung=step == "application-hung")
 
     # -- looks
 
@@ -171,12 +171,12 @@ class Teller:
             self.now.state_seen(at, described.state)
         self._owners(at, look, lives)
         if described.state == STABLE:
-            self.now.all_in(at)
+            self.now.mark_all_in(at)
         if ended is not None and self.told_ms == float("-inf"):
             self._rebalanced(at, ended)
 
     def _rebalanced(self, at: float, ended: Rebalance) -> None:
-        """Nobody but the looks tells of rebalances here."""
+        """Report a rebalance that is known only from looks."""
         self.now.tell(
             at,
             "coordinator",
@@ -191,18 +191,18 @@ class Teller:
         self.now.moved.clear()
 
     def _topics(self, at: float, look: GroupSnapshot) -> None:
-        """Of topics that nobody reads any more there may be offsets: these are not the group's lanes."""
+        """Offsets may exist for topics that the group no longer reads; those get no lanes."""
         named = {topic for member in look.described.members for topic in member.topics}
         counts: dict[str, int] = {}
         for partition in (*look.offsets, *look.owners):
             if not named or partition.topic in named or partition in self.now.held:
                 counts[partition.topic] = max(counts.get(partition.topic, 0), partition.partition + 1)
         for topic, count in sorted(counts.items()):
-            self.now.has_topic(at, topic, count)
+            self.now.add_topic(at, topic, count)
 
     def _members(self, at: float, look: GroupSnapshot) -> dict[str, Life]:
         found = {
-            member.member_id: self.now.alive(
+            member.member_id: self.now.seen_alive(
                 at, member.member_id, member.instance_id or member.client_id, member.instance_id
             )
             for member in look.described.members

@@ -1,7 +1,7 @@
-"""Traces in a Kafka topic: read once for all groups that are watched, from a few minutes back.
+"""Traces in a Kafka topic, read once for all watched groups, beginning a few minutes back.
 
-Everything of the topic is read, on a thread of its own, and the newest records are kept for whoever opens a group. The
-reader is nobody's member and commits nothing. A line that is no record is left out, as everywhere.
+The whole topic is read, on a thread of its own, and the newest records are kept for groups that are opened later. The
+reader is in no group and commits nothing. A line that is no record is left out.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from holdfast.trace import decode
 log = logging.getLogger("holdfast.ui")
 
 BACK_S = 600.0
-"""How far back it begins: as far as the page can go back."""
+"""How far back it begins: as far as the page can show."""
 MOST_RECORDS = 50_000
-"""Kept for whoever opens a group next, about 50 MB: five thousand members' part in a round."""
+"""Records kept, about 50 MB: those of five thousand members in one round."""
 LOOK_AGAIN_S = 30.0
-"""How often the topic may have got partitions."""
+"""How often to look for new partitions of the topic, and to try again after an error."""
 POLL_S = 0.2
 ASK_S = 10.0
 AT_ONCE = 1_000
@@ -74,7 +74,7 @@ class TraceTopic:
                 self._ends.wait(LOOK_AGAIN_S)
 
     def _follow(self) -> None:
-        from holdfast.client.consumer import Consumer  # here: a page without a topic needs no client
+        from holdfast.client.consumer import Consumer  # not at the top: a page without a topic needs no client
 
         mine = {"group.id": "holdfast-page", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
         consumer = Consumer({**self._settings, **mine})
@@ -91,7 +91,7 @@ class TraceTopic:
             consumer.close()
 
     def _add(self, consumer: Any, known: set[int]) -> set[int]:
-        """Read partitions that are new: at first from some minutes back, later ones from their beginning."""
+        """Add new partitions: the first ones from some minutes back, later ones from their beginning."""
         told = consumer.list_topics(self._topic, timeout=ASK_S).topics.get(self._topic)
         found = set() if told is None or told.error is not None else set(told.partitions) - known
         if not found:

@@ -1,8 +1,8 @@
-"""Looks at one group for as long as somebody looks at the page, and keeps its newest story ready for all of them.
+"""Watches one group for as long as a page shows it, and keeps its newest story ready for all viewers.
 
-Rules. One watch per group, however many look. It looks again half a second after the last time, at once when a trace
-tells of a round, and less often where a look takes long: at most a fifth of the time is spent looking, and at most a
-third telling. Only the newest story is kept: whoever is slow misses the ones between.
+Rules. There is one watch per group, however many viewers it has. It looks at the group every half second, at once if a
+trace reports a round, and less often if a look takes long: at most a fifth of the time is spent looking, and at most a
+third making stories. Only the newest story is kept: a slow viewer misses those in between.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ log = logging.getLogger("holdfast.ui")
 
 LOOK_S = 0.5
 TICK_S = 0.05
-"""How often trace files are asked whether they have grown."""
+"""How often trace files are checked for growth."""
 FILES_S = 1.0
-"""How often there may be new files."""
+"""How often to look for new files."""
 
 SILENT_S = 3.0
-"""How long a look may take before it is said; it goes on until the client gives up, which takes its own time."""
+"""How long a look may take before the page says so. The look itself goes on until the client gives up."""
 NO_ANSWER = HoldfastError(
     "BROKERS_SILENT",
     f"the brokers have not answered for {SILENT_S:g} s.",
@@ -41,7 +41,7 @@ Look = Callable[[str], Awaitable[GroupSnapshot]]
 
 
 class Watch:
-    """One group's."""
+    """Watches one group."""
 
     def __init__(
         self, group: str, look: Look, tails: Tails, changed: Callable[[], None], topic: TraceTopic | None = None
@@ -50,16 +50,16 @@ class Watch:
         self.viewers = 0
         self.looks = 0
         self.number = 0
-        """Of the newest story; goes up with each."""
+        """The number of the newest story."""
         self.story: dict[str, Any] | None = None
         self.message = b""
-        """The newest story as it is sent."""
+        """The newest story as a server-sent event."""
         self.problem: HoldfastError | None = None
         self._look = look
         self._tails = tails
         self._topic = topic
         self._read_to = 0
-        """The number of the last record of the topic."""
+        """The number of the last record that was read from the topic."""
         self._changed = changed
         self._chronicle = Chronicle.begun(group, time.time() * 1000)
         self._looking: asyncio.Task[GroupSnapshot] | None = None
@@ -67,7 +67,7 @@ class Watch:
         self._told = -1
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until cancelled."""
         try:
             while True:
                 await self._traces()
@@ -98,7 +98,7 @@ class Watch:
         return record.group == self.group and record.source == "coordinator"
 
     def _ask(self) -> None:
-        """Take the look that is done, or begin the next one."""
+        """Take a finished look, or begin the next one."""
         now = time.monotonic()
         if self._looking is None:
             if now >= self._look_at:
@@ -133,7 +133,7 @@ class Watch:
             self._changed()
 
     async def _tell(self) -> None:
-        """The newest story, where something is new."""
+        """Make the newest story, if there is anything new."""
         began = time.monotonic()
         if self._chronicle.version == self._told or began < self._tell_at or self._chronicle.begin_ms is None:
             return

@@ -1,4 +1,4 @@
-// The address carries the scene: whoever opens it sees the same. The token is in its fragment, and is not shared.
+// The address holds the scene, so that a link shows the same to everybody. The token is in the fragment and is not shared.
 
 /** @typedef {import("./types.js").Address} Address */
 

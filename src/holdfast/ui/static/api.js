@@ -1,8 +1,8 @@
-// Asking the server. What costs it work is a POST with the token.
+// Requests to the server. Those that take work are POSTs with the token.
 
 const KEY = "holdfast-token";
 
-/** An error as the server says it: a code, what happened, what to do. */
+/** The server's error: a code, what happened, what to do. */
 export class Refused extends Error {
   /** @param {string} code @param {string} what @param {string} todo */
   constructor(code, what, todo) {
@@ -11,7 +11,7 @@ export class Refused extends Error {
   }
 }
 
-/** Keep the link's token for this browser, or find the one that was kept. @param {string} token */
+/** Keep the link's token for this browser; without one, the kept token stays. @param {string} token */
 export function remember(token) {
   if (token) localStorage.setItem(KEY, token);
 }
@@ -47,7 +47,7 @@ async function answered(response) {
   return response.json();
 }
 
-/** The error of an answer. One that is not as ours are has its status at least. @param {Response} response @returns {Promise<Refused>} */
+/** The error in an answer; if it is not one of ours, an error with the status. @param {Response} response @returns {Promise<Refused>} */
 export async function refusal(response) {
   const text = await response.text();
   try {

@@ -1,4 +1,4 @@
-// Questions to tap. Answers come from the trace at this moment; a what-if is played beside first.
+// Questions to tap. Answers come from the trace at this moment; a what-if is simulated first.
 
 import { h } from "./h.js";
 

@@ -1,4 +1,4 @@
-// The code that runs, in a few lines, with the line at work lit.
+// The running code, shortened to a few lines, with the current line lit.
 
 import { h } from "./h.js";
 

@@ -1,11 +1,11 @@
-// The stream of a live group's events. A connection that is lost, or silent for too long, is made anew by itself.
+// The stream of a live group's events. A connection that is lost, or silent for too long, is opened again.
 
 import { post, refusal } from "./api.js";
 import { parse } from "./sse.js";
 
 /** @typedef {{sent: (event: string, data: any) => void, state: (connected: boolean) => void, refused: (error: Error) => void}} Heard */
 
-const SILENCE_MS = 7000; // the server says something every two seconds
+const SILENCE_MS = 7000; // the server sends something every two seconds
 const FIRST_WAIT_MS = 500;
 const MOST_WAIT_MS = 4000;
 
@@ -56,7 +56,7 @@ export function connect(group, heard) {
       try {
         await once();
       } catch (error) {
-        // Not reached, broken off or silent: that shows as the lost connection, and the next try heals it.
+        // Not reached, broken off or silent: the page shows the lost connection, and we try again.
         if (!(error instanceof Error)) throw error;
       }
       if (over) return;

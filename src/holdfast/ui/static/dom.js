@@ -1,4 +1,4 @@
-// Puts a drawing into the document, and changes only what differs from what is there. Names are text, never markup.
+// Puts a drawing into the document, and changes only what differs. Names are text, never markup.
 
 /** @typedef {import("./types.js").Node_} Node_ */
 /** @typedef {import("./types.js").Element_} Element_ */
@@ -9,7 +9,7 @@ const SVG_TAGS = new Set(["svg", "rect", "line", "path", "g", "title"]);
 /** @type {WeakMap<Element, Record<string, (event: Event) => void>>} */
 const listeners = new WeakMap();
 
-/** Fields with text that nobody has taken over yet. A drawing that comes meanwhile must not wipe it out.
+/** Fields with typed text that is not applied yet. Drawing must not overwrite it.
  * @type {WeakSet<EventTarget>} */
 const typedInto = new WeakSet();
 addEventListener("input", ({ target }) => { if (target) typedInto.add(target); }, true);

@@ -1,4 +1,4 @@
-// A live story's now: between two messages the page's own clock goes on. Pure.
+// The current moment of a live story: between two messages the page's own clock goes on. Pure.
 
 /** @typedef {import("./types.js").Story} Story */
 /** @typedef {{group: string, connected: boolean, following: boolean, problem: string, listed: {group: string, state: string}[],
@@ -12,7 +12,7 @@ export function begun(group, acts) {
   return { group, connected: false, following: true, problem: "", listed: [], story: null, came: 0, acts };
 }
 
-/** The moment that is shown while one follows. Without news the clock stops soon: nobody knows what is.
+/** The moment that is shown while following. Without news the clock stops soon, because the present is unknown.
  * @param {Live} live @param {number} clock the page's, in milliseconds */
 export function nowOf(live, clock) {
   return live.story ? live.story.end + Math.max(0, Math.min(AHEAD_MS, clock - live.came)) : 0;
@@ -23,7 +23,7 @@ export function heard(live, event, data, clock) {
   if (event === "groups") return { ...live, listed: data };
   if (event === "problem") return { ...live, problem: data ? `${data.code}: ${data.what} ${data.do}` : "" };
   if (event === "story" && data.group === live.group) {
-    // A message that was on its way for longer than the one before does not turn the clock back.
+    // A message that took longer than the one before must not turn the clock back.
     const early = live.story ? nowOf(live, clock) - data.story.end : 0;
     return { ...live, story: data.story, came: clock - Math.max(0, Math.min(SLACK_MS, early)) };
   }

@@ -1,11 +1,11 @@
-// Live groups: the list of them, what is said of the one that is shown, and what may be done to its members.
+// Live groups: their list, a sentence about the chosen one, and the actions on its members.
 
 import { h } from "./h.js";
 
 /** @typedef {import("./types.js").Story} Story */
 /** @typedef {{group: string, state: string}} Listed */
 
-/** What a button says, for every action that a server may offer. */
+/** The buttons' texts, for every action that a server may offer. */
 export const ACTS = {
   add: "add a member", drain: "drain it", kill: "kill it", hang: "hang it", restart: "restart it",
 };
@@ -31,7 +31,7 @@ export function told(group, story) {
   return `Group ${group}, live, as ${from} tell it.${coarse}`;
 }
 
-/** Buttons that act for real, where whoever serves the page has started the members.
+/** Buttons that really act on members, if the server has started them.
  * @param {string[]} names of actions @param {string[]} members @param {string} target @param {string} said
  * @param {(name: string) => void} act @param {(name: string) => void} choose */
 export function buttons(names, members, target, said, act, choose) {

@@ -1,11 +1,11 @@
-// A drawing as a value: drawings are pure functions that return these, and only `dom.js` touches the document.
+// Drawings are values, returned by pure functions; only `dom.js` touches the document.
 
 /** @typedef {import("./types.js").Node_} Node_ */
 /** @typedef {import("./types.js").Element_} Element_ */
 
 /**
  * @param {string} tag
- * @param {Record<string, any>} [attrs] attributes; a function under `onclick` and its like listens
+ * @param {Record<string, any>} [attrs] attributes; a function under a name such as `onclick` is a listener
  * @param {...(Node_|number|null|false|undefined|(Node_|null|false)[])} children
  * @returns {Element_}
  */
@@ -27,7 +27,7 @@ export function h(tag, attrs = {}, ...children) {
   return { tag, attrs: plain, on, children: nodes };
 }
 
-/** All text of a drawing, as a reader would hear it. @param {Node_} node @returns {string} */
+/** All text of a drawing, as a screen reader reads it. @param {Node_} node @returns {string} */
 export function textOf(node) {
   return typeof node === "string" ? node : node.children.map(textOf).join(" ");
 }

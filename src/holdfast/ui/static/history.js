@@ -21,6 +21,6 @@ export function history(story, at, go) {
         h("span", { class: "dim" },
           ` · ${each.rounds} ${each.rounds === 1 ? "round" : "rounds"}, ${took}; ${moved}; ${paused}`)));
   });
-  if (story.wall !== undefined) rows.reverse(); // of a live group the newest is asked for first
+  if (story.wall !== undefined) rows.reverse(); // for a live group the newest comes first
   return [h("h2", {}, `Rebalances · ${story.rebalances.length}`), h("ol", { class: "history" }, ...rows)];
 }

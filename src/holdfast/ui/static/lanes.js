@@ -39,7 +39,7 @@ function row(story, lane, now, at) {
 export function strip(story, lane, at) {
   const [first, last] = stripWindow(story, at);
   const x = (/** @type {number} */ ms) => (((ms - first) / (last - first)) * WIDE).toFixed(1);
-  const end = Math.max(story.end, at); // a live lane goes on until the next message
+  const end = Math.max(story.end, at); // a live lane continues until the next message
   /** @type {import("./types.js").Element_[]} */
   const segments = [];
   lane.spans.forEach(([begin, state, owner], index) => {

@@ -1,4 +1,4 @@
-// What the signs mean: nobody needs colours to read the page.
+// What the signs mean, so that the page can be read without colours.
 
 import { h } from "./h.js";
 

@@ -9,7 +9,7 @@ import { MOST_ROWS } from "./lanes.js";
 /** @typedef {import("./following.js").Live} Live */
 /** @typedef {{news: (live: Live, story: boolean) => void, connected: () => void, refused: (error: Error) => void}} Told */
 
-/** Follows one group, or with no name the list of groups. @param {string} group @param {string[]} acts @param {Told} told */
+/** Follows one group; without a name, the list of groups. @param {string} group @param {string[]} acts @param {Told} told */
 export function follow(group, acts, told) {
   /** @type {Live} */
   let live = begun(group, acts);
@@ -34,12 +34,12 @@ export function follow(group, acts, told) {
   };
 }
 
-/** What the rest of the page draws of it. @param {Live} live @returns {import("./types.js").Played|null} */
+/** A live story in the form that the rest of the page draws. @param {Live} live @returns {import("./types.js").Played|null} */
 export function asPlayed({ story }) {
   return story && { setup: {}, command: "", story, waits: { [story.kind]: story.wait }, told: [], violations: [] };
 }
 
-/** Whether strips may move with every frame. Many partitions are painted when there is news. @param {Live} live */
+/** Whether strips move with every frame. Many partitions are painted only when there is news. @param {Live} live */
 export function moves({ story, following }) {
   return following && story !== null && story.partitions.length <= MOST_ROWS;
 }
@@ -52,8 +52,7 @@ export function showConnection(element, live) {
   element.classList.toggle("lost", live !== null && (!live.connected || live.problem !== ""));
 }
 
-
-/** The list of groups, and nothing beside it; there is no time to go through either.
+/** Shows only the list of groups, without a timeline.
  * @param {(id: string) => HTMLElement} part @param {{group: string, state: string}[]} listed @param {(group: string) => void} choose */
 export function showGroups(part, listed, choose) {
   for (const id of ["machines", "acts", "members", "code", "told", "setup", "legend", "waits", "ask", "history"]) show(part(id), []);

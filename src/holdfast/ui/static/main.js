@@ -1,4 +1,4 @@
-// Wires the parts together: one state, one `draw`, and everything that happens changes the state and draws.
+// Connects the parts: there is one state and one `draw`; every event changes the state and draws.
 
 import { read, tokenIn, write } from "./address.js";
 import { ask as askServer, get, post, refusal, remember } from "./api.js";
@@ -51,13 +51,13 @@ const state = {
   asked: 0,
 };
 
-// Asking the server
+// Requests to the server
 
 const body = (/** @type {object} */ more = {}) => (state.followed ? { group: state.address.live, at: state.player.at, ...more } : {
   scene: state.address.scene, setup: state.address.setup, kind: state.address.kind, at: state.player.at, ...more,
 });
 
-/** The same is asked about scenes and about live groups. @param {string} name */
+/** Scenes and live groups have the same requests. @param {string} name */
 const api = (name) => `/api/${state.followed ? "live/" : ""}${name}`;
 
 /** @param {{at?: number}} [where] */
@@ -69,7 +69,7 @@ function play({ at } = {}) {
     const number = ++state.asked;
     try {
       const played = /** @type {Played} */ (await askServer("/api/play", body()));
-      if (number !== state.asked) return; // somebody asked for another one meanwhile
+      if (number !== state.asked) return; // another one was asked for meanwhile
       const { end } = played.story;
       const fresh = state.played === null || end !== state.player.end;
       state.played = played;
@@ -93,7 +93,7 @@ function play({ at } = {}) {
 const REST_MS = 150;
 let resting = 0;
 
-/** At rest: the address says where, and the questions are this moment's. Whoever steps on quickly asks nothing. */
+/** Update the address and the questions once the moment stays the same. Quick steps do not ask the server. */
 function settled() {
   clearTimeout(resting);
   resting = setTimeout(atRest, REST_MS);
@@ -112,7 +112,7 @@ function atRest() {
   }, "page");
 }
 
-// What people do
+// User actions
 
 /** @param {string} name */
 function chooseScene(name) {
@@ -130,7 +130,7 @@ function chooseGroup(group) {
   state.followed?.end();
   state.address = { scene: "", kind: "", at: -1, setup: {}, live: group };
   Object.assign(state, { played: null, moments: [], questions: [], questionsAt: -1, said: null, plan: "", chosen: -1 });
-  // What the page asked when the connection went has failed. With the next one that is over, and it is asked again.
+  // Requests failed while the connection was lost. When it is back, clear the error and ask again.
   const connected = () => void carefully(async () => { state.questionsAt = -1; settled(); }, "page");
   state.followed = follow(group, state.catalogue?.acts ?? [], { news, connected, refused: (error) => notice(error.message, "page") });
   state.player = { at: 0, end: 1, playing: false, speed: 1 };
@@ -140,7 +140,7 @@ function chooseGroup(group) {
 
 /** @param {import("./following.js").Live} live @param {boolean} story */
 function news(live, story) {
-  if (live.group !== state.address.live) return; // of a connection that is being ended
+  if (live.group !== state.address.live) return; // from a connection that is being closed
   const before = state.played?.story.steps.at(-1);
   if (story) {
     state.played = asPlayed(live);
@@ -152,7 +152,7 @@ function news(live, story) {
   if (String(state.played?.story.steps.at(-1)) !== String(before)) settled();
 }
 
-/** What the buttons of a demo do. @param {string} name */
+/** The action of a demo's button. @param {string} name */
 function act(name) {
   void carefully(async () => {
     const { said } = await askServer("/api/live/act", { act: name, member: state.target });
@@ -161,7 +161,7 @@ function act(name) {
   });
 }
 
-/** Stop following a live group: the moment stays. */
+/** Stop following a live group: the moment stays where it is. */
 function rest() {
   if (state.followed?.live.following) state.followed.following = false;
 }
@@ -183,7 +183,7 @@ function go(at) {
 /** @param {string} name @param {string} value */
 function change(name, value) {
   const scene = state.catalogue?.scenes.find((each) => each.name === state.address.scene);
-  // A scene that is changed is no longer the scene that something is told of.
+  // A changed scene is no longer the ready scene, and its claims do not apply.
   state.address.setup = { ...(scene?.setup ?? {}), ...state.address.setup, [name]: value };
   state.address.scene = "";
   draw();
@@ -279,7 +279,7 @@ function drawLiveSetup(live) {
     { resize: (number) => { state.resize = number; }, plan, svg: () => save("svg"), png: () => save("png") });
 }
 
-/** What changes while it plays. */
+/** Draw what changes while it plays. */
 function drawMoment() {
   const { played, player } = state;
   if (!played) return;
@@ -294,7 +294,7 @@ function drawMoment() {
   part("play").textContent = playWords(player.playing, state.followed?.live.following ?? null);
 }
 
-/** The lanes and the clock: of a live group they move with every frame.
+/** Draw the lanes and the clock: for a live group they move with every frame.
  * @param {import("./types.js").Story} story @param {import("./view.js").View} view */
 function drawLanes(story, view) {
   const { player } = state;
@@ -335,7 +335,7 @@ function frame(now) {
     }
   } else if (player.playing) {
     if (still.matches) {
-      // Without motion: from one thing that happens to the next, once a second.
+      // With reduced motion: jump from one event to the next, once a second.
       if (now - stepped > 1000) {
         stepped = now;
         const next = step(player, state.moments, 1);

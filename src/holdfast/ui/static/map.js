@@ -1,4 +1,4 @@
-// Many partitions: one thin row each on a canvas, and a line in words for every member. Painted once, then only moved.
+// Many partitions: one thin row each on a canvas, and a line of text for every state. Painted once, then only moved.
 
 import { h } from "./h.js";
 import { stripWindow } from "./moment.js";
@@ -24,7 +24,7 @@ export function mapFrame(story, view) {
   ];
 }
 
-/** The rectangles of a story: pure, so that it can be tested without a canvas.
+/** The rectangles of a story. Pure, so that it can be tested without a canvas.
  * @param {Story} story @param {number} wide @param {number} high @param {[number, number]} window what part of the past
  * @returns {{x: number, y: number, w: number, h: number, state: string, owner: number}[]} */
 export function rectangles(story, wide, high, [first, last]) {

@@ -1,10 +1,10 @@
-// Moments of a story: as people say them, and which stretch of the past the strips show. Pure.
+// Moments of a story: their text, and the part of the past that the strips show. Pure.
 
 import { clock } from "./words.js";
 
 /** @typedef {import("./types.js").Story} Story */
 
-/** Seconds since the start, or the time of day where there is one. @param {Story} story @param {number} at */
+/** Seconds since the start, or for a live group the time of day. @param {Story} story @param {number} at */
 export function when(story, at) {
   if (story.wall === undefined) return clock(at);
   const day = new Date(story.wall + at);
@@ -12,7 +12,7 @@ export function when(story, at) {
   return `${two(day.getHours())}:${two(day.getMinutes())}:${two(day.getSeconds())}.${Math.floor(day.getMilliseconds() / 100)}`;
 }
 
-/** What the strips show: a whole scene, or of a live group the stretch in which the moment lies.
+/** The window that the strips show: a whole scene, or for a live group the part around the moment.
  * @param {Story} story @param {number} at @returns {[number, number]} */
 export function stripWindow(story, at) {
   if (story.strip === undefined) return [0, story.end];

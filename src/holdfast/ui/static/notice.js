@@ -1,6 +1,6 @@
-// What went wrong, where it can be read.
+// The notice that shows what went wrong.
 
-/** Who asked: what a person did ends any notice. What the page asks by itself ends only its own: a refusal stays to be read.
+/** Who made a request. A person's successful request clears any notice; the page's own clears only a notice of its own.
  * @typedef {"person"|"page"} By */
 
 /** @type {By} */

@@ -1,15 +1,15 @@
-// Time in the scene: playing, pausing, stepping. Pure: the page calls it with the milliseconds that went by.
+// Time in the scene: playing, pausing, stepping. Pure: the page passes the milliseconds that have gone by.
 
 /** @typedef {{at: number, end: number, playing: boolean, speed: number}} Player */
 
 export const SPEEDS = [0.1, 0.5, 1, 2, 5, 20, 60, 200];
 
-/** A scene is over in about half a minute at its own speed. @param {number} end */
+/** The default speed, at which a scene takes about half a minute. @param {number} end */
 export function usualSpeed(end) {
   return SPEEDS.find((speed) => end / speed <= 40000) ?? SPEEDS[SPEEDS.length - 1];
 }
 
-/** @param {Player} player @param {number} passed milliseconds on the wall @returns {Player} */
+/** @param {Player} player @param {number} passed milliseconds of real time @returns {Player} */
 export function pass(player, passed) {
   if (!player.playing) return player;
   const at = Math.min(player.end, player.at + passed * player.speed);
@@ -22,7 +22,7 @@ export function toggle(player) {
   return { ...player, playing: !player.playing, at: again ? 0 : player.at };
 }
 
-/** To the next or the last moment at which something happens.
+/** Go to the next or the previous moment at which something happens.
  * @param {Player} player @param {number[]} moments sorted @param {1|-1} way @returns {Player} */
 export function step(player, moments, way) {
   const next =

@@ -15,19 +15,19 @@ const FIELDS = [
   ["without", "holdfast without"],
 ];
 
-/** Events that a button adds at the moment that is shown: kind, what it says, how long. */
+/** Events that a button adds at the shown moment: kind, the button's text, duration. */
 export const HAPPENINGS = [
   ["join", "one joins", ""], ["leave", "leaves", ""], ["drain", "drains", ""], ["crash", "crashes", ""],
   ["hang", "hangs", ""], ["batch", "gets slow batches", "6m"], ["restart", "restarts quickly", "2s"],
   ["restart", "restarts too late", "90s"],
 ];
 
-/** An event as the simulator reads it. @param {string} kind @param {string} target @param {number} at @param {string} lasts */
+/** An event in the simulator's syntax. @param {string} kind @param {string} target @param {number} at @param {string} lasts */
 export function eventWord(kind, target, at, lasts) {
   return `${kind}${kind === "join" ? "" : `:${target}`}@${(at / 1000).toFixed(1)}s${lasts ? `+${lasts}` : ""}`;
 }
 
-/** Everybody restarts, one after the other. @param {string[]} members @param {number} at */
+/** Restarts of all members, one after the other. @param {string[]} members @param {number} at */
 export function deployWords(members, at) {
   return members.map((name, number) => eventWord("restart", name, at + number * 5000, "3s")).join(",");
 }

@@ -1,7 +1,7 @@
-// Looking things up in a story: which span a moment lies in, and how much lag there is then.
+// Looking things up in a story: the span and the lag at a moment.
 
 /**
- * The index of the span in which a moment lies; spans begin where the one before ends.
+ * The index of the span that contains a moment; a span begins where the one before ends.
  * @param {ArrayLike<ArrayLike<any>>} spans
  * @param {number} moment
  */
@@ -26,7 +26,7 @@ export function spanAt(spans, moment) {
   return spans[indexAt(spans, moment)];
 }
 
-/** Between two points lag is a line. NaN where nobody knows. @param {[number, number][]} points @param {number} moment */
+/** Lag, interpolated between two points; NaN if it is unknown. @param {[number, number][]} points @param {number} moment */
 export function lagAt(points, moment) {
   if (points.length === 0) return NaN;
   const index = indexAt(points, moment);

@@ -1,8 +1,8 @@
-// Server-sent events out of a stream of text. Pure: what has not ended yet is handed back for the next time.
+// Parses server-sent events from a stream of text. Pure: an unfinished event is returned for the next call.
 
 /** @typedef {{event: string, data: string}} Sent */
 
-/** @param {string} text what was left over, and what came @returns {{events: Sent[], rest: string}} */
+/** @param {string} text the last call's rest and the new text @returns {{events: Sent[], rest: string}} */
 export function parse(text) {
   const blocks = text.split("\n\n");
   const rest = blocks.pop() ?? "";
@@ -13,7 +13,7 @@ export function parse(text) {
     for (const line of block.split("\n")) {
       if (line.startsWith("event: ")) sent.event = line.slice(7);
       else if (line.startsWith("data: ")) sent.data += line.slice(6);
-      // A line that begins with a colon is a comment: it only says that the connection lives.
+      // A line that begins with a colon is a comment: it only shows that the connection lives.
     }
     if (sent.data) events.push(sent);
   }

@@ -1,4 +1,4 @@
-// What is told of a ready scene, beside what was played, and why they differ where they do.
+// The claims about a ready scene beside what was played, and why they differ if they do.
 
 import { h } from "./h.js";
 

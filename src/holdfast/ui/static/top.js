@@ -1,4 +1,4 @@
-// The top of the page: which scene or live group is shown, in which protocol, and what it is about.
+// The top of the page: the shown scene or live group, its protocol, and what it is about.
 
 import { told } from "./groups.js";
 import { h } from "./h.js";
@@ -7,7 +7,7 @@ import { h } from "./h.js";
 /** @typedef {import("./types.js").Address} Address */
 /** @typedef {import("./following.js").Live} Live */
 
-/** Before a group's name, among the names of scenes. */
+/** Prefix of a live group's name among the names of scenes. */
 export const LIVE = "live:";
 
 /** @param {Catalogue} catalogue @param {Address} address @param {Live|null} live */
@@ -20,7 +20,7 @@ export function choices(catalogue, address, live) {
   return [...(catalogue.live ? [groups] : []), ...catalogue.scenes.map(({ name, title }) => option(name, title)), option("", "Your own scene")];
 }
 
-/** A live group runs what it runs: nothing to choose. @param {Catalogue} catalogue @param {string} shown
+/** The protocols to choose from; none for a live group. @param {Catalogue} catalogue @param {string} shown
  * @param {Live|null} live @param {(kind: string) => void} choose */
 export function kinds(catalogue, shown, live, choose) {
   return live ? [] : Object.entries(catalogue.kinds).map(([kind, words]) =>

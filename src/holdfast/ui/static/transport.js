@@ -1,4 +1,4 @@
-// The bar below: where in time the page is.
+// The bar at the bottom: the moment that the page shows.
 
 import { when } from "./moment.js";
 

@@ -15,8 +15,8 @@
  *   code: {coordinator: Listing, consumer: Listing, coordinatorLit: [number, number][], memberLit: [number, number][][]},
  *   legend: {lanes: Record<string, Sign>, members: Record<string, Sign>, states: Record<string, string>},
  *   wait: Wait, birth: number, begin?: number, wall?: number, strip?: number, witnesses?: string[], atLeast?: boolean}} Story
- * What a live group's has beside: where the past begins that is known, when its clock was 0, how much a strip shows,
- * who told it, and whether a generation may also be a later one. */
+ * Only a live group's story has: begin (where the known past begins), wall (when its clock was 0), strip (how much a
+ * strip shows), witnesses (its sources), atLeast (whether the generation may be a later one). */
 /** @typedef {{what: string, about: string, told: string, played: Record<string, string>, holds: boolean, why: string}} Told */
 /** @typedef {{setup: Record<string, string>, command: string, story: Story, waits: Record<string, Wait>, told: Told[],
  *   violations: string[]}} Played */

@@ -1,4 +1,4 @@
-// A story at one moment: what every part of the page says then. Pure.
+// A story at one moment: what every part of the page shows. Pure.
 
 import { when } from "./moment.js";
 import { indexAt, lagAt, spanAt } from "./spans.js";
@@ -58,13 +58,13 @@ function membersAt(story, at, lanes) {
 
 const LONG_GONE_MS = 30000;
 
-/** Of a live group, whoever left is shown for a while. @param {Story} story @param {MemberNow} member @param {number} at */
+/** In a live group, a member that has left is still shown for a while. @param {Story} story @param {MemberNow} member @param {number} at */
 function isLongGone(story, { number, state, owns }, at) {
   if (story.wall === undefined || (state !== "gone" && state !== "out") || owns.length) return false;
   return at - spanAt(story.members[number].spans, at)[0] > LONG_GONE_MS;
 }
 
-/** The member whose last step is the newest. @param {Story} story @param {number} at */
+/** The member with the newest step. @param {Story} story @param {number} at */
 function lastToAct(story, at) {
   let newest = -1;
   let when = -1;

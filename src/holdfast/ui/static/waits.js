@@ -1,13 +1,13 @@
-// The wait-time bar: the same events and seed played in three ways, measured.
+// The wait-time bar, measured: the same events and seed played as three kinds of group.
 
 import { h } from "./h.js";
 import { time, timesLess } from "./words.js";
 
 /** @typedef {import("./types.js").Wait} Wait */
 
-/** Of a live group there is one, measured, and nothing to choose.
+/** A live group has only one bar, and nothing to choose.
  * @param {Record<string, Wait>} waits @param {string} shown @param {((kind: string) => void)|null} choose
- * @param {boolean} [coarse] whether it was only looked at from outside */
+ * @param {boolean} [coarse] whether the group was only seen from outside */
 export function waits(waits, shown, choose, coarse = false) {
   const most = Math.max(1, ...Object.values(waits).map((wait) => wait.paused));
   const first = waits.eager;

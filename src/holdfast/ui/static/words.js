@@ -17,7 +17,7 @@ export function count(number) {
   return Math.round(number).toLocaleString("en");
 }
 
-/** How many times less; nothing where there is nothing to compare. @param {number} first @param {number} other */
+/** How many times less; "" if there is nothing to compare. @param {number} first @param {number} other */
 export function timesLess(first, other) {
   if (first <= 0) return "";
   if (other <= 0) return "none at all";

@@ -1,6 +1,6 @@
-"""What the group is told: the offsets of finished work, one commit at a time, until the group knows them.
+"""Commits the offsets of finished work, one commit at a time, until the group has them.
 
-Runs on the member's loop. What is owed is `work`'s business, what a commit's metadata says is `starting`'s.
+Runs on the member's loop. `work` knows what still has to be committed, `starting` makes a commit's metadata.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.spark.work import Work
 
 COMMIT_LIMIT_S = 5.0
-"""The commit before a release is bounded: the group waits for it (KAFKA-13310). A planned batch waits as long for the
-commit of the one before, so that a restart never finds more than one batch that the group does not know of."""
+"""The commit before a release is bounded, because the group waits for it (KAFKA-13310). The next batch also waits this
+long for the commit of the batch before, so that after a restart at most one batch is not committed."""
 
 BETWEEN = frozenset({"REBALANCE_IN_PROGRESS", "NOT_OWNED"})
-"""Commits that are refused for now: the group is between two generations, or the round is about to end here."""
+"""Commits that are refused only for now: the group is between two generations, or the round has not ended here yet."""
 
 DENIED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
@@ -28,8 +28,8 @@ Note = Callable[[str], str]
 """A topic's note, for the metadata of its commits."""
 
 
-class Settling:
-    """One query's commits. `manual`: it has its partitions by `assign`, and commits from outside the group."""
+class Commits:
+    """One query's commits. `manual`: its partitions come from `assign`, and it commits without a membership."""
 
     def __init__(self, config: ConsumerConfig, plane: ControlPlane, work: Work, note: Note, *, manual: bool) -> None:
         self._config = config
@@ -37,28 +37,28 @@ class Settling:
         self._work = work
         self._note = note
         self._manual = manual
-        self.commit: asyncio.Future[float] | None = None
-        """The commit under way."""
+        self.running: asyncio.Future[float] | None = None
+        """The running commit."""
 
-    async def settle(self, partitions: Iterable[TopicPartition] | None = None, limit_s: float = COMMIT_LIMIT_S) -> None:
-        """Until the group knows where these (or all) stand, or the time is up. One commit at a time, for all."""
+    async def commit(self, partitions: Iterable[TopicPartition] | None = None, limit_s: float = COMMIT_LIMIT_S) -> None:
+        """Commit until the group has the positions of these partitions (or of all), or the time is up."""
         wanted = None if partitions is None else set(partitions)
         deadline = time.monotonic() + limit_s
         while (owed := self._work.owed()) and (wanted is None or not wanted.isdisjoint(owed)):
             if self._plane.state.lost:
-                return  # nothing may be committed: the partitions are about to be lost, and may come back
-            if self.commit is None or self.commit.done():
-                self.commit = asyncio.ensure_future(self._commit_once())
-            await asyncio.wait({self.commit}, timeout=max(0.0, deadline - time.monotonic()))
-            if not self.commit.done():
-                return  # it may still arrive
-            await asyncio.sleep(self.commit.result())
+                return  # nothing may be committed: the partitions are about to be lost, and may be assigned again
+            if self.running is None or self.running.done():
+                self.running = asyncio.ensure_future(self._commit_once())
+            await asyncio.wait({self.running}, timeout=max(0.0, deadline - time.monotonic()))
+            if not self.running.done():
+                return  # it may still succeed
+            await asyncio.sleep(self.running.result())
             if time.monotonic() > deadline:
                 return
 
-    async def tell_for_others(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for partitions that are not ours and that the group has no offset for. Whoever has them, or gets them,
-        may not know where to go on; and if this fails, says so."""
+    async def commit_for_others(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit for partitions of others for which the group has no offset. Their owner may not know where to
+        continue; if this commit fails, the owner reports that itself."""
         deadline = time.monotonic() + COMMIT_LIMIT_S
         while offsets and time.monotonic() < deadline:
             try:
@@ -74,7 +74,7 @@ class Settling:
         return {p: OffsetEntry(at, metadata=self._note(p.topic)) for p, at in offsets.items()}
 
     async def _commit_once(self) -> float:
-        """Send what is owed. Returns how long to wait before looking again."""
+        """Commit what is owed. Returns how many seconds to wait before the next attempt."""
         owned = self._plane.state.owned
         owed = {p: at for p, at in self._work.owed().items() if self._manual or p in owned}
         if not owed:
@@ -88,7 +88,7 @@ class Settling:
         return 0.0 if answer.first_error is ErrorCode.NONE else 0.02
 
     def _check(self, answer: CommitAnswer) -> None:
-        """Raise what a person has to mend."""
+        """Raise errors that a person has to fix."""
         if answer.first_error in DENIED:
             raise HoldfastError(
                 answer.first_error.name,

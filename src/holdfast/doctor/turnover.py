@@ -1,10 +1,10 @@
-"""Members that come and go: an autoscaler that can't decide, a deploy without instance ids, one that comes back again
-and again.
+"""Members that come and go: an autoscaler that scales up and down, a deploy without instance ids, or one process that
+keeps leaving and returning.
 
-What tells them apart is who goes. A deploy replaces those who were there from the beginning, each about once, under the
-same client id or another. An autoscaler takes away those who came last, while the others stay. And where one process
-alone leaves and returns, it is that process: librdkafka does not tell a coordinator that max.poll.interval.ms was
-exceeded.
+Who leaves tells them apart. A deploy replaces the members that were there from the beginning, each about once, under
+the same client id or another. An autoscaler removes the members that joined last, while the others stay. And if a
+single process leaves and returns, that process is at fault: librdkafka does not tell the coordinator that it exceeded
+max.poll.interval.ms.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from holdfast.doctor.history import History
 from holdfast.doctor.people import Life
 
 SURGE_MS = 120_000.0
-"""A deploy may start the new one before it stops the old one, by up to this."""
+"""A deploy may start a new process up to this long before it stops the old one."""
 
 FLAPS = 3
 
 
-def comings(history: History) -> list[Finding]:
-    """At most one of the three for each member."""
+def turnover(history: History) -> list[Finding]:
+    """Each member appears in at most one of the three findings."""
     back = _comes_back(history)
     explained = {life.member for lives in back.values() for life in lives}
     found = [_storm(history, lives) for lives in back.values()]
     short = [life for life in _newcomers(history) if _left_soon(life) and life.member not in explained]
-    if len(short) >= FLAPS and _somebody_stays(history, short):
+    if len(short) >= FLAPS and _others_stayed(history, short):
         explained |= {life.member for life in short}
         found += _flapping(history, short)
     pairs = _replaced(history, explained)
@@ -57,7 +57,7 @@ def _began_ms(history: History) -> float:
 
 
 def _newcomers(history: History) -> list[Life]:
-    """Who was not there from the beginning of the group, or of the log; in the order of their coming."""
+    """Members that joined after the group, or the log, began; in the order in which they joined."""
     began = _began_ms(history)
     return sorted((one for one in history.people.lives.values() if one.from_ms > began), key=lambda one: one.from_ms)
 
@@ -66,7 +66,7 @@ def _left_soon(life: Life) -> bool:
     return life.how == causes.LEAVE and life.ms < SHORT_LIFE_MS
 
 
-def _somebody_stays(history: History, short: list[Life]) -> bool:
+def _others_stayed(history: History, short: list[Life]) -> bool:
     gone = {life.member for life in short}
     first, last = min(life.from_ms for life in short), max(life.to_ms for life in short)
     return any(
@@ -77,7 +77,7 @@ def _somebody_stays(history: History, short: list[Life]) -> bool:
 
 
 def _comes_back(history: History) -> dict[str, list[Life]]:
-    """The one process that left and returned again and again, while no other did."""
+    """The only process that left and returned several times; empty if there are several such processes, or none."""
     lives: dict[str, list[Life]] = defaultdict(list)
     for life in sorted(history.people.lives.values(), key=lambda one: one.from_ms):
         lives[history.people.process_of(life)].append(life)
@@ -133,7 +133,7 @@ def _flapping(history: History, short: list[Life]) -> list[Finding]:
 
 
 def _replaced(history: History, explained: set[str]) -> list[tuple[Life, Life]]:
-    """Who was there from the beginning and left, with who came in its place."""
+    """Members that were there from the beginning and left, each with the member that took its place."""
     new = _newcomers(history)
     came = [life for life in new if life.member not in explained]
     later = {life.member for life in new}
@@ -155,13 +155,13 @@ def _replaced(history: History, explained: set[str]) -> list[tuple[Life, Life]]:
 
 
 def _in_its_place(life: Life, other: Life) -> bool:
-    """It came a while before the other left, and was there then; or within minutes after."""
+    """Whether `other` joined shortly before `life` ended and outlived it, or joined within minutes after."""
     after_ms = other.from_ms - life.to_ms
     return 0 <= after_ms <= SHORT_LIFE_MS or (-SURGE_MS <= after_ms < 0 and not other.to_ms <= life.to_ms)
 
 
 def _disturbed(history: History, begun: Sequence[float], life: Life) -> bool:
-    """Whether its going disturbed anybody: at the group's end it does not."""
+    """Whether the leave fell into a rebalance that counts. When the whole group stops, none does."""
     place = bisect_right(begun, life.to_ms + 2_000.0) - 1
     return place >= 0 and life.to_ms <= history.disturbances[place].ended_ms
 
