@@ -3,9 +3,8 @@
 Both readers write into it, one at a time: the one that reads is in charge of it. When the other takes over, it finds
 everything here, so no position is ever copied from one reader to the other.
 
-A reader knows some positions better than the book does. librdkafka counts what it returned, and the decoder what it
-decoded. So the reader is asked for the application's position (`Reader.positions`), and looks here for those that it
-does not know itself.
+A reader may know a position better than the book does: what it handed out since it last wrote it down. So the reader is
+asked for the application's position (`Reader.positions`), and looks here for those that it does not know itself.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ class Book:
         """Stays until resumed, also while another member owns the partition, as in librdkafka."""
         self.known: set[TopicPartition] = set()
         """Every partition that was ever read here. Others can't be paused, as in librdkafka."""
+        self.topics: set[str] = set()
+        """The topics of these."""
 
     @property
     def assigned(self) -> KeysView[TopicPartition]:
@@ -42,6 +43,7 @@ class Book:
         """These are read from now on."""
         self.starts.update(starts)
         self.known.update(starts)
+        self.topics.update(partition.topic for partition in starts)
 
     def restart(self, partition: TopicPartition, offset: int) -> None:
         """This one is read from here, whatever came of it before."""

@@ -1,8 +1,8 @@
 """The reader of poll() and consume(): librdkafka fetches and decodes, and hands over confluent-kafka's messages.
 
 Records are taken from it a few hundred at a time into `ahead`, and handed out from there one by one. The application's
-position in a partition comes from one of three places: from `ahead` if it has unread records of the partition, else
-from librdkafka once it has returned a record, and before that from the book.
+position in a partition is one past the last record that was handed out. librdkafka counts positions too, but they are
+past what `ahead` still holds, and do not go back when a topic was recreated and is read again from its beginning.
 """
 
 from __future__ import annotations
@@ -62,8 +62,6 @@ class LibrdkafkaReader:
         self._brokers = brokers
         self._flows = False
         """Whether the last call returned records: then more are likely there, and are taken without waiting."""
-        self._beside = False
-        """Whether `take` handed out records without `ahead`, which must be told the positions before it is used."""
         self._serve_at = 0.0
 
     # -- what is read
@@ -106,29 +104,7 @@ class LibrdkafkaReader:
     # -- where it stands
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
-        if not partitions:
-            return {}
-        unread, theirs = self._counted_by_librdkafka(partitions)
-        written = {p: entry for p in partitions if (entry := self.book.reached.get(p)) is not None}
-        return written | theirs | {p: entry for p in unread if (entry := self.ahead.reached(p)) is not None}
-
-    def _counted_by_librdkafka(
-        self, asked: Collection[TopicPartition]
-    ) -> tuple[Collection[TopicPartition], dict[TopicPartition, OffsetEntry]]:
-        """The partitions with unread records, and librdkafka's positions in the others.
-
-        Its positions are past every record it returns, also past records that are still on their way into `ahead`. So
-        they don't count while it is being asked for records (then one of its callbacks asks, or another thread polls),
-        nor if it was asked for records in between. While it is being asked, all partitions count as unread.
-        """
-        ahead = self.ahead
-        while not ahead.filling:
-            fills = ahead.fills
-            unread = sorted(ahead.unread().keys() & asked) if ahead else []
-            theirs = self._returned(set(asked).difference(unread))
-            if ahead.fills == fills:
-                return unread, theirs
-        return asked, {}
+        return self.ahead.positions(partitions)
 
     def _returned(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """librdkafka's own position: one past the last record it returned, for partitions where it returned one."""
@@ -150,12 +126,23 @@ class LibrdkafkaReader:
         try:
             rows = self.ahead.take(count)
             if len(rows) < count:
-                beside, self._beside = self._beside, True  # also if Ctrl-C comes while librdkafka returns records
-                more = self.handle.consume(count - len(rows), 0 if rows else wait_s)
-                self._beside = beside or bool(more)
-                rows += more
+                rows += self._handed_out_at_once(count - len(rows), 0 if rows else wait_s)
         finally:
             self._turns.end_poll()
+        return rows
+
+    def _handed_out_at_once(self, count: int, wait_s: float) -> list[ck.Message]:
+        """Records from librdkafka that don't go through `ahead`, which only notes the positions after them."""
+        ahead = self.ahead
+        try:
+            ahead.begin()
+            rows = self.handle.consume(count, wait_s)
+            ahead.note(rows)
+            ahead.filling = False
+        except BaseException:  # Ctrl-C on the way from librdkafka to here
+            ahead.filling = False
+            self._read_again()
+            raise
         return rows
 
     def gather(self, wait_s: float, *, slices: int = 1, calm: Callable[[], bool] = lambda: True) -> None:
@@ -195,9 +182,6 @@ class LibrdkafkaReader:
         self._turns.begin_poll()
         try:
             handle, ahead = self.handle, self.ahead
-            if self._beside:
-                ahead.note_positions(self.positions(self.book.assigned))
-                self._beside = False
             if ahead.ready:  # librdkafka is polled only for its callbacks
                 self._take_in(lambda: polled(handle, 0))
             elif self._flows:

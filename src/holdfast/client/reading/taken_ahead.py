@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import confluent_kafka as ck
 
@@ -50,8 +50,6 @@ class Ahead:
         """Records to hand out, from the left. Always the same object, so that others may keep a reference to it."""
         self.filling = False
         """True while librdkafka is asked for records: its positions may then be past what has arrived here."""
-        self.fills = 0
-        """How often it was asked. A reader of its positions compares this to see whether it was asked meanwhile."""
         self._lock = threading.RLock()
         self._batch: list[ck.Message] = []
         """What `ready` held when `_work_out` last ran, and what was added since. The records at its front that `ready`
@@ -77,7 +75,6 @@ class Ahead:
         """librdkafka is asked for records from here on."""
         self._changed.clear()
         self.filling = True
-        self.fills += 1
 
     def put(self, rows: list[ck.Message]) -> set[TopicPartition]:
         """Append records that librdkafka returned. Returns the partitions whose records were not kept, because they
@@ -109,11 +106,19 @@ class Ahead:
 
     # -- where the application stands
 
-    def note_positions(self, reached: Mapping[TopicPartition, OffsetEntry]) -> None:
-        """Records were handed out without coming through here: these are the positions after them."""
+    def note(self, rows: list[ck.Message]) -> None:
+        """These were handed out without coming through here. Not of partitions that a callback sought or unassigned
+        while librdkafka returned them: their position is what the callback said."""
         with self._lock:
             self._work_out()
-            self._book.reached.update(reached)
+            self._note([row for row in rows if partition_of(row) not in self._changed] if self._changed else rows)
+
+    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        """One past the last record of each of these that was handed out; without those of which none was."""
+        with self._lock:
+            self._work_out()
+            reached = self._book.reached
+            return {p: reached[p] for p in partitions if p in reached}
 
     def reached(self, partition: TopicPartition) -> OffsetEntry | None:
         """One past the last record of this partition that was handed out; None if there was none since it started."""
@@ -134,8 +139,15 @@ class Ahead:
             del self._batch[: len(handed)]
 
     def _note(self, handed: list[ck.Message]) -> None:
-        last = {(row.topic(), row.partition()): row for row in handed if row.error() is None}
-        self._book.reached.update({partition_of(row): after_record(row) for row in last.values()})
+        """Every record passes here, so what is asked of each is as little as can be."""
+        last: Iterable[ck.Message]
+        if len(self._book.topics) == 1:
+            last = {row.partition(): row for row in handed}.values()
+        else:
+            last = {(row.topic(), row.partition()): row for row in handed}.values()
+        if any(row.error() is not None for row in last):
+            last = {(row.topic(), row.partition()): row for row in handed if row.error() is None}.values()
+        self._book.reached.update({partition_of(row): after_record(row) for row in last})
 
     def _not_handed_out(self) -> list[ck.Message]:
         self._work_out()
