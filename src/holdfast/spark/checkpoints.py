@@ -16,11 +16,10 @@ from typing import Any
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.net.admin import Admin
-from holdfast.net.admin_groups import GroupAdmin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
-from holdfast.net.errors import BrokerError
 from holdfast.spark import checkpoint_files as files
+from holdfast.spark.group_members import members_of
 from holdfast.spark.notes import ANY, write_note
 from holdfast.spark.starting import topics_seen
 
@@ -72,14 +71,12 @@ def _client(bootstrap: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 async def _no_members(cluster: Cluster, group: str) -> None:
-    try:
-        described = await GroupAdmin(cluster).describe_group(group)
-    except BrokerError:
-        return  # there is no such group yet
-    if described.members:
+    """Raise if the group has members, or if that can't be learnt: they would go on from where they are."""
+    members = await members_of(cluster, group)
+    if members:
         raise HoldfastError(
             "GROUP_HAS_MEMBERS",
-            f"the group {group} has {len(described.members)} members at work.",
+            f"the group {group} has {len(members)} members at work.",
             "Stop them first: they would go on from where they are.",
         )
 

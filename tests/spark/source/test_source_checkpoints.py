@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from source_engine import Engine, committed, every, produce
 
-from holdfast.model import HoldfastError, TopicPartition
+from holdfast.model import ErrorCode, HoldfastError, TopicPartition
+from holdfast.net.admin_groups import GroupAdmin
+from holdfast.net.errors import BrokerError
 from holdfast.spark import checkpoint_files as files
 from holdfast.spark.checkpoints import export_checkpoint, import_checkpoint
 from holdfast.spark.pipeline.python import quick_python
@@ -114,6 +116,23 @@ def test_a_partition_that_the_old_job_has_not_seen_is_read_from_its_beginning(br
     query.run_until(lambda: len(query.seen) == 20)
     assert query.seen == [(3, offset) for offset in range(20)]
     query.stop()
+
+
+def test_a_group_that_may_not_be_described_is_left_alone(
+    broker: Broker, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: offsets were written under a group at work. Cause: any refusal to describe it, a missing right for one,
+    was taken for "there is no such group"."""
+
+    async def refused(_admin: GroupAdmin, _group: str) -> None:
+        raise BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "The group g can't be described.")
+
+    monkeypatch.setattr(GroupAdmin, "describe_group", refused)
+    with pytest.raises(HoldfastError, match="GROUP_AUTHORIZATION_FAILED"):
+        import_checkpoint(str(checkpoint), bootstrap=broker.bootstrap, group="g")
+    with pytest.raises(HoldfastError, match="GROUP_AUTHORIZATION_FAILED"):
+        export_checkpoint(str(tmp_path / "new"), bootstrap=broker.bootstrap, group="g", topics=["orders"])
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_group_at_work_is_left_alone(broker: Broker, tmp_path: Path, checkpoint: Path) -> None:
