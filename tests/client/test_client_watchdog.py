@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from test_client_commits import LONG_MS, reached
 
 import holdfast
 from holdfast.assign import by_name
-from holdfast.client.watchdog.child import REASON, SLOT, leave_frame, poke, read_note, read_positions
+from holdfast.client.watchdog.child import REASON, SLOT, Ears, leave_frame, poke, read_note, read_positions
 from holdfast.client.watchdog.guard import CHILD, Watchdog
 from holdfast.doctor.causes import WATCHDOG, of_leave
 from holdfast.group import member as mb
@@ -130,11 +131,19 @@ def test_an_offset_never_has_another_ones_epoch(monkeypatch: pytest.MonkeyPatch)
         watchdog.dismiss()
 
 
-@pytest.mark.parametrize("heard", [b"", struct.pack("=I", 100)[:2], struct.pack("=I", 100) + b'{"pid": 1'])
+HALF_A_START = [b"", struct.pack("=I", 100)[:2], struct.pack("=I", 100) + b'{"memory": 1']
+
+
+def child_of(pid: int) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-I", "-S", str(CHILD), str(pid)]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("heard", HALF_A_START)
 def test_a_watchdog_whose_member_dies_while_it_starts_it_ends(heard: bytes) -> None:
     """Symptom: a watchdog took a whole core for ever. Cause: its member had died while it sent the first message, and
     the end of the pipe read as nothing, again and again."""
-    child = subprocess.Popen([sys.executable, "-I", "-S", str(CHILD)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    child = child_of(os.getpid())
     assert child.stdin is not None
     try:
         child.stdin.write(heard)
@@ -143,6 +152,63 @@ def test_a_watchdog_whose_member_dies_while_it_starts_it_ends(heard: bytes) -> N
     finally:
         child.kill()
         child.wait()
+
+
+@pytest.mark.parametrize("heard", HALF_A_START)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_watchdog_ends_with_its_member_even_if_a_copy_of_it_keeps_the_pipe_open(heard: bytes, when: str) -> None:
+    """Symptom: watchdogs of processes that had forked lived on for hours. Cause: whoever was killed before its watchdog
+    had read who it is was never looked for, and the forked copy kept the pipe open. Here the test holds the pipe."""
+    member = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    if when == "before":
+        member.kill()
+        member.wait()
+    child = child_of(member.pid)
+    assert child.stdin is not None and member.stdin is not None
+    try:
+        child.stdin.write(heard)
+        child.stdin.flush()
+        if when == "after":
+            time.sleep(0.2)  # it waits for the rest of the message, or will: both must end
+            member.kill()
+            member.wait()
+        assert child.wait(PATIENCE_S) == 1
+    finally:
+        for process in (child, member):
+            assert process.stdin is not None
+            process.kill()
+            process.wait()
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+
+
+def test_where_the_system_does_not_tell_a_watchdog_looks_for_its_member_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> int:
+        raise PermissionError("the sandbox does not allow it")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    monkeypatch.setattr("holdfast.client.watchdog.child.LOOK_AGAIN_MS", 10)
+    reading, writing = os.pipe()
+    kept = os.dup(0)
+    os.dup2(reading, 0)
+    member = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert member.stdin is not None
+    try:
+        ears = Ears(member.pid)
+        os.write(writing, struct.pack("=I", 2) + b"{}")
+        assert ears.message() == b"{}"
+        member.kill()
+        member.wait()
+        os.write(writing, b"x")
+        assert ears.read(1) == b"x", "its last message counts"
+        assert ears.read(1) == b""
+    finally:
+        os.dup2(kept, 0)
+        for descriptor in (kept, reading, writing):
+            os.close(descriptor)
+        member.kill()
+        member.wait()
+        member.stdin.close()
 
 
 def test_whoever_only_asks_has_no_watchdog(broker: Broker, topic: str) -> None:

@@ -3,10 +3,10 @@
 Milliseconds after a kill -9 or an out-of-memory kill it commits the member's positions and leaves in its name. Without
 it the coordinator would wait for the session timeout. Then it pokes the other members.
 
-Rules. Small: it imports the standard library, and holdfast only for logins. It gets everything through its standard
-input, where nobody else can read it, never through arguments or the environment. After a clean close it does nothing.
-It ends with its member in any case. Its requests carry the member's generation, so they are refused if the group has
-moved on.
+Rules. Small: it imports the standard library, and holdfast only for logins. Its only argument is the member's process
+id. It gets everything else through its standard input, where nobody else can read it. After a clean close it does
+nothing. It ends with its member in any case. Its requests carry the member's generation, so they are refused if the
+group has moved on.
 """
 
 from __future__ import annotations
@@ -45,6 +45,12 @@ NO_POSITION = -1
 NO_EPOCH = -1
 TIMEOUT_S = 20.0
 """Time limit for each step after the member's death. Much later the session timeout would have ended it anyway."""
+
+LAST_S = 60
+"""No watchdog lives longer than this after its member, whatever the broker answers: the system ends it."""
+
+LOOK_AGAIN_MS = 1_000
+"""How often it looks whether the member is alive, where the system does not tell it."""
 
 GOODBYE, LOGIN = b"x", b"t"
 """Messages through the pipe after the start: a clean close, or new credentials that replace the old ones."""
@@ -221,64 +227,89 @@ def poke(peers: list[tuple[str, int]], token: bytes) -> None:
             voice.sendto(token, (host, port))
 
 
-def watch(start: dict[str, Any]) -> bool:
+class Ears:
+    """What the watchdog listens to: its pipe, and the end of the member's process.
+
+    The pipe alone is not enough: a process that the member forked may keep it open.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._poll = select.poll()
+        self._poll.register(0, select.POLLIN | select.POLLHUP)
+        self._look_again_ms: int | None = None
+        self._gone = False
+        try:
+            self._poll.register(os.pidfd_open(pid), select.POLLIN)
+        except ProcessLookupError:
+            self._gone = True
+        except (AttributeError, OSError):  # an old kernel, or a sandbox that does not allow it
+            self._look_again_ms = LOOK_AGAIN_MS
+
+    def wait(self) -> bool:
+        """Wait until the pipe can be read. False: the member is gone, and all that it said has been read."""
+        while not self._gone:
+            ready = [descriptor for descriptor, _ in self._poll.poll(self._look_again_ms)]
+            if 0 in ready:
+                return True
+            self._gone = bool(ready) or not alive(self._pid)
+        return bool(select.select([0], [], [], 0)[0])
+
+    def read(self, count: int) -> bytes:
+        """Read `count` bytes; fewer if the member died in the middle of a message."""
+        data = b""
+        while len(data) < count and self.wait():
+            part = os.read(0, count - len(data))
+            if not part:
+                break
+            data += part
+        return data
+
+    def message(self) -> bytes | None:
+        """One message with its length before it. None: the member died before it was complete."""
+        size = self.read(LENGTH.size)
+        if len(size) < LENGTH.size:
+            return None
+        length = LENGTH.unpack(size)[0]
+        data = self.read(length)
+        return data if len(data) == length else None
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it exists and is not ours to signal
+        pass
+    return True
+
+
+def watch(ears: Ears, start: dict[str, Any]) -> bool:
     """Wait until the member says goodbye or is gone. True when it died without a goodbye."""
-    poll = select.poll()
-    poll.register(0, select.POLLIN | select.POLLHUP)
-    with contextlib.suppress(AttributeError, OSError):
-        # A process that the member forked may keep the pipe open. The pidfd shows the member's own end regardless.
-        poll.register(os.pidfd_open(start["pid"]), select.POLLIN)
     while True:
-        for descriptor, _ in poll.poll():
-            if descriptor == 0:
-                said = listen(start)
-                if said is not None:
-                    return said != GOODBYE
-                continue
-            while select.select([0], [], [], 0)[0]:  # it is gone, but its last messages count
-                said = listen(start)
-                if said is not None:
-                    return said != GOODBYE
-            return True
-
-
-def listen(start: dict[str, Any]) -> bytes | None:
-    """Read one message: GOODBYE, b"" at the end of the pipe, or None for new credentials, which are kept in `start`."""
-    said = os.read(0, 1)
-    if said != LOGIN:
-        return said
-    size = from_pipe(LENGTH.size)
-    length = LENGTH.unpack(size)[0] if len(size) == LENGTH.size else 0
-    login = from_pipe(length)
-    if login and len(login) == length and start["sasl"] is not None:
-        start["sasl"].update(json.loads(login))
-    return None
-
-
-def from_pipe(count: int) -> bytes:
-    """Read `count` bytes; fewer if the member died in the middle of a message."""
-    data = b""
-    while len(data) < count:
-        part = os.read(0, count - len(data))
-        if not part:
-            break
-        data += part
-    return data
+        said = ears.read(1)
+        if said != LOGIN:
+            return said != GOODBYE
+        login = ears.message()
+        if login is not None and start["sasl"] is not None:
+            start["sasl"].update(json.loads(login))
 
 
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # sent to the whole process group, and meant for the member
-    head = from_pipe(LENGTH.size)
-    data = from_pipe(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
-    if len(head) < LENGTH.size or len(data) < LENGTH.unpack(head)[0]:
+    ears = Ears(int(sys.argv[1]))
+    data = ears.message()
+    if data is None:
         os._exit(1)  # the member died while it started us: it had not joined yet
     start = json.loads(data)
     memory = mmap.mmap(start["memory"], MEMORY_SIZE)
     with contextlib.suppress(OSError):  # the member may be gone already, and must be handled all the same
         os.write(1, b"ready\n")
-    if watch(start):
+    if watch(ears, start):
         socket.setdefaulttimeout(TIMEOUT_S)
+        signal.alarm(LAST_S)
         try:
             farewell(start, memory)
         except OSError:

@@ -73,7 +73,7 @@ class Watchdog:
         """What the last note was written from."""
         self._pipe = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(CHILD)],
+            [sys.executable, "-I", "-S", str(CHILD), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -82,7 +82,6 @@ class Watchdog:
         )
         start = json.dumps(
             {
-                "pid": os.getpid(),
                 "memory": memory_fd,
                 "package": str(PACKAGE_ROOT),
                 "family": family,
