@@ -134,16 +134,39 @@ def test_a_live_kill_is_seen_and_the_others_take_over(tab: Tab) -> None:
     keep(page, "live-kill-laptop-light")
 
 
+KEEP_STATES = """name => {
+    window.states = [];
+    const note = () => {
+        const stalled = [...document.querySelectorAll('[data-lane][data-state=stalled]')];
+        const now = [document.querySelector(`[data-member="${name}"]`)?.dataset.state,
+            stalled.some(lane => lane.textContent.includes(`→ ${name}`)) ? 'stalled' : 'lit'].join(' ');
+        if (window.states.at(-1) !== now) window.states.push(now);
+    };
+    note();
+    const all = { subtree: true, childList: true, attributes: true, characterData: true };
+    new MutationObserver(note).observe(document.body, all);
+}"""
+"""Keeps every state of a member that the page draws, and whether a lane of it stands still. A member that is restarted
+is gone for less time than lies between two looks of a test."""
+
+
+def went_through(page: Page, *states: str) -> None:
+    """Wait until the page has drawn one of these states."""
+    page.wait_for_function("wanted => window.states.some(drawn => wanted.some(w => drawn.includes(w)))", arg=states)
+
+
 def test_members_drain_restart_and_hang_for_real(tab: Tab) -> None:
     page = tab.page
     name = new_member(page)
+    page.evaluate(KEEP_STATES, name)
     act(page, "restart", name)
     expect(page.locator("#acted")).to_contain_text("as in a deploy")
-    expect(page.locator(f"[data-member={name}]")).to_have_attribute("data-state", "gone")
+    went_through(page, "gone", "out", "joining")
+    expect(page.locator(f"[data-member={name}]")).to_have_attribute("data-state", "in")
     expect(page.locator(f"[data-member={name}] .owns")).to_contain_text("owns P")
     act(page, "hang", name)
-    expect(page.locator(f"[data-member={name}]")).to_have_attribute("data-state", "hung")
-    expect(page.locator("[data-lane][data-state=stalled]").first).to_contain_text(f"→ {name}")
+    went_through(page, "hung")
+    went_through(page, "stalled")
     keep(page, "live-hang-laptop-light")
     page.wait_for_function(ALL_WORK)  # ten seconds later the group goes on without it
     expect(page.locator(f"[data-member={name}] .owns")).to_contain_text("owns nothing")
