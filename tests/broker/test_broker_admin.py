@@ -12,6 +12,7 @@ from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from patience import PATIENCE_S
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -252,7 +253,7 @@ def test_confluent_kafka_works_with_several_brokers_at_once(racked: Broker) -> N
     producer = Producer({"bootstrap.servers": racked.bootstrap})
     for number in range(60):
         producer.produce("orders", str(number).encode(), partition=number % 6)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
     consumer = Consumer(
         {
             "bootstrap.servers": racked.bootstrap,
@@ -264,7 +265,7 @@ def test_confluent_kafka_works_with_several_brokers_at_once(racked: Broker) -> N
     consumer.subscribe(["orders"])
     found: set[int] = set()
     while len(found) < 60:
-        message = consumer.poll(20)
+        message = consumer.poll(PATIENCE_S)
         assert message is not None and message.error() is None
         found.add(int(message.value()))
     consumer.close()

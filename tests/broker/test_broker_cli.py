@@ -167,7 +167,7 @@ def test_a_broker_with_users_asks_for_a_login(tmp_path: Path) -> None:
             }
         )
         producer.produce("orders", b"x")
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
 
 def test_a_broker_imports_nothing_heavy() -> None:

@@ -15,6 +15,7 @@ from raw_client import Closed, RawClient
 
 from holdfast.testing.kafka_node import free_port
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
 TOPIC, GROUP, PARTITIONS = "orders", "committers", 3
 MAX_WAITING = 2_000
@@ -107,7 +108,7 @@ def _commit(client: RawClient, offset: int) -> int:
 
 def _committed(port: int) -> int:
     consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{port}", "group.id": GROUP})
-    found = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)[0].offset
+    found = consumer.committed([TopicPartition(TOPIC, 0)], timeout=PATIENCE_S)[0].offset
     consumer.close()
     return max(int(found), -1)  # librdkafka says -1001 for none
 
@@ -116,7 +117,7 @@ def _stored(port: int) -> dict[bytes, list[tuple[int, int]]]:
     """Every record by its value, wherever it is."""
     consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{port}", "group.id": "reader", "enable.auto.commit": False})
     ends = {
-        number: consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=30)[1]
+        number: consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=PATIENCE_S)[1]
         for number in range(PARTITIONS)
     }
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])

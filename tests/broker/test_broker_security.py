@@ -591,10 +591,10 @@ def test_confluent_kafka_logs_in_over_tls_and_works(certificates: Path, mechanis
         }
         producer = Producer(config)
         producer.produce("orders", b"one")
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
         consumer = Consumer({**config, "group.id": "g", "auto.offset.reset": "earliest"})
         consumer.subscribe(["orders"])
-        message = consumer.poll(20)
+        message = consumer.poll(PATIENCE_S)
         consumer.close()
 
     assert message is not None and message.value() == b"one"
@@ -615,9 +615,9 @@ def test_kafka_python_logs_in_and_is_denied_what_it_may_not(broker: Broker) -> N
         "sasl_plain_password": "wonderland",
     }
     producer = KafkaProducer(**config, max_block_ms=3_000)
-    assert producer.send("own-1", b"x").get(20).topic == "own-1"
+    assert producer.send("own-1", b"x").get(PATIENCE_S).topic == "own-1"
     with pytest.raises(KafkaError):
-        producer.send("seen", b"x").get(20)
+        producer.send("seen", b"x").get(PATIENCE_S)
     producer.close()
     consumer = KafkaConsumer(
         "own-1", **config, group_id="own-g", auto_offset_reset="earliest", consumer_timeout_ms=9_000

@@ -13,6 +13,7 @@ import pytest
 from cli_world import Commands, end, fresh, spoken
 
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 """Each starts the command as its own process, which takes a second or two."""
@@ -35,13 +36,13 @@ def fill(broker: Broker, name: str) -> None:
         for number in range(RECORDS // 3):
             value = f"{partition}:{number}".encode()
             producer.produce(name, value, str(partition).encode(), partition=partition, timestamp=1_000 + number)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def committed(broker: Broker, group: str, topic: str) -> dict[int, int]:
     consumer = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     try:
-        found = consumer.committed([ck.TopicPartition(topic, number) for number in range(3)], timeout=30)
+        found = consumer.committed([ck.TopicPartition(topic, number) for number in range(3)], timeout=PATIENCE_S)
         return {one.partition: one.offset for one in found if one.offset >= 0}
     finally:
         consumer.close()
@@ -81,7 +82,7 @@ def test_json_keeps_what_is_no_text(commands: Commands, broker: Broker) -> None:
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(name, b"\xff\x00", None, timestamp=7, headers=[("trace", b"abc"), ("empty", None)])
     producer.produce(name, None, b"k", timestamp=8)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
     printed = commands.fine("consume", name, "--from-beginning", "--max-messages", "2", "-o", "json")
 
@@ -156,7 +157,7 @@ def test_lines_come_as_the_records_do(commands: Commands, broker: Broker) -> Non
 
     for number in range(3):
         producer.produce(name, str(number).encode())
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         assert spoken(process) == [str(number)], "a record is not held back for the next one"
     process.send_signal(signal.SIGINT)
     assert end(process).code == 0
@@ -172,7 +173,7 @@ def test_a_broker_that_restarts_is_waited_for(commands: Commands, tmp_path: Path
         for value in (b"before", b"after"):
             producer = ck.Producer({"bootstrap.servers": restarted.bootstrap})
             producer.produce("orders", value)
-            assert producer.flush(30) == 0
+            assert producer.flush(PATIENCE_S) == 0
             assert spoken(process) == [value.decode()]
             if value == b"before":
                 restarted.restart()

@@ -13,6 +13,7 @@ from cli_world import Commands, Ended, fresh
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def topic(broker: Broker) -> str:
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(20):
         producer.produce(name, str(number), partition=number % 2, timestamp=1_000 * (number // 2 + 1))
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return name
 
 

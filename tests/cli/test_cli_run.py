@@ -17,6 +17,7 @@ import pytest
 from cli_world import Commands, Ended, end, fresh, until
 
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 CONSUMER = """
 import sys
@@ -175,7 +176,7 @@ def topic(broker: Broker) -> str:
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(30):
         producer.produce(name, b"x", partition=number % 3)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return name
 
 
@@ -193,7 +194,7 @@ def test_sigterm_drains_the_consumers_before_the_process_hears_of_it(
     assert names(ended) == ["started", "signalled", "draining", "drained", "stopping", "ended"]
     assert broker.group(group).members == (), "it left by itself; nobody waits for a session timeout"
     with ck_consumer(broker, group) as next_one:
-        committed = next_one.committed([ck.TopicPartition(topic, p) for p in range(3)], timeout=10)
+        committed = next_one.committed([ck.TopicPartition(topic, p) for p in range(3)], timeout=PATIENCE_S)
     done = {(int(p), int(o)) for word, p, o in (line.split() for line in ended.lines() if line.startswith("record"))}
     for partition in committed:
         seen = [offset for number, offset in done if number == partition.partition]

@@ -12,6 +12,7 @@ from polling import COUNTER
 
 import holdfast
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +46,7 @@ def topic(broker: Broker) -> str:
             producer.produce(
                 name, f"{partition}:{number}".encode(), key=b"k", partition=partition, timestamp=1_000 + number
             )
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return name
 
 

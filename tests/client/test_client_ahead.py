@@ -115,7 +115,7 @@ def test_a_close_commits_what_was_handed_out_and_nothing_beyond(make: Callable[.
     group = consumer.consumer_group_metadata().split(b"CGMDv2:")[1][4:].split(b"\0")[0].decode()
     consumer.close()
     looker = make(group_id=group)
-    listed = looker.committed([ck.TopicPartition(topic, number) for number in range(3)], timeout=10)
+    listed = looker.committed([ck.TopicPartition(topic, number) for number in range(3)], timeout=PATIENCE_S)
     assert {p.partition: p.offset for p in listed if p.offset >= 0} == reached
     assert sum(reached.values()) in (7, 8)
     assert len(set(found)) == 7

@@ -72,7 +72,7 @@ def filled(broker: Broker, each: int) -> str:
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "lz4"})
     for partition, number in everything(each):
         producer.produce(topic, f"{partition}:{number}".encode(), partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return topic
 
 
@@ -102,7 +102,7 @@ def test_headers_and_nulls_come_as_they_were_sent(broker: Broker) -> None:
     broker.topics.create(topic, partitions=1)
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, None, key=None, headers=[("a", b"1"), ("b", None)])
-    producer.flush(30)
+    producer.flush(PATIENCE_S)
 
     async def scene() -> None:
         async with AsyncConsumer(config(broker)) as consumer:
@@ -228,7 +228,7 @@ def test_a_callback_may_commit_poll_and_seek(broker: Broker, topic: str) -> None
                 await consumer.poll(1.0)
         async with AsyncConsumer(config(broker, group_id=group)) as other:
             asked = [ck.TopicPartition(topic, p) for p in range(3)]
-            assert {p.offset for p in await other.committed(asked, 10)} == {5}
+            assert {p.offset for p in await other.committed(asked, PATIENCE_S)} == {5}
 
     play(scene)
 
@@ -381,7 +381,7 @@ def test_the_cluster_is_described_as_confluent_kafka_does(broker: Broker, topic:
     async def scene() -> None:
         theirs = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "x"})
         async with AsyncConsumer(config(broker)) as consumer:
-            ours, other = (await consumer.list_topics(topic, 10)), theirs.list_topics(topic, 10)
+            ours, other = (await consumer.list_topics(topic, PATIENCE_S)), theirs.list_topics(topic, PATIENCE_S)
             assert {n: (b.host, b.port) for n, b in ours.brokers.items()} == {
                 n: (b.host, b.port) for n, b in other.brokers.items()
             }

@@ -60,7 +60,7 @@ def fill(broker: Broker, topic: str, count: int) -> None:
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(count):
         producer.produce(topic, str(number).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 # -- brokers that can't be used
@@ -387,7 +387,7 @@ def test_a_subclass_may_use_every_name_but_one(broker: Broker, topic: str) -> No
             await consumer.subscribe([topic], on_assign=lambda given, _partitions: assigned.append(given))
             await polled(consumer, lambda found: len(found) == 15)
             assert assigned == [consumer]
-            assert (await consumer.list_topics(topic, 10)).topics[topic].partitions.keys() == {0, 1, 2}
+            assert (await consumer.list_topics(topic, PATIENCE_S)).topics[topic].partitions.keys() == {0, 1, 2}
 
     play(scene)
 

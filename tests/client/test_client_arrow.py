@@ -70,7 +70,7 @@ def produce(broker: Broker, topic: str, partition: int, count: int, **settings: 
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap, **settings})
     for number in range(count):
         producer.produce(topic, f"{partition}:{number}".encode().ljust(40), key=b"k", partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def test_a_batch_has_the_columns_of_sparks_kafka_source_and_every_record_once(consumer_of: Make, topic: str) -> None:
@@ -104,7 +104,7 @@ def test_headers_come_when_they_are_asked_for(broker: Broker, consumer_of: Make)
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, b"with", headers=[("a", b"1"), ("b", None)])
     producer.produce(topic, b"without")
-    producer.flush(30)
+    producer.flush(PATIENCE_S)
     consumer = consumer_of()
     consumer.subscribe([topic])
     batch = consumer.consume_arrow(10, PATIENCE_S, include_headers=True)
@@ -210,7 +210,7 @@ def test_positions_are_shared_with_commit_and_committed(consumer_of: Make, topic
     assert {p.partition: p.offset for p in done} == {0: 5, 1: 5, 2: 5}
     other = consumer_of(group_id=group)
     asked = [ck.TopicPartition(topic, p) for p in range(3)]
-    assert {p.offset for p in other.committed(asked, 10)} == {5}
+    assert {p.offset for p in other.committed(asked, PATIENCE_S)} == {5}
 
 
 def test_auto_commit_commits_what_was_returned_and_no_more(consumer_of: Make, topic: str) -> None:
@@ -220,7 +220,7 @@ def test_auto_commit_commits_what_was_returned_and_no_more(consumer_of: Make, to
     found = taken(consumer, 4, most=4)
     consumer.close()
     asked = [ck.TopicPartition(topic, p) for p in range(3)]
-    committed = {p.partition: p.offset for p in consumer_of(group_id=group).committed(asked, 10)}
+    committed = {p.partition: p.offset for p in consumer_of(group_id=group).committed(asked, PATIENCE_S)}
     ends = {p: max((n + 1 for q, n in found if q == p), default=ck.OFFSET_INVALID) for p in range(3)}
     assert committed == ends
 
@@ -318,7 +318,7 @@ def test_a_record_larger_than_what_is_fetched_at_a_time_still_comes(broker: Brok
     for partition in range(2):
         producer.produce(topic, b"x" * 300_000, partition=partition)
         producer.produce(topic, b"y", partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     consumer = consumer_of(**{"max.partition.fetch.bytes": 1_024, "queued.max.messages.kbytes": 1})
     consumer.assign([ck.TopicPartition(topic, p, 0) for p in range(2)])
     assert sorted(taken(consumer, 4)) == [(0, 0), (0, 1), (1, 0), (1, 1)]

@@ -41,7 +41,7 @@ def produce(bootstrap: str, topic: str, numbers: range, **settings: Any) -> None
     producer = ck.Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", **settings})
     for number in numbers:
         producer.produce(topic, str(number).encode(), partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_aborted_records_are_left_out_unless_everything_is_wanted(kafka: RealKaf
         producer.begin_transaction()
         for part in range(10):
             producer.produce(topic, f"{number}:{part}".encode(), partition=0)
-        producer.flush(60)
+        producer.flush(PATIENCE_S)
         outcome(60)
     committed = [f"{number}:{part}".encode() for number in (0, 2, 4) for part in range(10)]
     consumer = holdfast.Consumer(config(kafka.bootstrap))

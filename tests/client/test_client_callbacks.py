@@ -182,7 +182,7 @@ def test_calls_inside_on_assign_do_what_they_do_with_librdkafka(group: Group, to
     def assigned(consumer: Any, partitions: list[ck.TopicPartition]) -> None:
         one = ck.TopicPartition(topic, partitions[0].partition, 1, "from on_assign")
         seen["position"] = [p.offset for p in consumer.position(partitions)]
-        seen["committed"] = [p.offset for p in consumer.committed(partitions, timeout=30)]
+        seen["committed"] = [p.offset for p in consumer.committed(partitions, timeout=PATIENCE_S)]
         consumer.pause(partitions)  # of no effect: they are not read yet
         with pytest.raises(ck.KafkaException) as caught:
             consumer.commit(asynchronous=False)

@@ -14,9 +14,16 @@ import holdfast
 from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
-PATIENCE_S = 8.0
-"""Below the ten seconds that close() gives a coordinator, which is how long it used to wait for itself."""
+QUICK_S, CLOSE_TIMEOUT_S = 60.0, 100.0
+"""What waits for itself would take CLOSE_TIMEOUT_S, in place of the ten seconds of the product. Far above what a busy
+machine adds to the milliseconds that it should take."""
+
+
+@pytest.fixture(autouse=True)
+def a_close_that_waits_for_itself_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.client.core.CLOSE_TIMEOUT_S", CLOSE_TIMEOUT_S)
 
 
 def make(broker: Broker, group: str, **settings: Any) -> holdfast.Consumer:
@@ -25,7 +32,7 @@ def make(broker: Broker, group: str, **settings: Any) -> holdfast.Consumer:
 
 
 def poll_until_closed(consumer: holdfast.Consumer) -> None:
-    deadline = time.monotonic() + 15 * PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     with pytest.raises(RuntimeError, match="Consumer closed"):
         while time.monotonic() < deadline:
             consumer.poll(0.05)
@@ -42,7 +49,7 @@ def test_a_close_in_on_assign_leaves_the_group_and_does_not_wait_for_itself(brok
         began = time.monotonic()
         consumer.close()
         consumer.close()
-        assert time.monotonic() - began < PATIENCE_S
+        assert time.monotonic() - began < QUICK_S
 
     consumer.subscribe([topic], on_assign=assign, on_revoke=lambda *_: heard.append("revoked"))
     poll_until_closed(consumer)
@@ -63,7 +70,7 @@ def test_a_close_in_the_revoke_of_a_close_is_the_same_close(broker: Broker, topi
         consumer.poll(0.05)
     began = time.monotonic()
     consumer.close()
-    assert time.monotonic() - began < PATIENCE_S
+    assert time.monotonic() - began < QUICK_S
     assert heard == ["revoked"]
 
 
@@ -87,8 +94,9 @@ def test_what_close_could_not_say_inside_a_callback_comes_out_of_poll(broker: Br
         raise RuntimeError("from the last revoke")
 
     consumer.subscribe([topic], on_assign=lambda *_: consumer.close(), on_revoke=revoke)
+    deadline = time.monotonic() + PATIENCE_S
     with pytest.raises(RuntimeError, match="from the last revoke"):
-        for _ in range(200):
+        while time.monotonic() < deadline:
             consumer.poll(0.05)
 
 
@@ -108,14 +116,14 @@ def test_leaving_in_a_callback_does_not_wait_for_it_either(broker: Broker, topic
     def assign(*_: Any) -> None:
         began = time.monotonic()
         if way == "drain":
-            consumer.drain(timeout=60)
+            consumer.drain(timeout=CLOSE_TIMEOUT_S)
         elif not heard:
             consumer.unsubscribe()
         heard.append("assigned")
-        assert time.monotonic() - began < PATIENCE_S
+        assert time.monotonic() - began < QUICK_S
 
     consumer.subscribe([topic], on_assign=assign, on_revoke=lambda *_: heard.append("revoked"))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while "revoked" not in heard:
         assert time.monotonic() < deadline
         consumer.poll(0.05)
@@ -144,12 +152,14 @@ def test_an_older_process_with_the_same_instance_id_is_told_who_replaced_it(brok
         older.poll(0.05)
     newer.subscribe([topic])
     message = None
-    for _ in range(2_000):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         newer.poll(0.005)
         message = message or older.poll(0.005)
         if message is not None and message.error() is not None:
             break
         message = None
+    assert message is not None
     error = message.error()
     assert error.code() == ck.KafkaError._FATAL and error.fatal()
     assert "FENCED_INSTANCE_ID" in error.str()
@@ -203,7 +213,7 @@ def test_whoever_fails_while_it_closes_does_not_wait_for_a_leave(broker: Broker,
     consumer.close()
     refused.clear()
     assert heard == ["revoked"], "it was asked to give up while it still was a member"
-    assert time.monotonic() - began < PATIENCE_S
+    assert time.monotonic() - began < QUICK_S
 
 
 def test_a_defect_in_the_background_does_not_keep_a_close_from_committing(broker: Broker, topic: str) -> None:

@@ -165,10 +165,10 @@ def test_an_interval_of_zero_commits_at_the_end_and_not_before(kind: Any, broker
     for _ in range(20):
         consumer.poll(0.01)
     everything = [ck.TopicPartition(topic, number) for number in range(3)]
-    assert [p.offset for p in consumer.committed(everything, 10)] == [ck.OFFSET_INVALID] * 3
+    assert [p.offset for p in consumer.committed(everything, PATIENCE_S)] == [ck.OFFSET_INVALID] * 3
     consumer.close()
     reader = cimpl.Consumer(settings)
-    assert [p.offset for p in reader.committed(everything, 10)] == [5] * 3
+    assert [p.offset for p in reader.committed(everything, PATIENCE_S)] == [5] * 3
     reader.close()
     assert parse({**NOWHERE, "auto.commit.interval.ms": 0}).auto_commit_interval_ms == math.inf
 

@@ -158,7 +158,7 @@ def test_an_eager_assignment_takes_the_place_of_one_by_hand(
     broker.topics.create(other, partitions=1)
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(other, b"1")
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     consumer.assign([ck.TopicPartition(other, 0, 0)])
     take(consumer, 1)
     consumer.subscribe([topic])

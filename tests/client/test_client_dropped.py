@@ -78,7 +78,7 @@ def test_a_dropped_consumer_leaves_its_group_and_nothing_behind(broker: Broker, 
     other = made(broker, group)
     other.subscribe([topic])
     until(other, lambda: len(other.assignment()) == 3)
-    assert [p.offset for p in other.committed([ck.TopicPartition(topic, p) for p in range(3)], 10)] == [5] * 3
+    assert [p.offset for p in other.committed([ck.TopicPartition(topic, p) for p in range(3)], PATIENCE_S)] == [5] * 3
     other.close()
 
 

@@ -63,7 +63,7 @@ def produce(kafka: RealKafka, topic: str) -> None:
     producer = ck.Producer({"bootstrap.servers": kafka.bootstrap})
     for number in range(5):
         producer.produce(topic, str(number).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def test_both_planes_ask_oauth_cb_and_read_and_commit(secured: RealKafka) -> None:

@@ -91,7 +91,7 @@ def test_a_commit_that_the_next_round_overtook_is_no_failure_if_its_offsets_went
         second.poll(0.01)
     (gone,) = revoked
     assert [error for error in told if error is not None] == []
-    (found,) = second.committed([gone], 10)
+    (found,) = second.committed([gone], PATIENCE_S)
     assert found.offset == 5, "committed by whoever owns it now"
     assert found.leader_epoch is not None and found.leader_epoch >= 0, (
         "with the epoch of the last record, as he would have"
@@ -127,7 +127,7 @@ def test_what_was_handed_over_is_committed_though_its_receiver_never_takes_it(br
     while not revoked:
         assert time.monotonic() < deadline
         first.poll(0.01)
-    while [found.offset for found in first.committed(revoked, 10)] != [5]:
+    while [found.offset for found in first.committed(revoked, PATIENCE_S)] != [5]:
         assert time.monotonic() < deadline, "committed by its new owner, which does not poll"
         first.poll(0.01)
     first.close()
@@ -183,7 +183,7 @@ def test_what_was_done_before_a_revoke_is_not_done_again_when_the_round_is_cut(
         again.append(second.poll(0.01))
     assert hindered.hits and cut.hits and revoked
     assert [each for each in again if each is not None] == []
-    while [found.offset for found in second.committed(revoked, 10)] != [5]:
+    while [found.offset for found in second.committed(revoked, PATIENCE_S)] != [5]:
         assert time.monotonic() < deadline
         second.poll(0.01)
     first.close()
@@ -217,7 +217,7 @@ def test_a_commit_without_an_answer_does_not_hold_up_the_join_behind_it(broker: 
         second.poll(0.01)
     assert silent.hits
     assert time.monotonic() - began < 30, "a session is 45 s, and so long is a commit waited for otherwise"
-    while [found.offset for found in second.committed(second.assignment(), 10)] != [5]:
+    while [found.offset for found in second.committed(second.assignment(), PATIENCE_S)] != [5]:
         assert time.monotonic() < deadline
         assert second.poll(0.01) is None, "it goes on where the first one stood"
     silent.clear()
@@ -259,7 +259,7 @@ def test_what_was_handed_over_is_not_forgotten_when_its_commit_is_refused(
         second.poll(0.01)
     moved = second.assignment()
     second.close()
-    (found,) = first.committed(moved, 10)
+    (found,) = first.committed(moved, PATIENCE_S)
     assert found.offset == 5, "where the first one stood"
     first.close()
 
@@ -284,7 +284,7 @@ def test_a_position_that_was_handed_over_is_committed_until_the_group_has_it(bro
     refused = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.UNKNOWN_SERVER_ERROR, times=2)  # of both
     second = holdfast.Consumer(settings)
     second.subscribe([topic])
-    while not revoked or [found.offset for found in first.committed(revoked, 10)] != [5]:
+    while not revoked or [found.offset for found in first.committed(revoked, PATIENCE_S)] != [5]:
         assert time.monotonic() < deadline
         first.poll(0.01)
     assert refused.hits == 2

@@ -15,6 +15,7 @@ import holdfast
 from holdfast.client.config.settings import parse
 from holdfast.client.watchdog.guard import Watchdog, watched
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 OLD, NEW = "hush-old-4Kd", "hush-new-9Qw"
 
@@ -62,12 +63,12 @@ def test_credentials_that_are_set_reach_the_control_plane_and_the_watchdog(
     consumer = holdfast.Consumer(settings(guarded, "alice", "expired"))
     consumer.subscribe(["orders"])  # a member has a watchdog
     with pytest.raises(ck.KafkaException):
-        consumer.committed([ck.TopicPartition("orders", 0)], 10)
+        consumer.committed([ck.TopicPartition("orders", 0)], PATIENCE_S)
     consumer.set_sasl_credentials("bob", NEW)
     assert heard == [("bob", NEW)]
-    found = consumer.committed([ck.TopicPartition("orders", 0)], 30)
+    found = consumer.committed([ck.TopicPartition("orders", 0)], PATIENCE_S)
     assert [p.offset for p in found] == [ck.OFFSET_INVALID]
-    assert consumer.list_topics("orders", 30).topics["orders"].error is None
+    assert consumer.list_topics("orders", PATIENCE_S).topics["orders"].error is None
     consumer.close()
 
 
@@ -76,7 +77,7 @@ def test_an_asyncio_consumers_credentials_may_be_set_too(guarded: Broker) -> Non
         given = settings(guarded, "alice", "expired")
         async with holdfast.AsyncConsumer(given) as consumer:
             await consumer.set_sasl_credentials("bob", NEW)
-            found = await consumer.committed([ck.TopicPartition("orders", 0)], 30)
+            found = await consumer.committed([ck.TopicPartition("orders", 0)], PATIENCE_S)
             assert [p.offset for p in found] == [ck.OFFSET_INVALID]
 
     asyncio.run(asyncio.wait_for(scene(), 120))

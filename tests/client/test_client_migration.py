@@ -341,7 +341,7 @@ class Feed:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
 
 
 def until(holds: Callable[[], bool], workers: list[Worker], limit_s: float = PATIENCE_S) -> None:
@@ -430,7 +430,7 @@ def test_an_eager_member_joins_after_its_commit_whatever_the_last_leader_said() 
         producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
         for number in range(60):
             producer.produce("orders", b"x", partition=number % 6)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         for worker in workers[:2]:
             worker.start("cooperative-sticky,range")
         until(lambda: all(worker.owned for worker in workers[:2]) and len(seen.records()) >= 60, workers[:2])

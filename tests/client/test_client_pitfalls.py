@@ -122,7 +122,7 @@ def test_the_loop_that_commits_every_record_is_found_in_a_consumer(broker: Broke
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     for _ in range(SINGLE_COMMITS + 10):
         producer.produce(topic, b"x", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     given = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": f"committer-{topic}",

@@ -252,7 +252,7 @@ def test_records_are_fetched_from_the_replica_in_the_consumers_own_rack() -> Non
         producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
         for _ in range(10):
             producer.produce("orders", b"x")
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         asked: list[int] = []
         broker.faults.call(Api.FETCH, lambda exchange: asked.append(exchange.client.node_id))
         settings = {

@@ -78,5 +78,5 @@ def test_what_is_committed_of_a_recreated_topic_is_where_its_reader_is(
     assert consumer.position([ck.TopicPartition(topic, 0)])[0].offset == SECOND
     consumer.close()
     asking = ck.Consumer(settings)
-    assert asking.committed([ck.TopicPartition(topic, 0)], timeout=10)[0].offset == SECOND
+    assert asking.committed([ck.TopicPartition(topic, 0)], timeout=PATIENCE_S)[0].offset == SECOND
     asking.close()

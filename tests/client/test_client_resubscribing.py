@@ -84,4 +84,4 @@ def produce(broker: Broker, topic: str) -> None:
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     for partition in range(3):
         producer.produce(topic, b"more", partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0

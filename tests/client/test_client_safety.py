@@ -82,7 +82,7 @@ def full(broker: Broker) -> str:
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(3 * EACH):
         producer.produce(name, b"x" * 10, partition=number % 3)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return name
 
 

@@ -44,7 +44,7 @@ def secured() -> Iterator[Broker]:
         producer = ck.Producer(settings(running, "SCRAM-SHA-256", None))
         for number in range(10):
             producer.produce("orders", b"x", partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         yield running
 
 
@@ -72,7 +72,7 @@ def test_both_planes_log_in_over_tls(secured: Broker, mechanism: str) -> None:
             message = consumer.poll(0.1)
             seen += message is not None and message.error() is None
         consumer.commit(asynchronous=False)
-        found = consumer.committed([ck.TopicPartition("orders", 0), ck.TopicPartition("orders", 1)], timeout=10)
+        found = consumer.committed([ck.TopicPartition("orders", 0), ck.TopicPartition("orders", 1)], timeout=PATIENCE_S)
         assert [one.offset for one in found] == [5, 5]
 
 
@@ -261,5 +261,5 @@ def test_a_clean_close_after_tokens_is_still_a_clean_close() -> None:
     assert coordinator.asked == []
     with socket.create_connection(("127.0.0.1", coordinator.port)):
         pass
-    coordinator.thread.join(10)
+    coordinator.thread.join(PATIENCE_S)
     coordinator.close()

@@ -13,6 +13,7 @@ from polling import take, until
 
 import holdfast
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 Make = Callable[..., Any]
 
@@ -64,7 +65,7 @@ def test_a_synchronous_commit_is_there_for_the_next_member(make: Make, topic: st
     take(consumer, 15)
     done = consumer.commit(asynchronous=False)
     assert offsets(done) == {0: 5, 1: 5, 2: 5}
-    assert offsets(consumer.committed(everywhere(topic), 10)) == {0: 5, 1: 5, 2: 5}
+    assert offsets(consumer.committed(everywhere(topic), PATIENCE_S)) == {0: 5, 1: 5, 2: 5}
     consumer.close()
     again = make(group_id=f"commit-{topic}")
     again.subscribe([topic])
@@ -77,7 +78,7 @@ def test_a_message_is_committed_by_its_successor(make: Make, topic: str) -> None
     consumer.subscribe([topic])
     message = next(m for m in take(consumer, 15) if m.partition() == 1 and m.offset() == 2)
     consumer.commit(message=message, asynchronous=False)
-    assert offsets(consumer.committed(everywhere(topic), 10)) == {0: -1001, 1: 3, 2: -1001}
+    assert offsets(consumer.committed(everywhere(topic), PATIENCE_S)) == {0: -1001, 1: 3, 2: -1001}
 
 
 def test_offsets_are_committed_as_listed_with_their_metadata(make: Make, topic: str) -> None:
@@ -85,7 +86,7 @@ def test_offsets_are_committed_as_listed_with_their_metadata(make: Make, topic: 
     consumer.subscribe([topic])
     take(consumer, 15)
     consumer.commit(offsets=[ck.TopicPartition(topic, 2, 4)], asynchronous=False)
-    assert offsets(consumer.committed([ck.TopicPartition(topic, 2)], 10)) == {2: 4}
+    assert offsets(consumer.committed([ck.TopicPartition(topic, 2)], PATIENCE_S)) == {2: 4}
 
 
 def test_an_asynchronous_commit_reports_to_on_commit_from_a_later_poll(make: Make, topic: str) -> None:
@@ -122,7 +123,7 @@ def test_stored_offsets_are_what_an_offsetless_commit_commits(make: Make, topic:
     take(consumer, 15)
     consumer.store_offsets(offsets=[ck.TopicPartition(topic, 0, 2)])
     assert offsets(consumer.commit(asynchronous=False)).get(0) == 2
-    assert offsets(consumer.committed(everywhere(topic), 10)) == {0: 2, 1: -1001, 2: -1001}
+    assert offsets(consumer.committed(everywhere(topic), PATIENCE_S)) == {0: 2, 1: -1001, 2: -1001}
 
 
 def test_offsets_of_partitions_that_are_not_ours_cannot_be_stored(make: Make, topic: str) -> None:
@@ -141,7 +142,7 @@ def test_auto_commit_commits_on_close(make: Make, topic: str) -> None:
     take(consumer, 15)
     consumer.close()
     other = make(group_id=f"auto-{topic}")
-    assert offsets(other.committed(everywhere(topic), 10)) == {0: 5, 1: 5, 2: 5}
+    assert offsets(other.committed(everywhere(topic), PATIENCE_S)) == {0: 5, 1: 5, 2: 5}
 
 
 def test_position_is_one_past_the_last_record(make: Make, topic: str) -> None:
@@ -255,7 +256,7 @@ def test_committing_inside_on_revoke_works(make: Make, topic: str) -> None:
     take(consumer, 15)
     consumer.close()
     other = make(group_id=group)
-    assert offsets(other.committed(everywhere(topic), 10)) == {0: 5, 1: 5, 2: 5}
+    assert offsets(other.committed(everywhere(topic), PATIENCE_S)) == {0: 5, 1: 5, 2: 5}
 
 
 def test_watermarks_and_times(make: Make, topic: str) -> None:
@@ -267,7 +268,7 @@ def test_watermarks_and_times(make: Make, topic: str) -> None:
 
 def test_topics_are_listed(make: Make, topic: str) -> None:
     consumer = make()
-    assert len(consumer.list_topics(topic, 10).topics[topic].partitions) == 3
+    assert len(consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions) == 3
 
 
 def test_the_member_id_is_known_once_assigned(make: Make, topic: str) -> None:
@@ -338,7 +339,7 @@ def test_a_commit_refused_for_one_partition_alone_says_which(broker: Broker, top
     with pytest.raises(ck.KafkaException) as refused:
         consumer.commit(offsets=wanted, asynchronous=False)
     assert refused.value.args[0].code() == ck.KafkaError.OFFSET_METADATA_TOO_LARGE
-    assert [p.offset for p in consumer.committed(wanted, timeout=30)] == [ck.OFFSET_INVALID, 2]
+    assert [p.offset for p in consumer.committed(wanted, timeout=PATIENCE_S)] == [ck.OFFSET_INVALID, 2]
 
     consumer.commit(offsets=wanted)
     until(consumer, lambda: bool(told))
@@ -389,7 +390,7 @@ def test_a_topic_that_is_not_there_is_not_made(make: Make, topic: str) -> None:
     deadline = time.monotonic() + 2
     while time.monotonic() < deadline:
         consumer.poll(0.05)
-    assert missing not in looking.list_topics(timeout=10).topics
+    assert missing not in looking.list_topics(timeout=PATIENCE_S).topics
 
 
 def test_a_topic_that_is_not_there_is_made_for_who_says_so(broker: Broker, topic: str) -> None:
@@ -398,7 +399,7 @@ def test_a_topic_that_is_not_there_is_made_for_who_says_so(broker: Broker, topic
     given = {"bootstrap.servers": broker.bootstrap, "group.id": f"made-{topic}", "allow.auto.create.topics": True}
     consumer = holdfast.Consumer(given)
     consumer.subscribe([missing])
-    until(consumer, lambda: missing in consumer.list_topics(timeout=10).topics)
+    until(consumer, lambda: missing in consumer.list_topics(timeout=PATIENCE_S).topics)
     consumer.close()
 
 

@@ -152,7 +152,7 @@ def test_a_refused_sync_or_heartbeat_costs_nothing(
     until(consumer, lambda: fault.hits == times)
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, b"after", partition=1)
-    producer.flush(30)
+    producer.flush(PATIENCE_S)
     everything(consumer, 1, [])
     assert lost == []
 
@@ -182,7 +182,7 @@ def test_a_connection_cut_before_or_after_an_answer_is_made_anew(
     until(consumer, lambda: fault.hits == 1)
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, b"after", partition=1)
-    producer.flush(30)
+    producer.flush(PATIENCE_S)
     everything(consumer, 1, [])
 
 
@@ -273,7 +273,7 @@ def test_a_topic_that_is_really_gone_is_revoked_and_told(make: Make, broker: Bro
     )
     take(consumer, 15)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
     told: set[tuple[int, str | None]] = set()
     deadline = time.monotonic() + PATIENCE_S
     while not heard or (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, topic) not in told:
@@ -375,7 +375,7 @@ def test_a_broker_that_restarts_empty_is_joined_anew(make: Make) -> None:
         producer = ck.Producer({"bootstrap.servers": own.bootstrap})
         for partition in range(2):
             producer.produce("orders", b"new", partition=partition)
-        producer.flush(30)
+        producer.flush(PATIENCE_S)
         everything(consumer, 2, [])
         consumer.close()
 

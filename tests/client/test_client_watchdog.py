@@ -213,7 +213,7 @@ def test_where_the_system_does_not_tell_a_watchdog_looks_for_its_member_itself(m
 
 def test_whoever_only_asks_has_no_watchdog(broker: Broker, topic: str) -> None:
     consumer = holdfast.Consumer(settings(broker, f"asks-{next(COUNTER)}"))
-    consumer.committed([ck.TopicPartition(topic, 0)], timeout=30)
+    consumer.committed([ck.TopicPartition(topic, 0)], timeout=PATIENCE_S)
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     take(consumer, 5)
     consumer.commit(asynchronous=False)

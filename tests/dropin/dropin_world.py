@@ -80,17 +80,17 @@ class World:
         if self._broker is not None:
             self._broker.topics.create(topic, partitions=partitions)
         else:
-            self.admin.create_topics([ck.cimpl.NewTopic(topic, partitions, 1)])[topic].result(30)
+            self.admin.create_topics([ck.cimpl.NewTopic(topic, partitions, 1)])[topic].result(PATIENCE_S)
             self._await(lambda: self._led(topic) == partitions, f"{partitions} partitions of {topic}")
 
     def grow(self, topic: str, partitions: int) -> None:
-        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
         self._await(lambda: self._led(topic) == partitions, f"{partitions} partitions of {topic}")
         self._producer = self._new_producer()  # the old one remembers how many there were
 
     def delete(self, topic: str) -> None:
-        self.admin.delete_topics([topic])[topic].result(30)
-        self._await(lambda: topic not in self.admin.list_topics(timeout=5).topics, f"{topic} to be gone")
+        self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        self._await(lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} to be gone")
         self.produced = {key: count for key, count in self.produced.items() if key[0] != topic}
 
     def produce(self, topic: str, partitions: int = PARTITIONS, count: int = BATCH) -> None:
@@ -106,7 +106,7 @@ class World:
                     partition=partition,
                     on_delivery=lambda error, _: failed.append(str(error)) if error else None,
                 )
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
         assert not failed, failed
 
     # Looking
@@ -144,11 +144,11 @@ class World:
     def _members(self) -> int:
         if self._broker is not None:
             return len(self._broker.group(self.group).members)
-        described: Any = self.admin.describe_consumer_groups([self.group])[self.group].result(30)
+        described: Any = self.admin.describe_consumer_groups([self.group])[self.group].result(PATIENCE_S)
         return len(described.members)
 
     def _led(self, topic: str) -> int:
-        found: Any = self.admin.list_topics(topic, timeout=5).topics.get(topic)
+        found: Any = self.admin.list_topics(topic, timeout=PATIENCE_S).topics.get(topic)
         return sum(1 for each in found.partitions.values() if each.leader >= 0) if found and not found.error else 0
 
     def _await(self, holds: Callable[[], bool], what: str) -> None:

@@ -21,6 +21,7 @@ from holdfast.net.errors import BrokerError
 from holdfast.testing.kafka import RealKafka
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from patience import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -51,7 +52,7 @@ def produced(kafka: RealKafka, topic: str, count: int, partition: int = 0) -> No
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for number in range(count):
         producer.produce(topic, value=f"v{number}", key=f"k{number}", partition=partition, timestamp=1_000 + number)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def test_kafka_offers_every_api_in_a_version_we_know(kafka: RealKafka) -> None:

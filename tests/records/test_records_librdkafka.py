@@ -11,6 +11,7 @@ from records_world import CODECS, decode
 from holdfast.records.batch import Header, iter_headers, iter_records
 from holdfast.records.compression import Codec
 from holdfast.testing.kafka import RealKafka
+from patience import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -34,7 +35,7 @@ def test_we_read_what_librdkafka_produces(kafka: RealKafka, codec: Codec) -> Non
             headers=[("trace", b"%d" % index), ("empty", None)] if index % 2 else None,
             partition=0,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     log = segment(kafka, topic)
     assert {header.codec for header in iter_headers(log)} == {codec}
     found = decode(log)
@@ -58,12 +59,12 @@ def test_an_aborted_transaction_of_librdkafka_is_left_out(kafka: RealKafka) -> N
         if commit:
             producer.commit_transaction(60)
         else:
-            producer.flush(60)
+            producer.flush(PATIENCE_S)
             producer.abort_transaction(60)
     # Markers are written after the answer to a commit; a next transaction can't begin before they are.
     producer.begin_transaction()
     producer.produce(topic, value=b"open", partition=0)
-    producer.flush(60)
+    producer.flush(PATIENCE_S)
     log = segment(kafka, topic)
     producer.abort_transaction(60)
     headers = list(iter_headers(log))

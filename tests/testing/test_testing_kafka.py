@@ -16,6 +16,7 @@ from holdfast.model import HoldfastError
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.kafka_security import Secure
 from holdfast.testing.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, CONSUMER_GROUPS, TOPICS, run_tool
+from patience import PATIENCE_S
 
 pytestmark = [pytest.mark.java, pytest.mark.kafka]
 
@@ -33,7 +34,7 @@ def produce(kafka: RealKafka, topic: str, values: list[str]) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def consume(kafka: RealKafka, topic: str, count: int) -> list[str]:
@@ -75,11 +76,11 @@ def test_a_tool_that_fails_says_why(kafka: RealKafka) -> None:
 
 def test_topics_are_there_when_created_and_gone_when_deleted(kafka: RealKafka) -> None:
     kafka.create_topic("short-lived", partitions=5, config={"retention.ms": "60000"})
-    assert len(kafka.admin.list_topics("short-lived", timeout=5).topics["short-lived"].partitions) == 5
+    assert len(kafka.admin.list_topics("short-lived", timeout=PATIENCE_S).topics["short-lived"].partitions) == 5
 
     kafka.delete_topic("short-lived")
 
-    assert "short-lived" not in kafka.admin.list_topics(timeout=5).topics
+    assert "short-lived" not in kafka.admin.list_topics(timeout=PATIENCE_S).topics
 
 
 def test_a_restart_and_a_crash_keep_ports_and_data() -> None:
@@ -153,7 +154,7 @@ def test_the_secured_listener_lets_in_who_can_prove_it_and_nobody_else() -> None
 def test_three_brokers_in_three_racks_place_replicas_as_told_and_one_may_go() -> None:
     with RealKafka(brokers=3, racks=["a", "b", "c"]) as kafka:
         kafka.create_topic("spread", replicas=[[1, 2], [2, 3], [3, 1]])
-        found = kafka.admin.list_topics("spread", timeout=10).topics["spread"].partitions
+        found = kafka.admin.list_topics("spread", timeout=PATIENCE_S).topics["spread"].partitions
         assert {number: partition.replicas for number, partition in found.items()} == {0: [1, 2], 1: [2, 3], 2: [3, 1]}
 
         kafka.stop(3)

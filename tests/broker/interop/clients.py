@@ -74,7 +74,7 @@ def _confluent(bootstrap: str, topic: str) -> None:
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, 3, 1)]).values():
-        future.result(10)
+        future.result(PATIENCE_S)
     failed: list[object] = []
     for compression in COMPRESSIONS:
         producer = Producer(
@@ -84,7 +84,7 @@ def _confluent(bootstrap: str, topic: str) -> None:
             producer.produce(
                 topic, value.encode(), on_delivery=lambda error, _: failed.append(error) if error else None
             )
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
     assert failed == []
 
 
@@ -107,7 +107,7 @@ def _kafka_python(bootstrap: str, topic: str) -> None:
         kind = None if compression == "none" else compression
         producer = KafkaProducer(bootstrap_servers=bootstrap, compression_type=kind)
         sent = [producer.send(topic, value.encode()) for value in values(compression)]
-        producer.flush(20)
+        producer.flush(PATIENCE_S)
         assert all(future.succeeded() for future in sent)
         producer.close()
 

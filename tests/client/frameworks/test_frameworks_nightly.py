@@ -17,6 +17,7 @@ import confluent_kafka as ck
 import pytest
 
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(600)]
 
@@ -40,7 +41,7 @@ class Scene:
         for _ in range(count):
             self._producer.produce("orders", f"order-{self.made}".encode(), partition=self.made % PARTITIONS)
             self.made += 1
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
 
     def start(self, name: str) -> None:
         with (self.folder / f"{name}.err").open("wb") as errors:

@@ -15,6 +15,7 @@ from postgres_server import Postgres
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.exactly_once import LedgerTable, _apply, batch_key, exactly_once, still_new, whole
+from patience import PATIENCE_S
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 Connect = Callable[[], Any]
@@ -124,8 +125,8 @@ def test_a_zombie_in_the_middle_of_its_transaction_makes_the_other_wait_and_then
         assert holds.wait(30)
         b = pool.submit(_apply, connect, "s", "holdfast_ledger", {P0: (1, 9)}, add)
         go_on.set()
-        a.result(60)
-        b.result(60)
+        a.result(PATIENCE_S)
+        b.result(PATIENCE_S)
     assert output(connect) == [(0, n) for n in range(9)]
 
 

@@ -16,6 +16,7 @@ from sink_queries import run_query
 
 from holdfast.spark import exactly_once
 from holdfast.testing.broker import Broker
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +117,7 @@ def test_the_result_of_a_streaming_aggregation_is_written_with_its_ranges(
     for entry in (tmp_path / "cp" / "commits").iterdir():  # Spark forgets that it has done the batch
         entry.unlink()
     admin = AdminClient({"bootstrap.servers": holdfast_broker.bootstrap})
-    admin.delete_consumer_groups(["g"])["g"].result(30)
+    admin.delete_consumer_groups(["g"])["g"].result(PATIENCE_S)
     again = stream(spark, holdfast_broker, "g", BY_HAND).groupBy("customer").count()
     produce(holdfast_broker, ["bob", "bob"])
     run_until(again, write, tmp_path / "cp", "update", lambda: len(counts()) == 3)

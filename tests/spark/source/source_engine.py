@@ -146,7 +146,7 @@ def produce(broker: Broker, count: int, *, topic: str = "orders", partitions: in
     for number in range(count):
         for partition in range(partitions):
             producer.produce(topic, f"value {number}", key=str(partition), partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def committed(broker: Broker, group: str = "g", topic: str = "orders", partitions: int = 4) -> dict[int, int]:
@@ -155,7 +155,7 @@ def committed(broker: Broker, group: str = "g", topic: str = "orders", partition
 
     consumer = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     try:
-        found = consumer.committed([ck.TopicPartition(topic, n) for n in range(partitions)], timeout=30)
+        found = consumer.committed([ck.TopicPartition(topic, n) for n in range(partitions)], timeout=PATIENCE_S)
     finally:
         consumer.close()
     return {one.partition: one.offset for one in found if one.offset >= 0}

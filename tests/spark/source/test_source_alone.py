@@ -17,6 +17,7 @@ from source_engine import Checkpoint, Engine, committed, every, produce, wait_un
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.offsets import BatchOffset, Seen
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 ALONE = {"kafka__holdfast__stateful": "alone"}
 SHORT = {"kafka__session__timeout__ms": "1000"}
@@ -168,7 +169,7 @@ def test_a_topic_that_grows_is_welcome(broker: Broker) -> None:
     alone = Engine(broker.bootstrap, kafka__topic__metadata__refresh__interval__ms="200", **ALONE)
     alone.run_until(lambda: len(alone.seen) == 8)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_partitions([NewPartitions("orders", 5)])["orders"].result(30)
+    admin.create_partitions([NewPartitions("orders", 5)])["orders"].result(PATIENCE_S)
     produce(broker, 1, partitions=5)
     alone.run_until(lambda: len(alone.seen) == 13)
     alone.stop()

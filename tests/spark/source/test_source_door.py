@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.model import HoldfastError
 from holdfast.spark import door
+from patience import PATIENCE_S
 
 ANSWER = {"owned": {}}
 
@@ -25,7 +26,7 @@ class Doors:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(door.open_door(self._answer), self._loop).result(60)
+        self._server = asyncio.run_coroutine_threadsafe(door.open_door(self._answer), self._loop).result(PATIENCE_S)
 
     async def _answer(self, question: str) -> dict[str, Any]:
         return ANSWER | {"asked": question}

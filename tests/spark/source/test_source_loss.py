@@ -15,6 +15,7 @@ from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.spark import reading
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
 GO_ON = {"failOnDataLoss": "false"}
 
@@ -34,13 +35,13 @@ def admin(broker: Broker) -> Any:
 def delete_records(broker: Broker, before: int) -> None:
     client = admin(broker)
     for future in client.delete_records([ck.TopicPartition("orders", 0, before)]).values():
-        future.result(30)
+        future.result(PATIENCE_S)
 
 
 def delete_topic(broker: Broker) -> None:
     client = admin(broker)
     for future in client.delete_topics(["orders"]).values():
-        future.result(30)
+        future.result(PATIENCE_S)
 
 
 def test_records_deleted_before_they_were_read_are_an_error_that_says_what_to_do(broker: Broker) -> None:
@@ -128,7 +129,7 @@ def test_a_leader_that_moves_in_the_middle_of_a_read_is_found_again(broker: Brok
 def test_a_record_larger_than_the_fetch_size_comes_whole(broker: Broker) -> None:
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("orders", b"x" * 900_000, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     query = Engine(broker.bootstrap, kafka__max__partition__fetch__bytes="1000")
     planned = query.plan()
     assert planned is not None
@@ -143,7 +144,7 @@ def test_headers_nulls_and_timestamps_come_as_sparks_own_source_gives_them(broke
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd"})
     producer.produce("rich", None, key=b"k", headers=[("a", b"1"), ("a", None)], timestamp=1_700_000_000_123)
     producer.produce("rich", b"v", key=None)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     query = Engine(broker.bootstrap, subscribe="rich", includeHeaders="true")
     planned = query.plan()
     assert planned is not None

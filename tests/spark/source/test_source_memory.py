@@ -20,6 +20,7 @@ from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.spark.notes import ANY, MOST_BEGUN, Memory, digest, read_notes, write_note
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 LATEST = {"startingOffsets": "latest"}
 GO_ON = {"failOnDataLoss": "false"}
@@ -36,7 +37,7 @@ def broker() -> Iterator[Broker]:
 def ask(broker: Broker, question: Callable[[Any], Any]) -> None:
     client: Any = AdminClient({"bootstrap.servers": broker.bootstrap})  # it must live until it is answered
     for future in question(client).values():
-        future.result(30)
+        future.result(PATIENCE_S)
 
 
 def forget(broker: Broker) -> None:

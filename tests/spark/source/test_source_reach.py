@@ -20,6 +20,7 @@ from holdfast.net.config import client_config
 from holdfast.net.reading import Fetching, RangeReader
 from holdfast.testing import Broker
 from holdfast.testing.kafka import RealKafka
+from patience import PATIENCE_S
 
 CERTIFICATES = Path(__file__).parents[2] / "net" / "certificates"
 
@@ -70,7 +71,7 @@ def test_a_real_kafka_shows_a_stable_group_and_aborted_records_stay_out(kafka: R
         for partition in range(2):
             for _ in range(10):
                 producer.produce(topic, f"{number}", partition=partition)
-        producer.flush(30)
+        producer.flush(PATIENCE_S)
         (producer.commit_transaction if commits else producer.abort_transaction)(30)
     options = {"subscribe": topic, "kafka__group__id": group}
     query = Engine(kafka.bootstrap, **options, kafka__isolation__level="read_committed")

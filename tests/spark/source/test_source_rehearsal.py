@@ -18,6 +18,7 @@ from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import parse
 from holdfast.spark.source import FIRST_BATCH, NO_LIMIT, Slice, StreamReader
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
 GIVEN |= {"kafka.holdfast.stateful": "none"}
@@ -208,7 +209,7 @@ def test_a_querys_place_is_in_its_checkpoint_before_there_is_anything_to_read(
     assert ask(reader, kept) == kept, "once is enough"
     reader.stop()
     client: Any = AdminClient({"bootstrap.servers": broker.bootstrap})
-    client.delete_consumer_groups(["g"])["g"].result(30)
+    client.delete_consumer_groups(["g"])["g"].result(PATIENCE_S)
     produce(broker, 2)
     again = StreamReader(given)
     planned = ask(again, kept)

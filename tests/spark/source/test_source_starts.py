@@ -17,6 +17,7 @@ from holdfast.spark.batch import ranges
 from holdfast.spark.options import parse
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_brokers_that_are_not_there_are_told_as_that(broker: Broker) -> None:
 def grow(broker: Broker, count: int) -> None:
     admin: Any = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_partitions([NewPartitions("orders", count)]).values():
-        future.result(30)
+        future.result(PATIENCE_S)
 
 
 def test_a_partition_that_is_added_under_the_query_is_read_from_its_beginning(broker: Broker) -> None:

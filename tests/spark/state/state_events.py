@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 from state_oracle import DistinctOracle, WindowOracle
 
+from patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -91,7 +93,7 @@ def produce(bootstrap: str, topic: str, events: Iterable[Event]) -> None:
         value = json.dumps({"k": event.key, "t": event.at, "n": event.n, "id": event.id})
         producer.produce(topic, value.encode(), key=event.key.encode(), partition=event.partition)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def parsed(rows: DataFrame) -> DataFrame:
