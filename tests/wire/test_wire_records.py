@@ -96,7 +96,7 @@ def test_a_fetch_response_without_foreign_tags_has_kios_very_bytes(version: int)
                 partitions=(
                     f.FetchedPartition(partition=0, high_watermark=9, records=(b"abc", b"", memoryview(b"defg"))),
                     f.FetchedPartition(partition=1, error=6, current_leader=(3, 4), aborted=((1, 2), (3, 4))),
-                    f.FetchedPartition(partition=2, aborted=(), records=()),
+                    f.FetchedPartition(partition=2, aborted=(), records=(), diverged=(2, 60)),
                 ),
             ),
         ),

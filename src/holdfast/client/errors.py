@@ -18,6 +18,7 @@ LOCAL = {
     "CONNECTION_FAILED": ck.KafkaError._TRANSPORT,
     "DISCONNECTED": ck.KafkaError._TRANSPORT,
     "AUTO_OFFSET_RESET": ck.KafkaError._AUTO_OFFSET_RESET,
+    "LOG_TRUNCATION": ck.KafkaError._LOG_TRUNCATION,
     "CORRUPT_BATCH": ck.KafkaError._BAD_MSG,
     "MALFORMED_RECORD": ck.KafkaError._BAD_MSG,
     "UNSUPPORTED_MESSAGE_FORMAT": ck.KafkaError._BAD_MSG,

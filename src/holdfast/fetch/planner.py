@@ -5,6 +5,7 @@
 Rules
 - Only records, or the leader's own statement, move a position. An empty answer does not prove that there is nothing,
   and a partition that an answer leaves out has not been deleted: both are asked for again.
+- A leader whose log lacks what was read says where its log departs from it. Reading goes back to there.
 - A follower is read as long as it serves. After its first error only the leader is asked for a while, because the
   leader would name the same follower again.
 - A broker's throttle time (`throttle_s`) is waited out, and does not count as time without progress.
@@ -29,6 +30,7 @@ from holdfast.fetch.values import (
     CutOff,
     Damaged,
     Deliver,
+    Diverged,
     Effect,
     LeftOut,
     LookUp,
@@ -41,6 +43,7 @@ from holdfast.fetch.values import (
     Stalled,
     Step,
     Track,
+    Truncated,
     Unanswered,
 )
 from holdfast.model import ErrorCode
@@ -83,6 +86,8 @@ def step(track: Track, asked: Asked, answer: Answer, *, now: float, rules: Rules
             )
         case Nothing():
             stepped = _nothing(_without_error(track, quiet=track.quiet + 1), asked, answer, now, rules)
+        case Diverged():
+            stepped = _diverged(track, asked, answer, now, rules)
         case LeftOut():
             stepped = _left_out(track, asked, now, rules, throttled=throttle_s > 0)
         case Refused():
@@ -143,6 +148,14 @@ def _nothing(track: Track, asked: Asked, answer: Nothing, now: float, rules: Rul
     if now - since < rules.cut_off_s:
         return Step(track, (at_end,))
     return Step(track, (CutOff(reach),)) if asked.follower is None else Step(_leader_only(track, now, rules))
+
+
+def _diverged(track: Track, asked: Asked, answer: Diverged, now: float, rules: Rules) -> Step:
+    """Only the leader's log counts: a follower that lags has not got what was read, and may get it yet."""
+    if asked.follower is not None:
+        return Step(_leader_only(track, now, rules))
+    track = replace(_without_error(track, quiet=track.quiet), stalled_since=None)
+    return Step(track, (Truncated(min(answer.end_offset, asked.offset), answer.epoch),))
 
 
 def _left_out(track: Track, asked: Asked, now: float, rules: Rules, *, throttled: bool) -> Step:

@@ -114,6 +114,16 @@ class Nothing:
     """The follower that the leader tells us to read (KIP-392); -1: none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """The log does not have what was read: it was lost with a former leader (KIP-320)."""
+
+    epoch: int
+    """The newest epoch that this log and what was read may have in common."""
+    end_offset: int
+    """Where that epoch ends in this log."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """An error: of the partition, of the whole answer, or from the metadata."""
@@ -138,7 +148,7 @@ class Unanswered:
     passes: bool
 
 
-Answer = Came | Cut | Damaged | Nothing | Refused | LeftOut | Unanswered
+Answer = Came | Cut | Damaged | Nothing | Diverged | Refused | LeftOut | Unanswered
 
 
 # -- what follows
@@ -171,6 +181,15 @@ class OutOfRange:
     """The leader does not have the offset: choose another one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """Records that were read are no longer in the log. Others may be at their offsets: go back to this one."""
+
+    offset: int
+    epoch: int
+    """Of the record before it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Report this error. A reader with endless patience goes on afterwards."""
@@ -196,7 +215,7 @@ class CutOff:
     reach: int
 
 
-Effect = Deliver | AskFirst | AtEnd | LookUp | OutOfRange | Report | Stalled | CutOff
+Effect = Deliver | AskFirst | AtEnd | LookUp | OutOfRange | Truncated | Report | Stalled | CutOff
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.fetch.values import Answer, Came, Cut, Damaged, LeftOut, Nothing, Refused, Unanswered
+from holdfast.fetch.values import Answer, Came, Cut, Damaged, Diverged, LeftOut, Nothing, Refused, Unanswered
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.net.errors import BrokerError, NetError
 from holdfast.net.flows import Fetched, Flow
@@ -48,6 +48,8 @@ def without_records(partition: TopicPartition, one: FetchedPartition | None, who
         return refused(partition, error_code(number))
     if one is None:
         return LeftOut()
+    if one.diverged is not None:
+        return Diverged(*one.diverged)
     if one.records:
         return None
     return Nothing(

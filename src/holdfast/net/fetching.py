@@ -14,13 +14,25 @@ Everything runs on one loop. `flows` holds what was fetched until it is read.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from holdfast.fetch.planner import may_name_follower, node_to_ask, step
-from holdfast.fetch.values import Answer, Asked, AskFirst, AtEnd, Deliver, LookUp, OutOfRange, Report, Unanswered
+from holdfast.fetch.values import (
+    Answer,
+    Asked,
+    AskFirst,
+    AtEnd,
+    Deliver,
+    LookUp,
+    OutOfRange,
+    Report,
+    Truncated,
+    Unanswered,
+)
 from holdfast.model import TopicPartition
 from holdfast.net.admin import LATEST, Admin
 from holdfast.net.answers import arrived, by_partition, no_leader, no_such_broker, unanswered, without_records
@@ -30,6 +42,8 @@ from holdfast.net.errors import NetError
 from holdfast.net.flows import BEGINNING, END, NEWEST, TAIL, Fetched, FetchSettings, Flow, Flows
 from holdfast.net.reading import OffsetOutOfRange
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+
+LOG = logging.getLogger("holdfast")
 
 LANES = 2
 """Connections to one broker. While the broker holds back the request on one, the other can be used."""
@@ -263,6 +277,7 @@ class Fetcher:
                 FetchPartition(
                     partition=flow.partition.partition,
                     offset=one.offset,
+                    last_fetched_epoch=flow.epoch_before,
                     max_bytes=flow.track.partition_bytes or self._settings.partition_bytes,
                 )
             )
@@ -334,6 +349,9 @@ class Fetcher:
                     self._forgotten.add(flow.partition.topic)
                 case OutOfRange():
                     self.flows.reset(flow, OffsetOutOfRange(flow.partition, asked.offset))
+                case Truncated(offset, epoch):
+                    error = self.flows.truncated(flow, offset, epoch)
+                    self._loop.call_soon(LOG.warning, "%s", error)  # not with the lock held
                 case Report(error=error, number=number):
                     self.flows.report(flow, error, number=number)
                 case _:  # Stalled and CutOff: a consumer waits for ever

@@ -139,6 +139,9 @@ class Flow:
     last_stable: int = -1
     epoch: int = -1
     """Of the last batch that came."""
+    epoch_before: int = -1
+    """The epoch of the record before `at`, as far as it is known: with it the leader sees whether it has that record.
+    """
     rows: int = 0
     received_bytes: int = 0
     """Received since the start, for the statistics."""
@@ -201,6 +204,7 @@ class Flows:
                 self._errors.append(Trouble(no_such_place(partition, asked), partition))
             self._empty(flow)
             flow.at, flow.stopped, flow.high_watermark, flow.ended_at = at, False, -1, NO_END
+            flow.epoch_before = -1
             flow.track = replace(flow.track, ready_at=not_before, told="", quiet=0, stalled_since=None)
             if at == NOWHERE:
                 self._fail(flow, Trouble(no_place_to_start(partition), partition))
@@ -294,7 +298,7 @@ class Flows:
         flow.rows += answer.rows
         flow.received_bytes += answer.size
         if answer.epochs:
-            flow.epoch = answer.epochs[-1][1]
+            flow.epoch = flow.epoch_before = answer.epochs[-1][1]
         self._list(flow)
 
     def ended(self, flow: Flow, high_watermark: int) -> None:
@@ -325,8 +329,19 @@ class Flows:
             why = HoldfastError("AUTO_OFFSET_RESET", error.what, error.do)
             self._fail(flow, Trouble(why, flow.partition, flow.at if flow.at >= 0 else None))
         else:
-            flow.at = self.settings.reset
+            flow.at, flow.epoch_before = self.settings.reset, -1
             flow.era += 1
+
+    def truncated(self, flow: Flow, offset: int, epoch: int) -> HoldfastError:
+        """Records that were read are gone from the log: go back to where it departs from them, or stop. Returns what to
+        log."""
+        error = log_truncated(flow.partition, flow.at, offset)
+        if self.settings.reset == NOWHERE:
+            self._fail(flow, Trouble(error, flow.partition, flow.at))
+        else:
+            flow.at, flow.epoch_before = offset, epoch
+            flow.era += 1
+        return error
 
     # -- inside
 
@@ -357,6 +372,16 @@ def no_place_to_start(partition: TopicPartition) -> HoldfastError:
         "AUTO_OFFSET_RESET",
         f"the group has no offset for {partition}, and auto.offset.reset is error.",
         "Seek, commit an offset for the group, or set auto.offset.reset to earliest or latest.",
+    )
+
+
+def log_truncated(partition: TopicPartition, at: int, offset: int) -> HoldfastError:
+    return HoldfastError(
+        "LOG_TRUNCATION",
+        f"{partition} was read up to offset {at}, and its new leader has other records from {offset} on: an unclean "
+        "leader election has lost some.",
+        f"Reading goes back to {offset}, unless auto.offset.reset is error: then seek to where to go on. To prevent it "
+        "set unclean.leader.election.enable=false and produce with acks=all and min.insync.replicas of at least 2.",
     )
 
 

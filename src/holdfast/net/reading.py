@@ -30,6 +30,7 @@ from holdfast.fetch.values import (
     Rules,
     Stalled,
     Track,
+    Truncated,
 )
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.net.admin import EARLIEST, Admin
@@ -176,6 +177,8 @@ class RangeReader:
                         raise not_served(partition, offset, reach, now - since)
                     case CutOff():
                         raise EndCutOff
+                    case Truncated():  # no request of a range names an epoch, so no leader answers with this
+                        raise AssertionError(effect)
             await asyncio.sleep(max(0.0, track.ready_at - loop.time()))
 
     async def _ask(self, fetching: Fetching, offset: int, track: Track) -> _Heard:

@@ -1,8 +1,9 @@
 """Fetch, versions 4 to 18, with the records left where they are.
 
 Version notes: 5 log start offset · 7 sessions (KIP-227) and a top-level error · 9 leader epoch · 11 rack and preferred
-replica (KIP-392) · 12 compact · 13 topics by id (KIP-516) · 15 replica state as a tag · 16 node endpoints (skipped) ·
-17 directory ids and 18 high watermark, both only between brokers.
+replica (KIP-392) · 12 compact, and where a log departs from what was read (KIP-595) · 13 topics by id (KIP-516) · 15
+replica state as a tag · 16 node endpoints (skipped) · 17 directory ids and 18 high watermark, only between
+brokers.
 
 The generic codec would copy every record twice. Here an answer to be sent is a list of parts around the records, and
 the records of a received one are views of its frame.
@@ -23,6 +24,7 @@ CONSUMER = -1
 """The replica id of a client that is not a broker."""
 
 _REPLICA_STATE = struct.Struct(">iqx")
+_DIVERGED = struct.Struct(">iqx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,7 @@ class FetchPartition:
     max_bytes: int = 1_048_576
     leader_epoch: int = -1
     last_fetched_epoch: int = -1
+    """The leader epoch of the record before `offset`, so that the leader can say whether it has it; -1: don't check."""
     log_start_offset: int = -1
 
 
@@ -84,6 +87,8 @@ class FetchedPartition:
     preferred_read_replica: int = -1
     current_leader: Leader | None = None
     """(broker id, epoch), sent with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH from version 12 on."""
+    diverged: tuple[int, int] | None = None
+    """(epoch, its end offset in this log): the record before the offset asked for is not in it."""
     records: tuple[Part, ...] = ()
     """Record batches; one view when read."""
 
@@ -258,7 +263,8 @@ def _write_fetched(sink: Sink, version: int, fetched: FetchedPartition) -> None:
     if version >= 11:
         sink.out += struct.pack(">i", fetched.preferred_read_replica)
     sink.parts(fetched.records)
-    sink.tags(leader_tag(1, fetched.current_leader))
+    diverged = () if fetched.diverged is None else ((0, _DIVERGED.pack(*fetched.diverged)),)
+    sink.tags((*diverged, *leader_tag(1, fetched.current_leader)))
 
 
 def decode_fetch_response(version: int, frame: bytes | memoryview) -> FetchResponse:
@@ -291,7 +297,13 @@ def _read_fetched(cursor: Cursor, version: int) -> FetchedPartition:
     preferred_read_replica = cursor.int32() if version >= 11 else -1
     records = cursor.nullable_view()
     leader: list[Leader] = []
-    cursor.tags({1: leader_reader(leader)})
+    diverged: list[tuple[int, int]] = []
+
+    def read_diverged(tagged: Cursor) -> None:
+        diverged.append((tagged.int32(), tagged.int64()))
+        tagged.tags()
+
+    cursor.tags({0: read_diverged, 1: leader_reader(leader)})
     return FetchedPartition(
         partition=partition,
         error=error,
@@ -301,5 +313,6 @@ def _read_fetched(cursor: Cursor, version: int) -> FetchedPartition:
         aborted=None if count < 0 else tuple(aborted),
         preferred_read_replica=preferred_read_replica,
         current_leader=leader[-1] if leader else None,
+        diverged=diverged[-1] if diverged else None,
         records=(records,) if records else (),
     )
