@@ -52,6 +52,8 @@ class World:
         self._quiet = {"bootstrap.servers": bootstrap, "log_level": 0, **login}
         self._producer = self._new_producer()
         self._admin: AdminClient | None = None
+        self._created: set[str] = set()
+        """Topics on a Kafka that is shared."""
         self.produced: dict[tuple[str, int], int] = {}
 
     def _new_producer(self) -> ck.Producer:
@@ -80,6 +82,7 @@ class World:
         if self._broker is not None:
             self._broker.topics.create(topic, partitions=partitions)
         else:
+            self._created.add(topic)
             self.admin.create_topics([ck.cimpl.NewTopic(topic, partitions, 1)])[topic].result(PATIENCE_S)
             self._await(lambda: self._led(topic) == partitions, f"{partitions} partitions of {topic}")
 
@@ -91,7 +94,13 @@ class World:
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
         self._await(lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} to be gone")
+        self._created.discard(topic)
         self.produced = {key: count for key, count in self.produced.items() if key[0] != topic}
+
+    def clear(self) -> None:
+        """Delete the topics that were created."""
+        for deleted in self.admin.delete_topics(sorted(self._created)).values() if self._created else ():
+            deleted.result(PATIENCE_S)
 
     def produce(self, topic: str, partitions: int = PARTITIONS, count: int = BATCH) -> None:
         """So many records more in each partition; their values are their offsets."""
@@ -184,9 +193,14 @@ def embedded_world(
 
 @contextmanager
 def kafka_world(kafka: RealKafka) -> Iterator[World]:
-    """Names of its own on a Kafka that is shared."""
+    """Names of its own on a Kafka that is shared. Its topics go with it: the partitions of hundreds of worlds filled
+    the heap of a Kafka, which then answered nobody."""
     number = int(time.time() * 1000) * 1000 + next(_NUMBERS)
-    yield World(kafka.bootstrap, broker=None, number=number, login={})
+    world = World(kafka.bootstrap, broker=None, number=number, login={})
+    try:
+        yield world
+    finally:
+        world.clear()
 
 
 LOGIN = {
