@@ -1,12 +1,14 @@
 """A simulated member's two connections to the broker, and what goes over which.
 
-A parked join would block commits and heartbeats, so these have a connection of their own, as in `net.channel`. What the
-machine sends is answered with events.
+A parked join would block commits and heartbeats, so these have a connection of their own, as in `net.channel`. Only a
+commit that must not be overtaken by a join goes ahead of it on the same one. What the machine sends is answered with
+events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.group.member import (
@@ -20,6 +22,7 @@ from holdfast.group.member import (
 )
 from holdfast.group.messages import (
     Answer,
+    CommitRequest,
     HeartbeatAnswer,
     JoinAnswer,
     JoinRequest,
@@ -27,7 +30,7 @@ from holdfast.group.messages import (
     LeaveRequest,
     SyncAnswer,
 )
-from holdfast.sim.network import Connection
+from holdfast.sim.network import Connection, OnAnswer, OnFailure
 
 if TYPE_CHECKING:
     from holdfast.sim.member import SimMember
@@ -53,11 +56,24 @@ class Channel:
         self._group = Connection(world.network, member, world.broker, f"group-{member.incarnation}")
         self.data = Connection(world.network, member, world.broker, f"data-{member.incarnation}")
         """The one that no join blocks: for offsets and heartbeats."""
+        self._ahead = 0
+        """Commits under way on the group's connection."""
 
     @property
     def pending(self) -> int:
         """Questions under way."""
         return self._group.pending + self.data.pending
+
+    def ask_ahead_of_join(self, request: CommitRequest, on_answer: OnAnswer, on_failure: OnFailure) -> None:
+        """Commit on the connection that the next join takes: the broker has it first."""
+
+        def ended(then: Callable[..., None], *args: Any) -> None:
+            self._ahead -= 1
+            then(*args)
+
+        self._ahead += 1
+        timeout = self._member.world.config.request_timeout_ms
+        self._group.ask(request, timeout, partial(ended, on_answer), partial(ended, on_failure))
 
     def send(self, effect: Send) -> None:
         """Send what the machine wants sent, and feed it the answer."""
@@ -79,7 +95,7 @@ class Channel:
         if serial == member.state.drain.dismissal:  # the herald's join is parked on the other one
             connection = self.data
         elif isinstance(request, JoinRequest | LeaveRequest):
-            if connection.pending:  # a parked join or sync that was given up would block it
+            if connection.pending > self._ahead:  # a parked join or sync that was given up would block it
                 connection.close("given up")
         elif serial == member.state.requests.heartbeat:
             connection = self.data
@@ -95,3 +111,4 @@ class Channel:
         """The process has ended."""
         self._group.drop()
         self.data.drop()
+        self._ahead = 0

@@ -43,6 +43,9 @@ class MemberPlan:
     """How long the state of one partition takes to restore before it can be processed; one partition at a time."""
     listener_raises: bool = False
     commit_on_revoke: bool = True
+    commits_ahead: bool = True
+    """Whether a revoke's commit goes ahead of the join. If not, it is being tried again, and the join may overtake it.
+    """
     speed: float = 4.0
     """How much faster than the producer it processes."""
     foreign: bool = False

@@ -96,13 +96,31 @@ ORDERLY_GROUND = replace(
 )
 """Members come, drain, leave and restart, and nothing breaks: nothing may be done twice."""
 
+BUSY_COMMITS_GROUND = replace(ORDERLY_GROUND, network=NetworkProfile(jitter_ms=40.0), short_notes=True, plan_ms=50.0)
+"""The same in a large group on a slow network: revokes come while commits are under way."""
+
+STATIC_NEWCOMERS_GROUND = replace(
+    ORDERLY_GROUND,
+    members=tuple(
+        replace(plan, instance_id=f"i-{plan.name}" if number > 1 else None, start_ms=1_000.0 * number)
+        for number, plan in enumerate(_members(8, commit_interval_ms=20_000.0, hot_heartbeats=False))
+    ),
+    topics=(("orders", 24),),
+    happenings=(),
+    short_notes=True,
+    plan_ms=400.0,
+)
+"""Static members come one after the other, into rounds of a large group in which others still give partitions up. Each
+asks for the committed offsets of what it gets first: it can't know how old its first note is."""
+
 RARE_GROUND = replace(
     ORDERLY_GROUND,
-    members=_members(3, commit_interval_ms=20_000.0),
+    members=_members(3, commit_interval_ms=20_000.0, commits_ahead=False),
     topics=(("orders", 24),),
     network=NetworkProfile(jitter_ms=40.0),
 )
-"""The same with rare commits on a slow network: a position that is lost in a handover costs seconds of work."""
+"""The same with rare commits on a slow network, and joins that overtake them: a position that is lost in a handover
+costs seconds of work."""
 
 TIGHT_GROUND = replace(RARE_GROUND, seed=3, notes_bytes=100)
 """The same under leaders with next to no room for notes."""
@@ -129,7 +147,7 @@ MIDDLE_GROUND = replace(
 
 MIXED_GROUND = replace(
     ORDERLY_GROUND,
-    members=(replace(_members(1)[0], name="f0", foreign=True), *_members(3)),
+    members=(replace(_members(1)[0], name="f0", foreign=True), *_members(3, commits_ahead=False)),
     happenings=parse_happenings("join:c5@3s,drain:c1@8s,join:c6@12s,leave:c0@16s,drain:c2@20s"),
     duration_ms=26_000,
     network=NetworkProfile(jitter_ms=10.0),

@@ -106,7 +106,8 @@ class Listener:
                     offsets.commit(uncommitted, on)
                     return
                 case CommitBefore():
-                    offsets.commit(uncommitted, None)
+                    offsets.commit_ahead_of_join(uncommitted, on)
+                    return
                 case Tell(OnAssignment()):
                     pass
                 case Tell(call):

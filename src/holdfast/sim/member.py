@@ -104,7 +104,7 @@ class SimMember:
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         """What reached a stopped process, to be found when it wakes."""
         self._channel = Channel(self)
-        self.offsets = Offsets(self, self._channel.data)
+        self.offsets = Offsets(self, self._channel)
         self.listener = Listener(self)
         self._timer: Timer | None = None
         self.watchdog = SimWatchdog(world, plan.name, incarnation) if plan.watchdog and not plan.foreign else None

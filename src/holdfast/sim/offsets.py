@@ -2,12 +2,15 @@
 
 Offsets live outside the member's machine, as in production; `group.offsets` decides whether a commit may be sent. A
 fetch that fails is repeated; an answer for a partition that was given up meanwhile is dropped. A revoke sends one
-commit and waits at most for the request timeout; not at all where the join also carries the positions.
+commit and waits at most for the request timeout. Where the join also carries the positions it does not wait: the
+commit goes ahead of the join on the same connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.group.member import CommitAnswered
@@ -22,9 +25,9 @@ from holdfast.group.messages import (
 from holdfast.group.offsets import commit_request, not_committed_yet
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.sim.config import GROUP
-from holdfast.sim.network import Connection
 
 if TYPE_CHECKING:
+    from holdfast.sim.channel import Channel
     from holdfast.sim.member import SimMember
 
 RETRY_MS = 100.0
@@ -33,15 +36,20 @@ RETRY_MS = 100.0
 class Offsets:
     """Asks and commits for one process."""
 
-    def __init__(self, member: SimMember, connection: Connection) -> None:
+    def __init__(self, member: SimMember, channel: Channel) -> None:
         self._member = member
-        self._connection = connection
+        self._channel = channel
+        self._connection = channel.data
         self._fetching: dict[TopicPartition, int] = {}
         """Partitions whose committed offset is asked for -> by which question."""
         self._questions = 0
         self._commits = 0
         self._newest: dict[TopicPartition, int] = {}
         """For each partition the number of the last commit that was asked for."""
+        self.under_way: list[frozenset[TopicPartition]] = []
+        """The partitions of each commit under way on the connection that no join takes."""
+        self._then: list[Callable[[], None]] = []
+        """Waits until none of them is."""
         # Hooks for mutations.
         self.not_committed_yet = not_committed_yet
         self.request: Callable[[Mapping[TopicPartition, OffsetEntry]], CommitRequest | None] = self._request
@@ -93,6 +101,18 @@ class Offsets:
         elif then is not None:
             then()
 
+    def commit_ahead_of_join(self, offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None]) -> None:
+        """Commit, and don't wait: the next join can't overtake it, unless the plan says so. Only an earlier commit of
+        the same partitions is waited for: on the other connection, it could come later."""
+        if any(not each.isdisjoint(offsets) for each in self.under_way):
+            self._then.append(partial(self.commit_ahead_of_join, offsets, then))
+            return
+        request = self.request(offsets) if offsets else None
+        if request is not None:
+            self._number(offsets)
+            self._send(replace(request, ahead_of_join=self._member.plan.commits_ahead), offsets, None)
+        then()
+
     def _number(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> int:
         self._commits += 1
         self._newest.update(dict.fromkeys(offsets, self._commits))
@@ -111,6 +131,7 @@ class Offsets:
         then: Callable[[], None] | None,
     ) -> None:
         member = self._member
+        named = frozenset(offsets)
 
         def answered(answer: Answer) -> None:
             assert isinstance(answer, CommitAnswer)
@@ -118,14 +139,25 @@ class Offsets:
             if error is ErrorCode.NONE:
                 member.app.note_committed(offsets)
             member.feed(CommitAnswered(request.membership, error))
-            if then is not None:
-                then()
+            failed("")
 
         def failed(_reason: str) -> None:
+            if not request.ahead_of_join:
+                self._ended(named)
             if then is not None:
                 then()
 
-        self._connection.ask(request, member.world.config.request_timeout_ms, answered, failed)
+        if request.ahead_of_join:
+            self._channel.ask_ahead_of_join(request, answered, failed)
+        else:
+            self.under_way.append(named)
+            self._connection.ask(request, member.world.config.request_timeout_ms, answered, failed)
+
+    def _ended(self, named: frozenset[TopicPartition]) -> None:
+        self.under_way.remove(named)
+        waiting, self._then = self._then, []
+        for go_on in waiting:
+            go_on()
 
     def commit_handed(self, handed: Mapping[TopicPartition, OffsetEntry]) -> None:
         """Commit what was handed over to us and the group has not committed, whatever the application is doing."""

@@ -79,7 +79,7 @@ def random_world(seed: int) -> WorldConfig:
         _random_member(random, name, session, mix, topics, static=static_share, foreign=foreign_share) for name in names
     )
     happenings = tuple(_random_happenings(random, names, topics, duration))
-    members, happenings = _with_watchdogs(seed, members, happenings)
+    members, happenings = _with_watchdogs(seed, _with_retried_commits(seed, members), happenings)
     world = WorldConfig(
         seed=seed,
         members=members,
@@ -151,6 +151,14 @@ def _random_member(
         responsive_ms=random.choice((None, max_poll / 2.0)),
         pokes=random.random() < 0.3,
     )
+
+
+def _with_retried_commits(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
+    """In every fourth world without static members: commits at a revoke that a join may overtake. Drawn apart too."""
+    static = any(plan.instance_id is not None for plan in members)
+    if static or Random(f"retried commits of {seed}").random() >= 0.25:
+        return members
+    return tuple(replace(plan, commits_ahead=False) for plan in members)
 
 
 def _with_watchdogs(

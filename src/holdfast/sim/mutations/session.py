@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from holdfast.group.member import Call, MemberState, Revoked
+from holdfast.group.messages import OffsetEntry
 from holdfast.group.session import CommitBefore, HoldBack, LetGo, Step, Tell
 from holdfast.model import TopicPartition
-from holdfast.sim.grounds import MIXED_GROUND, ORDERLY_GROUND, SILENT_GROUND
+from holdfast.sim.grounds import (
+    BUSY_COMMITS_GROUND,
+    MIXED_GROUND,
+    ORDERLY_GROUND,
+    SILENT_GROUND,
+    STATIC_NEWCOMERS_GROUND,
+)
 from holdfast.sim.member import SimMember
 from holdfast.sim.mutations.mutation import Mutation, every_member
 from holdfast.sim.mutations.patched import Patched
@@ -39,8 +46,33 @@ def never_committed_before_a_revoke(member: SimMember) -> None:
     _without(member, CommitBefore)
 
 
+def commit_beside_the_join(member: SimMember) -> None:
+    """rule: a commit that is not waited for takes another connection than the join, which may overtake it. Whoever does
+    not trust the positions in its first note, a static member, finds only older ones."""
+
+    def beside(offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None]) -> None:
+        member.offsets.commit(offsets, None)
+        then()
+
+    member.offsets.commit_ahead_of_join = beside  # type: ignore[method-assign]
+
+
+def older_commit_comes_later(member: SimMember) -> None:
+    """rule: a commit goes ahead of the join while an older one is under way on the other connection, and arrives
+    first."""
+    sound = member.offsets.commit_ahead_of_join
+
+    def hurried(offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None]) -> None:
+        under_way, member.offsets.under_way = member.offsets.under_way, []
+        sound(offsets, then)
+        member.offsets.under_way += under_way
+
+    member.offsets.commit_ahead_of_join = hurried  # type: ignore[method-assign]
+
+
 def join_overtakes_the_commit(member: SimMember) -> None:
     """rule: the commit is not waited for although the positions don't reach the next owner."""
+    commit_beside_the_join(member)
     _change(
         member,
         lambda _call, steps: tuple(
@@ -120,6 +152,20 @@ SESSION: tuple[Mutation, ...] = (
         caught_by=("I13",),
         break_it=every_member(never_committed_before_a_revoke),
         world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="commit-beside-the-join",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(commit_beside_the_join),
+        world=STATIC_NEWCOMERS_GROUND,
+    ),
+    Mutation(
+        name="older-commit-comes-later",
+        edge="rule",
+        caught_by=("I3",),
+        break_it=every_member(older_commit_comes_later),
+        world=BUSY_COMMITS_GROUND,
     ),
     Mutation(
         name="join-overtakes-the-commit",
