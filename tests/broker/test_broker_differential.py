@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from differential import Case, Peer, every_version, odd_cases
+from differential import Case, Peer
+from differential_odd import odd_cases
+from differential_versions import every_version
 
 from holdfast.broker.apis import SERVED
 from holdfast.testing.broker import Broker

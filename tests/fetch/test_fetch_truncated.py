@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from confluent_kafka.admin import AdminClient
 from fetch_answers import Answers, each
 
 import holdfast
@@ -40,8 +42,16 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-def diverged(response: FetchResponse) -> FetchResponse:
-    return each(response, lambda one: replace(one, diverged=(0, DEPARTS), records=()))
+class LostTail:
+    """From now on the leader lacks the records from DEPARTS on: it says so until a reader has gone back."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._gone_back = False
+        answers.always(self._change)
+
+    def _change(self, response: FetchResponse) -> FetchResponse:
+        self._gone_back |= any(one.records for topic in response.topics for one in topic.partitions)
+        return response if self._gone_back else each(response, lambda one: replace(one, diverged=(0, DEPARTS)))
 
 
 def settings(broker: Broker, reset: str = "latest") -> dict[str, Any]:
@@ -50,8 +60,10 @@ def settings(broker: Broker, reset: str = "latest") -> dict[str, Any]:
 
 def read_arrow(consumer: holdfast.Consumer, count: int) -> list[int]:
     found: list[int] = []
+    deadline = time.monotonic() + PATIENCE_S
     while len(found) < count:
-        found += consumer.consume_arrow(1_000, PATIENCE_S).column("offset").to_pylist()
+        assert time.monotonic() < deadline, f"only {found}"
+        found += consumer.consume_arrow(1_000, 1.0).column("offset").to_pylist()
     return found
 
 
@@ -66,7 +78,7 @@ def test_arrow_reads_again_what_the_new_leader_has_instead(
     with holdfast.Consumer(settings(broker)) as consumer:
         consumer.assign([ck.TopicPartition("orders", 0, 0)])
         assert read_arrow(consumer, RECORDS) == list(range(RECORDS))
-        answers.next(diverged)
+        LostTail(answers)
         assert read_arrow(consumer, RECORDS - DEPARTS) == list(range(DEPARTS, RECORDS))
         assert consumer.position([ck.TopicPartition("orders", 0)])[0].offset == RECORDS
     assert f"was read up to offset {RECORDS}, and its new leader has other records from {DEPARTS} on" in caplog.text
@@ -84,7 +96,7 @@ def test_the_asyncio_consumer_does_so_too(broker: Broker, monkeypatch: pytest.Mo
                 assert message is not None and message.error() is None
                 found.append(message.offset())
                 if len(found) == RECORDS:
-                    answers.next(diverged)
+                    LostTail(answers)
         return found
 
     assert asyncio.run(read()) == AGAIN
@@ -95,7 +107,7 @@ def test_without_a_place_to_go_the_application_is_told(broker: Broker, monkeypat
     with holdfast.Consumer(settings(broker, "error")) as consumer:
         consumer.assign([ck.TopicPartition("orders", 0, 0)])
         read_arrow(consumer, RECORDS)
-        answers.next(diverged)
+        LostTail(answers)
         with pytest.raises(ck.KafkaException) as raised:
             read_arrow(consumer, 1)
         assert raised.value.args[0].code() == ck.KafkaError._LOG_TRUNCATION
@@ -146,3 +158,47 @@ def test_a_follower_that_lags_has_lost_nothing() -> None:
     stepped = step(track, asked, Diverged(epoch=3, end_offset=60), now=10.0, rules=RULES)
     assert stepped.effects == ()
     assert stepped.track.replica is not None and stepped.track.replica.node is None, "the leader is asked next"
+
+
+def test_a_recreated_topic_has_lost_nothing_either(broker: Broker) -> None:
+    """It is shorter, and its epoch is the same. Whoever went back to its end would skip all of it."""
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def make(count: int) -> None:
+        broker.topics.create("short-lived", partitions=1)
+        for number in range(count):
+            producer.produce("short-lived", b"%d" % number, partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+
+    make(30)
+    with holdfast.Consumer(settings(broker, "earliest")) as consumer:
+        consumer.assign([ck.TopicPartition("short-lived", 0, 0)])
+        assert read_arrow(consumer, 30) == list(range(30))
+        admin.delete_topics(["short-lived"])["short-lived"].result(PATIENCE_S)
+        make(10)
+        assert read_arrow(consumer, 10) == list(range(10))
+
+
+def test_a_log_that_has_lost_its_end_is_read_on_from_there(broker: Broker) -> None:
+    """The embedded broker says so as Kafka does. Here the reader is made to believe that it has read more."""
+    broker.topics.create("cut", partitions=1)
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("cut", b"first", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+    with holdfast.Consumer(settings(broker)) as consumer:
+        consumer.assign([ck.TopicPartition("cut", 0, 0)])
+        assert read_arrow(consumer, 1) == [0]
+        batches = consumer._holdfast._batches
+        assert batches is not None
+        (flow,) = batches.flows()
+        with batches._flows.lock:
+            flow.at = 50
+        deadline = time.monotonic() + PATIENCE_S
+        while flow.at != 1:
+            assert time.monotonic() < deadline
+            assert consumer.consume_arrow(1, 0.01).num_rows == 0
+        producer.produce("cut", b"second", partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+        assert read_arrow(consumer, 1) == [1]

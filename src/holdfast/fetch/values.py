@@ -79,6 +79,8 @@ class Asked:
     """The end of the range that is to be read; None: whatever comes."""
     follower: int | None = None
     """The follower that was asked; None: the leader."""
+    epoch: int = -1
+    """The leader epoch of the record before `offset`; -1: not known."""
 
 
 # -- what an answer says about one partition

@@ -186,7 +186,8 @@ class Fetcher:
                 break  # silent ones are still asked for: `room` bounds the whole answer
             size = max(size, room) if tight and not first else size + wanted
             flow.turn, flow.under_way = next(self._turns), True
-            asked.append((flow, flow.version, Asked(offset=flow.at, at=now, follower=node_to_ask(flow.track, now))))
+            one = Asked(offset=flow.at, at=now, follower=node_to_ask(flow.track, now), epoch=self._known_epoch(flow))
+            asked.append((flow, flow.version, one))
         if asked:
             silent = len(asked) == len(due) and all(flow.track.quiet >= QUIET_AFTER for flow in due)
             long = silent and len(free) > 1
@@ -196,6 +197,10 @@ class Fetcher:
             self._busy.add((node, free[0]))
             self.flows.reserved_bytes += size
             self._spawn(self._fetch(node, free[0], request))
+
+    def _known_epoch(self, flow: Flow) -> int:
+        topic = self._cluster.info.topics.get(flow.partition.topic)
+        return self.flows.known_epoch(flow, None if topic is None else topic.topic_id)
 
     def _take_over_held(self, node: int, now: float) -> list[Flow]:
         """The partitions of the request that this broker may hold back for long. They are asked for again now, and that
@@ -277,7 +282,7 @@ class Fetcher:
                 FetchPartition(
                     partition=flow.partition.partition,
                     offset=one.offset,
-                    last_fetched_epoch=flow.epoch_before,
+                    last_fetched_epoch=one.epoch,
                     max_bytes=flow.track.partition_bytes or self._settings.partition_bytes,
                 )
             )

@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 from holdfast.fetch.values import Rules, Track
 from holdfast.model import HoldfastError, TopicPartition
@@ -142,6 +143,8 @@ class Flow:
     epoch_before: int = -1
     """The epoch of the record before `at`, as far as it is known: with it the leader sees whether it has that record.
     """
+    topic_id: UUID | None = None
+    """Of the topic that it was last fetched from. One that was recreated has the same epochs and other records."""
     rows: int = 0
     received_bytes: int = 0
     """Received since the start, for the statistics."""
@@ -300,6 +303,12 @@ class Flows:
         if answer.epochs:
             flow.epoch = flow.epoch_before = answer.epochs[-1][1]
         self._list(flow)
+
+    def known_epoch(self, flow: Flow, topic_id: UUID | None) -> int:
+        """The epoch of the record before `at` in this topic; -1: not known, or no topic ids to be sure by."""
+        if topic_id != flow.topic_id:
+            flow.topic_id, flow.epoch_before = topic_id, -1
+        return -1 if topic_id is None else flow.epoch_before
 
     def ended(self, flow: Flow, high_watermark: int) -> None:
         """Everything was fetched. If the application wants to know, tell it after the last record, once for each

@@ -145,9 +145,20 @@ def _partition(
 ) -> FetchedPartition:
     log = state.log(topic, asked.partition)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if log is None else epoch_error(asked.leader_epoch)
+    if error is ErrorCode.NONE and asked.last_fetched_epoch > LEADER_EPOCH:
+        error = ErrorCode.OFFSET_OUT_OF_RANGE
     if log is None or error is not ErrorCode.NONE:
         budget.final = True
         return FetchedPartition(partition=asked.partition, error=error)
+    if asked.last_fetched_epoch == LEADER_EPOCH and asked.offset > log.high_watermark:
+        budget.final = True  # a log that has lost its end: the client goes back to what there is (KIP-595)
+        return FetchedPartition(
+            partition=asked.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.high_watermark,
+            log_start_offset=log.log_start_offset,
+            diverged=(LEADER_EPOCH, log.high_watermark),
+        )
     nearer = _nearer_replica(exchange, state, topic, asked.partition)
     if nearer is not None:
         budget.final = True
