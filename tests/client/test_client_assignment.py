@@ -15,7 +15,9 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 from asyncio_kinds import BOTH, Make, settings
+from polling import COUNTER
 
+import holdfast
 from holdfast.testing import Broker
 from patience import PATIENCE_S
 
@@ -90,3 +92,34 @@ def test_the_other_reader_shows_the_same(make: Callable[..., Any], topic: str) -
     consumer.assign([ck.TopicPartition(topic, 0, 4), ck.TopicPartition(topic, 1)])
     assert consumer.consume_arrow(1, PATIENCE_S).num_rows == 1
     assert shown(consumer.assignment()) == [(0, 4, None, None), (1, STORED, None, None)]
+
+
+@pytest.mark.parametrize("kind", [ck.Consumer, holdfast.Consumer], ids=["confluent", "holdfast"])
+def test_callbacks_written_for_an_eager_group_work_with_the_default_strategy(
+    broker: Broker, topic: str, kind: Callable[..., Any]
+) -> None:
+    """Symptom: assign() in on_assign and unassign() in on_revoke, as examples for confluent-kafka have them, ended a
+    service at its first rebalance after the switch: _STATE, since our default is cooperative and some partitions stay.
+    Rule: unassign() in on_revoke is for what is taken."""
+    config = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": f"g-{next(COUNTER)}",
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+    }
+    with kind(config) as first, kind(config) as second:
+        callbacks = {"on_assign": lambda c, given: c.assign(given), "on_revoke": lambda c, _taken: c.unassign()}
+        first.subscribe([topic], **callbacks)
+        read: set[int] = set()
+        deadline = time.monotonic() + PATIENCE_S
+        while len(read) < 3:
+            assert time.monotonic() < deadline
+            message = first.poll(0.05)
+            read |= {message.partition()} if message is not None and message.error() is None else set()
+        second.subscribe([topic], **callbacks)
+        while not (len(first.assignment()) + len(second.assignment()) == 3 and second.assignment()):
+            assert time.monotonic() < deadline
+            first.poll(0.02)
+            second.poll(0.02)
+        owned = [{p.partition for p in consumer.assignment()} for consumer in (first, second)]
+    assert owned[0] | owned[1] == {0, 1, 2}

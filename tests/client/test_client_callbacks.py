@@ -360,7 +360,9 @@ def test_a_commit_in_on_revoke_keeps_its_metadata(group: Group, topic: str) -> N
     consumer = group.join(on_revoke=revoke)
     group.until(lambda: len(group.records[consumer]) == 15)
     consumer.close()
-    assert set(offsets(group.broker, group.name, topic).values()) == {(5, "note", 0)}, "and its record's epoch is there"
+    assert set(offsets(group.broker, group.name, topic).values()) == {(5, "note\0", 0)}, (
+        "and its record's epoch is there"
+    )
 
 
 @pytest.mark.parametrize("new", [True, False])

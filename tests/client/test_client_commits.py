@@ -429,6 +429,24 @@ def test_what_was_done_before_a_seek_counts_until_something_new_came(
     assert reached(broker, name, topic) == {0: 5}
 
 
+@pytest.mark.parametrize("text", ["note", "", "é", None])
+def test_metadata_passes_between_our_consumer_and_confluents(broker: Broker, topic: str, text: str | None) -> None:
+    """Symptom: committed() raised "embedded null character" in a group whose offsets confluent-kafka had committed with
+    metadata; and confluent-kafka read ours with bytes of its own memory behind it, or raised UnicodeDecodeError. Cause:
+    it commits the zero byte that ends a string in C, and counts on it. Rule: what either commits, either reads."""
+    given = ck.TopicPartition(topic, 0, 2) if text is None else ck.TopicPartition(topic, 0, 2, text)
+    kept = []
+    for kind in (ck.Consumer, holdfast.Consumer):
+        name = group()
+        config = {"bootstrap.servers": broker.bootstrap, "group.id": name, "log.connection.close": False}
+        with kind(config) as writer, ck.Consumer(config) as theirs, holdfast.Consumer(config) as ours:
+            assert writer.commit(offsets=[given], asynchronous=False)[0].metadata == text
+            kept.append(offsets(broker, name, topic))
+            for reader in (theirs, ours):
+                assert reader.committed([ck.TopicPartition(topic, 0)], timeout=PATIENCE_S)[0].metadata == text
+    assert kept[0] == kept[1]
+
+
 def test_epoch_and_metadata_are_committed_and_read_back(make: Callable[..., Any], broker: Broker, topic: str) -> None:
     """Symptom: commits wiped the leader epoch, the result of a commit had no metadata, and committed() gave '' for
     none. Rule: what the application gave, or its record came with, is what the group keeps."""
@@ -479,7 +497,7 @@ def test_a_handover_keeps_the_metadata_of_the_last_commit(broker: Broker, topic:
     for _ in range(20):
         first.poll(0.01)
         second.poll(0.01)
-    assert offsets(broker, name, topic)[moved] == (5, f"note {moved}", -1)
+    assert offsets(broker, name, topic)[moved] == (5, f"note {moved}\0", -1)
     second.close()
     first.close()
 

@@ -12,10 +12,13 @@ import confluent_kafka as ck
 import pytest
 from polling import COUNTER, take, until
 
-from holdfast.client.member.patterns import compiled
+import holdfast
+from holdfast.client.config.settings import parse
+from holdfast.client.member.patterns import blacklisted, compiled
 from holdfast.client.member.topics import Topics
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import PATIENCE_S
 
 Make = Callable[..., Any]
 OURS = pytest.mark.parametrize("make", ["holdfast"], indirect=True)
@@ -114,6 +117,65 @@ def test_posix_classes_mean_what_they_mean_to_librdkafka(pattern: str, matched: 
     assert sorted(name for name in names if compiled(pattern).search(name)) == matched
 
 
+def test_a_blacklisted_topic_is_left_to_others(make: Make, broker: Broker, topic: str) -> None:
+    """Symptom: topic.blacklist was heeded by librdkafka alone. The group gave us the partitions of an excluded topic,
+    we read nothing of them, and no other member could. Rule: for us such a topic does not exist."""
+    broker.topics.create(f"{topic}-not", partitions=2)
+    consumer = make(topic_blacklist="nothing,-not$")
+    consumer.subscribe([f"^{topic}"])
+    until(consumer, consumer.assignment)
+    assert {p.topic for p in consumer.assignment()} == {topic}
+
+
+@OURS
+def test_a_blacklisted_topic_that_is_named_is_told_to_be_missing(make: Make, broker: Broker, topic: str) -> None:
+    """The others are read. confluent-kafka says nothing, and does not read those either."""
+    broker.topics.create(f"{topic}-not", partitions=2)
+    consumer = make(topic_blacklist="-not$")
+    consumer.subscribe([topic, f"{topic}-not"])
+    told: list[ck.Message] = []
+    read: list[ck.Message] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not (told and len(read) == 15):
+        assert time.monotonic() < deadline
+        message = consumer.poll(0.1)
+        if message is not None:
+            (read if message.error() is None else told).append(message)
+    (missing,) = told
+    error = missing.error()
+    assert missing.topic() == f"{topic}-not"
+    assert error is not None and error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert {p.topic for p in consumer.assignment()} == {topic}
+
+
+@pytest.mark.parametrize("patterns", ["a(", "fine,a["])
+def test_a_blacklist_that_is_no_pattern_is_refused(make: Make, patterns: str) -> None:
+    with pytest.raises(ck.KafkaException) as caught:
+        make(topic_blacklist=patterns)
+    assert caught.value.args[0].code() == ck.KafkaError._INVALID_ARG
+
+
+def test_an_asyncio_consumer_refuses_such_a_blacklist_too() -> None:
+    with pytest.raises(holdfast.HoldfastError, match=r"CONFIG_INVALID: topic\.blacklist"):
+        parse({"group.id": "g", "topic.blacklist": "a("})
+
+
+@pytest.mark.parametrize(
+    ("patterns", "matched"),
+    [
+        ("", []),
+        ("a1", ["a1"]),
+        ("^a1$,b", ["a1", "b1"]),
+        ("a1,", ["a1"]),
+        ("a1, b", ["a1"]),
+        (",a", ["a1", "a2", "b1"]),
+    ],
+)
+def test_a_blacklist_is_split_as_librdkafka_splits_it(patterns: str, matched: list[str]) -> None:
+    """Between commas stands a pattern, spaces included; an empty one matches everything, one at the end is none."""
+    assert list(filter(blacklisted(patterns), ["a1", "a2", "b1"])) == matched
+
+
 def test_who_unsubscribes_at_once_never_joins() -> None:
     """Symptom: after subscribe(), unsubscribe() and assign(), a commit was refused now and then: UNKNOWN_MEMBER_ID. The
     consumer sat in the group as a member that subscribes to nothing, until it was closed. Cause: the work of the
@@ -126,7 +188,7 @@ def test_who_unsubscribes_at_once_never_joins() -> None:
 
     async def scene() -> None:
         driver = SimpleNamespace(feed=fed.append, closed=asyncio.Event())
-        topics = Topics(cast(Any, None), cast(Any, driver), lambda *_: None, running)
+        topics = Topics(cast(Any, None), cast(Any, driver), lambda *_: None, running, parse({"group.id": "g"}))
         under_way = asyncio.ensure_future(topics.subscribe(topics.want(["orders"])))
         topics.forget()
         await under_way

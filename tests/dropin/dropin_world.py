@@ -169,15 +169,10 @@ class World:
 
 def _shown(offsets: Mapping[TopicPartition, OffsetEntry]) -> Committed:
     return {
-        (key.topic, key.partition): (entry.offset, _text(entry.metadata), entry.leader_epoch)
+        (key.topic, key.partition): (entry.offset, entry.metadata, entry.leader_epoch)
         for key, entry in offsets.items()
         if entry.offset >= 0
     }
-
-
-def _text(metadata: str) -> str:
-    """confluent's class commits the terminating zero of the C string along with the text. Nobody wants that."""
-    return metadata.rstrip("\0")
 
 
 @contextmanager

@@ -289,8 +289,9 @@ def test_a_request_that_times_out_takes_its_connection_with_it(request_: m.Reque
                 channel = GroupChannel(cluster, "g")
                 await channel.warm()
                 opened = broker.connections
-                with pytest.raises(NetError, match="REQUEST_TIMED_OUT"):
+                with pytest.raises(NetError, match="REQUEST_TIMED_OUT") as late:
                     await channel.send(request_, timeout_ms=20)
+                assert "request.timeout.ms" not in late.value.do, "it does not set this limit"
                 await channel.send(request_)
                 assert broker.connections == opened + 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import confluent_kafka as ck
 
+from holdfast.client.partitions import metadata_shown
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 
@@ -76,7 +77,7 @@ class Refused(ck.TopicPartition):
     """A partition with an error. confluent-kafka's own class does not let its error be set."""
 
     def __init__(self, partition: TopicPartition, entry: OffsetEntry, error: ck.KafkaError) -> None:
-        super().__init__(partition.topic, partition.partition, entry.offset, entry.metadata, entry.leader_epoch)
+        super().__init__(partition.topic, partition.partition, entry.offset, metadata_shown(entry), entry.leader_epoch)
         self._error = error
 
     @property

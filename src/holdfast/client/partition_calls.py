@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import confluent_kafka as ck
 
 from holdfast.client.errors import refused_here
-from holdfast.client.partitions import AS_COMMITTED, RESET, confluent_at, name_of, names_of, offsets_of
+from holdfast.client.partitions import AS_COMMITTED, RESET, confluent_at, confluent_list, name_of, names_of, offsets_of
 from holdfast.client.parts import Parts
 from holdfast.client.reading.start_offsets import check_starts
 from holdfast.model import TopicPartition
@@ -48,8 +48,12 @@ class PartitionCalls:
         self._round.replaced = self._round.adding is not None
 
     def unassign(self) -> None:
-        """Inside on_assign of an eager member: read nothing of what is added."""
+        """Inside on_assign of an eager member: read nothing of what is added. Inside on_revoke and on_lost of a
+        cooperative one: read no more of what is taken, as programs that were written for eager members mean it."""
         self._check_open()
+        if self._round.leaving is not None and self._cooperative():
+            self.incremental_unassign(confluent_list(self._round.leaving))
+            return
         self._check_replacing([])
         self.replace([])
         self._round.replaced = self._round.adding is not None
@@ -110,10 +114,14 @@ class PartitionCalls:
 
     # -- around it
 
+    def _cooperative(self) -> bool:
+        """Whether this is a member of a cooperative group."""
+        member = self._link.member
+        return member is not None and member.state.cooperative and member.state.membership.joined
+
     def _check_replacing(self, partitions: list[ck.TopicPartition]) -> None:
         """Refuse an assignment that leaves out a partition which this cooperative member owns: nobody would read it."""
-        member = self._link.member
-        if member is None or not member.state.cooperative or not member.state.membership.joined:
+        if not self._cooperative():
             return
         adding, leaving = self._round.adding or {}, self._round.leaving or frozenset()
         unread = (self._link.ours() | adding.keys()) - leaving - names_of(partitions)

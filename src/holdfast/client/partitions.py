@@ -26,6 +26,10 @@ RESET = {"earliest": ck.OFFSET_BEGINNING, "latest": ck.OFFSET_END, "error": ck.O
 NO_OFFSET = OffsetEntry(ck.OFFSET_INVALID)
 """No offset."""
 
+METADATA_END = "\0"
+"""confluent-kafka commits metadata with a zero byte at its end and counts on it when it reads: without one it returns
+what lies behind in its memory, or raises UnicodeDecodeError. So ours has it too: old and new share a group."""
+
 
 def name_of(partition: ck.TopicPartition) -> TopicPartition:
     """Which partition it is, without its offset."""
@@ -49,7 +53,13 @@ def epoch_of(partition: ck.TopicPartition) -> int:
 
 def entry_of(partition: ck.TopicPartition) -> OffsetEntry:
     """The offset that it names, with epoch and metadata."""
-    return OffsetEntry(partition.offset, epoch_of(partition), metadata=partition.metadata or "")
+    text = partition.metadata
+    return OffsetEntry(partition.offset, epoch_of(partition), "" if text is None else text + METADATA_END)
+
+
+def metadata_shown(entry: OffsetEntry) -> str:
+    """The metadata of an entry as an application gave it: what stands before the zero byte, if there is one."""
+    return entry.metadata.partition(METADATA_END)[0]
 
 
 def confluent_list(partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:
@@ -65,7 +75,7 @@ def confluent_entry(partition: TopicPartition, entry: OffsetEntry) -> ck.TopicPa
     """An offset as confluent-kafka shows it: without metadata or epoch, that field is None."""
     topic, number = partition.topic, partition.partition
     if entry.metadata:
-        return ck.TopicPartition(topic, number, entry.offset, entry.metadata, entry.leader_epoch)
+        return ck.TopicPartition(topic, number, entry.offset, metadata_shown(entry), entry.leader_epoch)
     # Metadata can only be left out: None is not accepted.
     return ck.TopicPartition(topic, number, entry.offset, leader_epoch=entry.leader_epoch)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ class Raised:
 
     def __init__(self) -> None:
         self.first: BaseException | None = None
+        self._noted_calls: list[tuple[deque[Any], Callable[..., Any]]] = []
+        """For each callback that librdkafka makes, what it is still to be called with."""
 
     def remember(self, error: BaseException) -> None:
         if self.first is None or (isinstance(self.first, Exception) and not isinstance(error, Exception)):
@@ -27,20 +30,30 @@ class Raised:
             raise first
 
     def guarded(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The same settings for librdkafka, with callbacks that don't raise.
+        """The same settings for librdkafka, with callbacks that only note what they were called with.
 
-        confluent-kafka throws away the records of a call in which a callback raised. So the error is kept here, and
-        raised after that call.
+        confluent-kafka throws away the records of a call in which a callback raised, and loses a Ctrl-C that arrives
+        where one begins: its call ends in a SystemError. A deque's append runs no Python code, so no signal's handler
+        either. `call_back` makes the calls after that.
         """
         return {
-            key: self._guard(value) if key in GUARDED and callable(value) else value for key, value in config.items()
+            key: self._noted(value) if key in GUARDED and callable(value) else value for key, value in config.items()
         }
 
-    def _guard(self, function: Callable[..., Any]) -> Callable[..., None]:
-        def call(*arguments: Any) -> None:
-            try:
-                function(*arguments)
-            except BaseException as error:  # noqa: BLE001  # Ctrl-C too: it is raised as soon as the records are safe
-                self.remember(error)
+    def _noted(self, function: Callable[..., Any]) -> Callable[[Any], None]:
+        noted: deque[Any] = deque()
+        self._noted_calls.append((noted, function))
+        return noted.append
 
-        return call
+    def call_back(self) -> None:
+        """Make the calls that librdkafka made since the last time. What they raise is remembered."""
+        for noted, function in self._noted_calls:
+            while noted:
+                try:
+                    given = noted.popleft()
+                except IndexError:  # another thread was faster
+                    break
+                try:
+                    function(given)
+                except BaseException as error:  # noqa: BLE001  # Ctrl-C too: raised as soon as the records are safe
+                    self.remember(error)

@@ -68,7 +68,8 @@ class GroupChannel:
         except TimeoutError:
             if connection is not None:
                 self._cluster.discard(connection)
-            raise timed_out(f"the coordinator of group {self.group}", type(request).__name__, timeout_s) from None
+            where, what = f"the coordinator of group {self.group}", type(request).__name__
+            raise timed_out(where, what, timeout_s, settable=timeout_ms is None) from None
         except asyncio.CancelledError:
             if connection is not None and slot == CONTROL:
                 self._cluster.discard(connection)  # the next join would wait behind this one

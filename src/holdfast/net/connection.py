@@ -99,7 +99,7 @@ class Connection:
                     await connection._log_in()
         except TimeoutError:
             await connection.close()
-            raise timed_out(connection.where, "a new connection", timeout_s) from None
+            raise timed_out(connection.where, "a new connection", timeout_s, settable=False) from None
         except BaseException:
             await connection.close()
             raise

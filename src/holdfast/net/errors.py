@@ -90,10 +90,13 @@ def disconnected(where: str, why: str) -> NetError:
     )
 
 
-def timed_out(where: str, what: str, seconds: float) -> NetError:
+def timed_out(where: str, what: str, seconds: float, *, settable: bool = True) -> NetError:
+    """`settable`: whether request.timeout.ms is the limit."""
     return NetError(
         "REQUEST_TIMED_OUT",
         f"{where} did not answer {what} within {seconds:g} s.",
-        "Check the broker's health and the network; request.timeout.ms sets the limit.",
+        "Check the broker's health and the network; request.timeout.ms sets the limit."
+        if settable
+        else "Check the broker's health and the network.",
         retriable=True,
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.client.config.errors import CONFIG_INVALID, ConfigError, ConfigTypeError, ConfigValueError, bad
+from holdfast.client.member.patterns import blacklisted
 from holdfast.net.security import as_boolean
 
 RENAMED = {
@@ -19,6 +20,8 @@ RENAMED = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 """Java's name, and librdkafka's for the same setting."""
+
+BLACKLIST = "topic.blacklist"
 
 DESERIALIZERS = ("key.deserializer", "value.deserializer")
 
@@ -60,6 +63,12 @@ def normalized(config: object) -> dict[str, Any]:
     for key, (kind, wanted) in CALLBACKS.items():
         if key in found and not callable(found[key]):
             raise bad(key, f"can't be called: expected {key} property as a callable function", f"Give {wanted}.", kind)
+    try:
+        blacklisted(text(found, BLACKLIST, ""))
+    except ValueError as error:
+        raise bad(
+            BLACKLIST, f"has no pattern in {error}", "Give regular expressions with commas between them."
+        ) from None
     return found
 
 

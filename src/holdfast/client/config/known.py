@@ -86,7 +86,7 @@ def as_config_error(error: ck.KafkaException, config: Mapping[str, object]) -> E
     refused = error.args[0] if error.args else None
     if not isinstance(refused, ck.KafkaError) or refused.code() != ck.KafkaError._INVALID_ARG:
         return error
-    said = refused.str()
+    said = refused.str().rstrip()  # some of its texts end with a new line
     key = next((key for key in config if f'"{key}"' in said), None)
     if key is None or "No such configuration property" not in said:
         do = "See librdkafka's documentation of this setting."

@@ -187,7 +187,7 @@ class ControlPlane:
         )
         self._driver = driver = MemberDriver(member, self._channel, hooks, clock=now_ms, poke_socket=poke_socket)
         self._offsets = GroupOffsets(config, driver, self._channel, backoff_max_s=most_s)
-        self._topics = Topics(self._cluster, driver, self._queue_error, self._running, internal=config.internal_topics)
+        self._topics = Topics(self._cluster, driver, self._queue_error, self._running, config)
         supervisor = supervise.socket_path()
         if supervisor is not None:
             asked = self.drain_event("holdfast run was told to stop")

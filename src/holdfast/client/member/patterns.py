@@ -8,6 +8,7 @@ skips that check (`check`), because its patterns are Java's.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 CLASSES = {
     "alpha": "a-zA-Z",
@@ -45,6 +46,16 @@ def compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(_CLASS.sub(_translated, pattern))
     except re.error as error:
         raise ValueError(f"{pattern}: {error}") from None
+
+
+def blacklisted(patterns: str) -> Callable[[str], bool]:
+    """Whether a topic is to be treated as if it did not exist, by topic.blacklist: patterns with commas between them,
+    of which none needs a ^. Raises ValueError as `check` does."""
+    listed = patterns.removesuffix(",").split(",") if patterns else []
+    for pattern in listed:
+        check(pattern)
+    found = [compiled(pattern) for pattern in listed]
+    return lambda topic: any(pattern.search(topic) for pattern in found)
 
 
 def _translated(found: re.Match[str]) -> str:

@@ -10,7 +10,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from holdfast.client.member.patterns import compiled, is_pattern
+from holdfast.client.config.keys import BLACKLIST, text
+from holdfast.client.config.settings import ConsumerConfig
+from holdfast.client.member.patterns import blacklisted, compiled, is_pattern
 from holdfast.group import member as mb
 from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import ErrorCode, HoldfastError
@@ -40,12 +42,13 @@ class Topics:
     """The subscription of one member, and the watch over its topics."""
 
     def __init__(
-        self, cluster: Cluster, driver: MemberDriver, tell: Tell, running: Running, *, internal: bool = True
+        self, cluster: Cluster, driver: MemberDriver, tell: Tell, running: Running, config: ConsumerConfig
     ) -> None:
-        """`running` returns the assignor that the group runs, or None if that does not matter. `internal`: whether
-        patterns match Kafka's internal topics."""
+        """`running` returns the assignor that the group runs, or None if that does not matter."""
         self._running = running
-        self._internal = internal
+        self._internal = config.internal_topics
+        self._blacklisted = blacklisted(text(config.raw, BLACKLIST, ""))
+        """Whether a topic counts as if it did not exist, for us."""
         self._cluster = cluster
         self._driver = driver
         self._tell = tell
@@ -101,15 +104,18 @@ class Topics:
             return
 
     async def _resolve(self) -> frozenset[str]:
+        names = frozenset(name for name in self._names if not self._blacklisted(name))
         if not self._patterns:
-            return self._names
+            return names
         await self._cluster.refresh(None)
         there = [
-            name for name, topic in self._cluster.existing_topics().items() if self._internal or not topic.internal
+            name
+            for name, topic in self._cluster.existing_topics().items()
+            if (self._internal or not topic.internal) and not self._blacklisted(name)
         ]
         matches = {pattern: set(filter(compiled(pattern).search, there)) for pattern in self._patterns}
         self._unmatched = frozenset(pattern for pattern, found in matches.items() if not found)
-        return self._names.union(*matches.values())
+        return names.union(*matches.values())
 
     async def _keep_watching(self) -> None:
         while True:
@@ -145,12 +151,13 @@ class Topics:
         if patterns and topics != self._driver.state.topics:
             self._driver.feed(mb.Subscribe(topics))
         self._driver.feed(mb.MetadataChanged(view))
-        self._tell_of_missing(frozenset(view.topics))
+        self._tell_of_missing(frozenset(name for name in view.topics if not self._blacklisted(name)))
 
     def _tell_of_missing(self, there: frozenset[str]) -> None:
         """Report topics that were named and can't be read, and patterns that no topic matches."""
         errors = {name: self._cluster.topic_error(name) for name in sorted(self._names)}
-        errors |= dict.fromkeys(sorted(self._unmatched), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        hidden = self._unmatched.union(filter(self._blacklisted, self._names))
+        errors |= dict.fromkeys(sorted(hidden), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not any(code is not ErrorCode.NONE for code in errors.values()):
             self._missing_since = None
         elif self._missing_since is None:

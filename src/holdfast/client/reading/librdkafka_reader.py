@@ -137,6 +137,7 @@ class LibrdkafkaReader:
         try:
             ahead.begin()
             rows = self.handle.consume(count, wait_s)
+            self.raised.call_back()
             ahead.note(rows)
             ahead.filling = False
         except BaseException:  # Ctrl-C on the way from librdkafka to here
@@ -177,6 +178,7 @@ class LibrdkafkaReader:
         if now >= self._serve_at:
             self._serve_at = now + SERVE_EVERY_S
             self.handle.poll(0)
+            self.raised.call_back()
 
     def _fill(self, wait_s: float, slices: int, calm: Callable[[], bool]) -> None:
         self._turns.begin_poll()
@@ -198,6 +200,7 @@ class LibrdkafkaReader:
         try:
             ahead.begin()
             came = ask()
+            self.raised.call_back()
             doubted = ahead.put(came) if came else None
             ahead.filling = False
             if doubted:
@@ -212,6 +215,7 @@ class LibrdkafkaReader:
         """Wait for the next message: in slices, and only while nothing else has to be done."""
         came = polled(self.handle, wait_s)
         while not came and (slices := slices - 1) > 0 and calm():
+            self.raised.call_back()
             if self.raised.first is not None or self._turns.wanted:  # a callback raised, or another thread waits
                 break
             came = polled(self.handle, wait_s)
@@ -282,4 +286,5 @@ class LibrdkafkaReader:
         self.ahead.ready.clear()
         with self._turns.asking():
             self.handle.close()
+        self.raised.call_back()
         self.raised.raise_first()
