@@ -147,6 +147,10 @@ class RoundPlan:
         position = self._position.get(member_id)
         return NO_GENERATION if position is None else int(self.columns.generation[position])
 
+    def is_static(self, member_id: str) -> bool:
+        position = self._position.get(member_id)
+        return position is not None and self.columns.instances[position] is not None
+
     def encode(self, notes: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
         """The bytes of every member's assignment. Our notes follow the user data of a user's own assignor."""
         told = {**self.assignor_user_data, **(notes or {})}

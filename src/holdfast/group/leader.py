@@ -217,11 +217,14 @@ def _untaken(
     had its result. Their former owner offers them only once.
 
     Only for members that still hold the same generation as then: nobody has read these partitions since. A member
-    without a generation may have read them and restarted, and one of a future generation is wrong.
+    without a generation may have read them and restarted, and one of a future generation is wrong. A static member that
+    was too slow for this round is in it all the same, with what it said when it joined the last one. So of static ones
+    it is not known whether they have got the result.
     """
     if before is None or before.generation != generation - 1:
         return []
-    held = {name: planned.held_generation(name) for name in before.handed if name in notes}
+    known = [name for name in before.handed if name in notes and not planned.is_static(name)]
+    held = {name: planned.held_generation(name) for name in known}
     return [
         before.handed[name]
         for name, then in held.items()
