@@ -37,7 +37,16 @@ class DoneOnce(Checker):
         self._again: list[tuple[float, str, str]] = []
 
     def watches(self) -> Mapping[str, Watch]:
-        return {"happened": self._on_happened, "lane-stopped": self._on_stopped, "lane-opened": self._on_opened}
+        return {
+            "happened": self._on_happened,
+            "healed": self._on_healed,
+            "lane-stopped": self._on_stopped,
+            "lane-opened": self._on_opened,
+        }
+
+    def _on_healed(self, record: TraceRecord) -> None:
+        """Every connection is closed then, and a commit that is under way is lost with it."""
+        self._faulty = True
 
     def _on_happened(self, record: TraceRecord) -> None:
         self._faulty |= record.data["kind"] not in ORDERLY
