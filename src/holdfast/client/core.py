@@ -301,10 +301,13 @@ class ConsumerCore:
 
         On a thread of its own: the garbage collector may run on a thread that close would wait for.
         """
-        if self._life is not Life.OPEN:
-            return
+        if self._life is Life.OPEN:
+            threading.Thread(target=self.close_silently, name="holdfast-abandoned", daemon=True).start()
+
+    def close_silently(self) -> None:
+        """Close without calling the listener any more."""
         self._round.listener = Listener()
-        threading.Thread(target=self.close, name="holdfast-abandoned", daemon=True).start()
+        self.close()
 
     def _close(self) -> None:
         """Commit, leave the group and end everything that runs for this consumer; then raise what a callback raised."""

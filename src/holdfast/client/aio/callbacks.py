@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -102,7 +101,7 @@ class LoopCallbacks:
 
         def made(_core: Any, partitions: list[ck.TopicPartition]) -> None:
             assert self._loop is not None
-            if threading.get_ident() == self._core.loop_thread:
+            if self._core.on_loop_thread:
                 self._owed.append((callback, (self._owner(), partitions)))
                 return
             loop = self._loop

@@ -82,8 +82,9 @@ class Core(ConsumerCore):
 
     def __init__(self, config: Mapping[str, Any], *, wake: Callable[[], None]) -> None:
         self._on_wake = wake
-        self.loop_thread: int | None = None
-        """The thread of the application's loop, which must not block for callbacks that run on it."""
+        self._loop_thread: threading.Thread | None = None
+        """The thread of the application's loop, which must not block for callbacks that run on it. The object, not
+        its number: a new thread may get the number of one that has ended."""
         self.warm = False
         """Whether records can be decoded without loading anything first."""
         self.to_call = Queued()
@@ -164,6 +165,15 @@ class Core(ConsumerCore):
         plane = self._link.plane
         return plane is not None and bool(plane.calls) and plane.calls[0].ready and not self._serving
 
+    @property
+    def on_loop_thread(self) -> bool:
+        """Whether this is the thread of the application's loop."""
+        return threading.current_thread() is self._loop_thread
+
+    def move_to_this_thread(self) -> None:
+        """The application's loop runs on this thread from now on."""
+        self._loop_thread = threading.current_thread()
+
     def start(self, topics: list[str], listener: Listener) -> None:
         """Subscribe, and load what decoding the first record needs. On a thread of the pool."""
         self.subscribe(topics, listener)
@@ -215,10 +225,11 @@ class Core(ConsumerCore):
         self.statistics.tell_if_due(self.to_call.news)
 
     def _make_calls(self, plane: ControlPlane) -> bool:
-        if threading.get_ident() == self.loop_thread:
+        if self.on_loop_thread:
             return False
         changed = super()._make_calls(plane)
-        self._polling_stack.thread = self.loop_thread  # the application's loop is what may hang
+        if self._loop_thread is not None:
+            self._polling_stack.thread = self._loop_thread.ident  # the application's loop is what may hang
         return changed
 
     def news(self) -> ck.Message | None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -170,7 +169,7 @@ class Waiting:
         forgotten; a thread of the pool may still be at work for it, which `core` keeps track of."""
         self._loop = loop
         self._waker = waker_of(loop)
-        self.core.loop_thread = threading.get_ident()
+        self.core.move_to_this_thread()
         self._came = asyncio.Event()
         self._signalled = False
         self._starting = self._serving = self._parting = self._telling = self._closing = None
