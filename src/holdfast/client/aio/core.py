@@ -10,13 +10,14 @@ loop.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 from confluent_kafka import cimpl
@@ -41,7 +42,6 @@ from holdfast.group import member as mb
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T")
 Owed = tuple[Callable[..., Any], tuple[Any, ...]]
 """A callback and its arguments."""
 
@@ -170,9 +170,11 @@ class Core(ConsumerCore):
         """Whether this is the thread of the application's loop."""
         return threading.current_thread() is self._loop_thread
 
-    def move_to_this_thread(self) -> None:
-        """The application's loop runs on this thread from now on."""
+    def move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The application's loop is this one from now on, on this thread."""
         self._loop_thread = threading.current_thread()
+        if self._kept_token is not None:
+            self._kept_token.move_to(loop)
 
     def start(self, topics: list[str], listener: Listener) -> None:
         """Subscribe, and load what decoding the first record needs. On a thread of the pool."""

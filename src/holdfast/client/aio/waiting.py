@@ -169,7 +169,7 @@ class Waiting:
         forgotten; a thread of the pool may still be at work for it, which `core` keeps track of."""
         self._loop = loop
         self._waker = waker_of(loop)
-        self.core.move_to_this_thread()
+        self.core.move_to(loop)
         self._came = asyncio.Event()
         self._signalled = False
         self._starting = self._serving = self._parting = self._telling = self._closing = None
