@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
@@ -19,6 +20,7 @@ import pytest
 from polling import COUNTER, take, until
 
 import holdfast
+from holdfast.client.member import engine
 from holdfast.testing import Broker
 from patience import PATIENCE_S
 
@@ -126,6 +128,30 @@ def test_an_asyncio_consumer_leaves_also_when_the_thread_of_its_loop_has_ended(b
     assert len(broker.group(group).members) == 1
     on_a_thread_with(loops.ident, kept[0]._holdfast.core.close_silently)
     assert not broker.group(group).members
+
+
+def test_an_asyncio_consumer_that_could_not_be_made_leaves_no_thread_behind(broker: Broker) -> None:
+    """Symptom: after NO_TRACE the shared thread stayed for good, with a fetcher for every try. Cause: the trace was
+    opened after the fetcher, and nothing was closed when that failed. Rule: what may be refused comes before what has
+    to be closed."""
+    before = list(engine._current)
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "holdfast.trace.file": "/nowhere/trace"}
+
+    async def scene() -> None:
+        with pytest.raises(holdfast.HoldfastError, match="NO_TRACE"):
+            holdfast.AsyncConsumer(settings)
+
+    asyncio.run(scene())
+    assert engine._current == before
+
+
+def test_a_refused_setting_leaves_no_trace_file_open(broker: Broker, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "no.such.key": 1, "holdfast.trace.file": trace}
+    with pytest.raises(holdfast.HoldfastError, match="CONFIG_INVALID") as refused:  # it holds what the frames hold
+        holdfast.Consumer(settings)
+    assert trace not in [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+    assert refused.value
 
 
 def test_a_closed_consumer_is_freed_without_a_word(broker: Broker, topic: str) -> None:

@@ -95,10 +95,14 @@ class ConsumerCore:
         self._config = cfg.parse(raw)
         self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._engine: Engine | None = None
-        self._data = self._open_data(logger)
+        self._trace = open_trace(self._config)
+        try:  # the last that may be refused: its threads would go on
+            self._data = self._open_data(logger)
+        except BaseException:
+            self._trace.close()
+            raise
         self._link = link = Link(self._config, self._new_plane)
         self._offsets = Offsets(self._config, self._data, now_ms(), handed=lambda: link.handed)
-        self._trace = open_trace(self._config)
         self._polling_stack = PollingStack(self._trace.write)
         self._pitfalls = Pitfalls(self._config, self._trace.write, name=self._config.client_id)
         self._polled_at = now_ms()

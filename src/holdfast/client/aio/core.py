@@ -110,8 +110,6 @@ class Core(ConsumerCore):
 
     def _open_data(self, logger: Any) -> DataPlane:
         check_keys(self._config.librdkafka())
-        self._engine = engines.acquire()
-        self._answers = ClusterAnswers(self._engine, self._config.raw)
         self.reader = open_batch_reader(
             self._config,
             Book(),
@@ -121,6 +119,8 @@ class Core(ConsumerCore):
             tell=self.tell,
             in_statistics=True,
         )
+        self._engine = engines.acquire()
+        self._answers = ClusterAnswers(self._engine, self._config.raw)
         return DataPlane(self.reader, reset=self._config.auto_offset_reset)
 
     def _wake(self) -> None:
