@@ -43,6 +43,7 @@ from holdfast.client.telemetry.statistics import Statistics
 from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.positions import WatchdogNotes, watch
 from holdfast.group import member as mb
+from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,7 +145,10 @@ class ConsumerCore:
         if self._link.plane is not None and self._link.plane.closed():
             raise refused_here(ck.KafkaError._STATE, LEFT)
         plane = self._link.started()
-        watch(self._config, self._notes, plane)
+        try:
+            watch(self._config, self._notes, plane)
+        except HoldfastError as error:
+            raise as_kafka_exception(error) from error
         self._round.listener = listener  # nothing can be refused any more; a refused subscribe keeps the old listener
         self._link.begin()
         self._polled_at = now_ms()
