@@ -221,3 +221,23 @@ def test_a_defect_in_the_background_does_not_keep_a_close_from_committing(broker
     found = heir.committed([ck.TopicPartition(topic, number) for number in range(3)], timeout=30)
     heir.close()
     assert [one.offset for one in found] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("kind", [pytest.param(ck.Consumer, marks=pytest.mark.slow), holdfast.Consumer])
+def test_on_commit_hears_of_every_commit_at_close_although_it_raises(broker: Broker, topic: str, kind: Any) -> None:
+    """Symptom: of three commits on_commit heard of one. Cause: its exception ended the round of calls, which the next
+    poll goes on with, and after close() there is none. Rule: whatever one raises, the others are made."""
+    heard: list[int] = []
+
+    def on_commit(_error: Any, partitions: list[ck.TopicPartition]) -> None:
+        heard.append(partitions[0].offset)
+        raise LookupError(f"at {partitions[0].offset}")
+
+    keys = {"bootstrap.servers": broker.bootstrap, "group.id": f"closing-{topic}-{kind.__module__}"}
+    consumer = kind({**keys, "enable.auto.commit": False, "on_commit": on_commit})
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+    for offset in (1, 2, 3):
+        consumer.commit(offsets=[ck.TopicPartition(topic, 0, offset)])
+    with pytest.raises(LookupError, match="at"):
+        consumer.close()
+    assert sorted(heard) == [1, 2, 3]

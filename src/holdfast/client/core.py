@@ -341,7 +341,7 @@ class ConsumerCore:
             close_readers(self._data)
             self._trace.close()
             self._revoking_thread = None
-        self._offsets.report()
+        self._offsets.report_all(self._round.raised)
         self._round.raised.raise_first()
 
     def _serve_until(self, done: Callable[[ControlPlane], bool], timeout_s: float) -> None:
