@@ -117,9 +117,8 @@ class Watchdog:
         A member with an id but without a generation is waiting in a round. It is noted too: if it died, the round would
         wait for it.
         """
-        known = coordinator is not None and bool(state.membership.member_id) and not state.lost
         who: dict[str, Any] = {"member": ""}
-        if known and coordinator is not None:
+        if coordinator is not None and state.membership.member_id and not state.lost:
             who = {
                 "group": state.config.group,
                 "member": state.membership.member_id,
@@ -179,6 +178,14 @@ class Watchdog:
         else:
             self._write(slot, offset, epoch)
 
+    def positions(self, entries: Mapping[TopicPartition, OffsetEntry]) -> None:
+        """The same for several; an entry without an offset removes the position."""
+        for partition, entry in entries.items():
+            if entry.offset >= 0:
+                self.position(partition, entry.offset, entry.leader_epoch)
+            else:
+                self.position(partition, NO_POSITION)
+
     def _write(self, slot: int, offset: int, epoch: int) -> None:
         """In this order a kill between two writes leaves an offset with its own epoch, or with none."""
         self._epochs[slot] = IN_DOUBT
@@ -203,14 +210,6 @@ class Watchdog:
         with self._giving:
             for partition in partitions:
                 self._early.pop(partition, None)
-
-    def positions(self, entries: Mapping[TopicPartition, OffsetEntry]) -> None:
-        """The same for several; an entry without an offset removes the position."""
-        for partition, entry in entries.items():
-            if entry.offset >= 0:
-                self.position(partition, entry.offset, entry.leader_epoch)
-            else:
-                self.position(partition, NO_POSITION)
 
     def token(self, text: str, extensions: Mapping[str, str]) -> None:
         """Send the watchdog the token to log in with from now on. From any thread."""
