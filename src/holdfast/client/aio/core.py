@@ -13,21 +13,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
-from confluent_kafka import cimpl
 
 from holdfast.client.aio.cluster_answers import ClusterAnswers
+from holdfast.client.aio.key_check import check_keys
 from holdfast.client.aio.oauth import KeptToken, wants_token
 from holdfast.client.aio.statistics import Statistics
 from holdfast.client.cluster_calls import Cluster
 from holdfast.client.config.keys import boolean
-from holdfast.client.config.known import as_config_error
 from holdfast.client.core import ConsumerCore, Life
 from holdfast.client.member import engine as engines
 from holdfast.client.member.control import ControlPlane
@@ -48,9 +46,6 @@ Owed = tuple[Callable[..., Any], tuple[Any, ...]]
 MOST_NEWS = 1_000
 """How much news (errors, statistics, throttling) is kept for an application that does not poll. The oldest is dropped:
 the newest matters most."""
-
-CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "rack_cb", "logger")
-_checked: set[frozenset[tuple[str, str]]] = set()
 
 
 class Queued:
@@ -283,25 +278,3 @@ class Core(ConsumerCore):
 def _code(message: ck.Message) -> int:
     error = message.error()
     return 0 if error is None else error.code()
-
-
-def check_keys(config: Mapping[str, Any]) -> None:
-    """Let librdkafka check its keys, once for each set of them, although it is not used to read here.
-
-    It gets no broker and none of the callbacks that can be called: the check must have no effect.
-    """
-    skipped = ("client.id", "bootstrap.servers", "metadata.broker.list")
-    plain = {key: str(value) for key, value in config.items() if key not in CALLBACKS and key not in skipped}
-    plain["group.id"] = "checked"
-    seen = frozenset(plain.items())
-    uncalled = {key: config[key] for key in CALLBACKS if key in config and not callable(config[key])}
-    if seen in _checked and not uncalled:
-        return
-    asked = {key: value for key, value in config.items() if key in plain} | uncalled
-    if wants_token(config):
-        asked["oauth_cb"] = lambda _argument: ("checked", time.time() + 3_600)
-    try:
-        cimpl.Consumer({**asked, "log_level": 0}).close()
-    except ck.KafkaException as error:
-        raise as_config_error(error, config) from None
-    _checked.add(seen)
