@@ -39,7 +39,7 @@ from holdfast.client.reading.data_plane import DataPlane, close_readers
 from holdfast.client.self_report import SelfReport
 from holdfast.client.telemetry import metrics_port
 from holdfast.client.telemetry.stack import PollingStack
-from holdfast.client.telemetry.statistics import Statistics
+from holdfast.client.telemetry.statistics import WithGroupPart
 from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.positions import WatchdogNotes, watch
 from holdfast.group import member as mb
@@ -92,7 +92,7 @@ class ConsumerCore:
     ) -> None:
         raw = dict(config)
         if callable(raw.get("stats_cb")):
-            raw["stats_cb"] = Statistics(raw["stats_cb"], lambda: self.about.group_part())  # noqa: PLW0108  # made later
+            raw["stats_cb"] = WithGroupPart(raw["stats_cb"], lambda: self.about.group_part())  # noqa: PLW0108  # made later
         self._config = cfg.parse(raw)
         self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._engine: Engine | None = None
