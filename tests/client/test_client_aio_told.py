@@ -7,12 +7,13 @@ import gc
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from asyncio_kinds import play
 from polling import COUNTER
 
 from holdfast import AsyncConsumer
@@ -36,14 +37,6 @@ def settings(broker: Broker, **more: Any) -> dict[str, Any]:
         "auto.offset.reset": "earliest",
         **more,
     }
-
-
-def play(scene: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await scene()
-
-    asyncio.run(limited())
 
 
 async def polled(consumer: AsyncConsumer, enough: Callable[[list[ck.Message]], bool]) -> list[ck.Message]:

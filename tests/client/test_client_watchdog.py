@@ -15,8 +15,8 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from committed import LONG_MS, reached
 from polling import COUNTER, take
-from test_client_commits import LONG_MS, reached
 
 import holdfast
 from holdfast.assign import by_name
