@@ -11,6 +11,8 @@ import pytest
 from polling import take
 
 import holdfast
+from holdfast.client import core
+from holdfast.client.member import commits
 from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
@@ -241,3 +243,28 @@ def test_on_commit_hears_of_every_commit_at_close_although_it_raises(broker: Bro
     with pytest.raises(LookupError, match="at"):
         consumer.close()
     assert sorted(heard) == [1, 2, 3]
+
+
+def test_a_close_without_a_coordinator_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Symptom: with its broker gone, close() took 20 s. Cause: it waited 10 s for the leave, and then 10 s more for the
+    commits. Rule: there is one limit for all that the coordinator has to confirm."""
+    monkeypatch.setattr(core, "CLOSE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(commits, "REVOKE_COMMIT_TIMEOUT_S", 0.1)
+    waited: list[float] = []
+    wait = commits.Offsets.wait
+
+    def noted(offsets: commits.Offsets, timeout_s: float) -> None:
+        waited.append(timeout_s)
+        wait(offsets, timeout_s)
+
+    with Broker() as own:
+        own.topics.create("orders", 1)
+        producer = ck.Producer({"bootstrap.servers": own.bootstrap, "log_level": 0})
+        producer.produce("orders", b"0")
+        assert producer.flush(30) == 0
+        consumer = make(own, "closing", log_level=0)
+        consumer.subscribe(["orders"])
+        take(consumer, 1)
+    monkeypatch.setattr(commits.Offsets, "wait", noted)
+    consumer.close()
+    assert waited[-1] == 0, "the leave has taken all the time there is"

@@ -56,8 +56,8 @@ RESPONSIVE_MS = 1_000.0
 in a round are read by nobody until every listener has returned."""
 
 CLOSE_TIMEOUT_S = 10.0
-"""How long close() waits for the coordinator to confirm the leave. After that the session timeout ends the membership.
-"""
+"""How long close() waits for the coordinator to confirm the leave and the last commits. After that the session timeout
+ends the membership."""
 
 OUTSIDE = frozenset({mb.Phase.UNSUBSCRIBED, mb.Phase.FAILED, mb.Phase.CLOSED})
 """Phases without a membership."""
@@ -320,6 +320,7 @@ class ConsumerCore:
     def _close(self) -> None:
         """Commit, leave the group and end everything that runs for this consumer; then raise what a callback raised."""
         left = False
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
         self._life = Life.CLOSING
         self._revoking_thread = threading.get_ident()
         try:
@@ -329,7 +330,7 @@ class ConsumerCore:
                 if not plane.closed():
                     plane.feed(mb.Close("the consumer was closed"))
                     self._serve_until(_ended, CLOSE_TIMEOUT_S)
-                self._offsets.wait(CLOSE_TIMEOUT_S)
+                self._offsets.wait(max(0.0, deadline - time.monotonic()))
                 left = _ended(plane)
         finally:  # also when it was interrupted: a member that nobody polls must not go on
             self._life = Life.CLOSED
