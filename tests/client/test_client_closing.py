@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from polling import take
 import holdfast
 from holdfast.client import core
 from holdfast.client.member import commits
+from holdfast.client.member.control import ControlPlane
 from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
@@ -268,3 +271,34 @@ def test_a_close_without_a_coordinator_waits_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(commits.Offsets, "wait", noted)
     consumer.close()
     assert waited[-1] == 0, "the leave has taken all the time there is"
+
+
+def test_a_close_ends_what_another_thread_was_just_starting(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: after close() a control thread lived on. Cause: a worker asked the group for the first time, which
+    starts one, and close() looked for it before it was there. Rule: close() waits for a start under way, and none
+    follows."""
+    begun, may_go_on = threading.Event(), threading.Event()
+    start = ControlPlane.start
+
+    def slowly(plane: ControlPlane) -> None:
+        begun.set()
+        assert may_go_on.wait(15 * PATIENCE_S)
+        start(plane)
+
+    def ask() -> None:
+        with contextlib.suppress(RuntimeError, ck.KafkaException):  # an answer, or that the consumer is closed
+            consumer.committed([ck.TopicPartition(topic, 0)], 15 * PATIENCE_S)
+
+    monkeypatch.setattr(ControlPlane, "start", slowly)
+    consumer = make(broker, f"closing-{topic}")
+    asks, closes = threading.Thread(target=ask), threading.Thread(target=consumer.close)
+    asks.start()
+    assert begun.wait(15 * PATIENCE_S)
+    closes.start()
+    closes.join(0.2)  # time enough for one that does not wait
+    may_go_on.set()
+    asks.join()
+    closes.join()
+    assert f"holdfast-closing-{topic}" not in {thread.name for thread in threading.enumerate()}

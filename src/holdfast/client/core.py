@@ -24,7 +24,7 @@ from holdfast.client.clock import now_ms
 from holdfast.client.cluster_calls import Cluster, ClusterCalls
 from holdfast.client.config import settings as cfg
 from holdfast.client.config.pitfalls import Pitfalls
-from holdfast.client.errors import as_kafka_exception, refused_here
+from holdfast.client.errors import CLOSED, as_kafka_exception, refused_here
 from holdfast.client.member.commits import Offsets
 from holdfast.client.member.control import DEFECT, ControlPlane
 from holdfast.client.member.engine import Engine
@@ -66,9 +66,6 @@ NOT_SUBSCRIBED = frozenset({mb.Phase.UNSUBSCRIBED, mb.Phase.FAILED})
 """Phases in which an unsubscribe is done."""
 
 LEFT = "this consumer was drained and has left its group for good: close it, and make another one to join again"
-
-CLOSED = "Consumer closed"
-"""confluent-kafka's text for a call on a closed consumer."""
 
 
 class Life(Enum):
@@ -336,8 +333,8 @@ class ConsumerCore:
             self._life = Life.CLOSED
             if self._metrics_port is not None:
                 self._metrics_port.close()
-            if self._link.plane is not None:
-                self._link.plane.stop()
+            if (last := self._link.shut()) is not None:
+                last.stop()
             self._notes.end(left=left or self._link.plane is None)
             close_readers(self._data)
             self._trace.close()

@@ -18,8 +18,8 @@ import confluent_kafka as ck
 from holdfast.client.arguments import count_of
 from holdfast.client.clock import now_ms
 from holdfast.client.cluster_calls import Cluster
-from holdfast.client.core import CLOSED, OUTSIDE, ConsumerCore, Life
-from holdfast.client.errors import as_kafka_exception
+from holdfast.client.core import OUTSIDE, ConsumerCore, Life
+from holdfast.client.errors import CLOSED, as_kafka_exception
 from holdfast.client.partitions import RESET
 from holdfast.client.raised import Raised
 from holdfast.client.reading.book import Book

@@ -27,8 +27,7 @@ from holdfast.client.aio.callbacks import LoopCallbacks
 from holdfast.client.aio.core import Core
 from holdfast.client.aio.ready_results import Begun
 from holdfast.client.aio.waking import Waker, waker_of
-from holdfast.client.core import CLOSED
-from holdfast.client.errors import as_kafka_exception
+from holdfast.client.errors import CLOSED, as_kafka_exception
 from holdfast.client.member.listener import Listener
 from holdfast.client.partition_calls import Starts
 from holdfast.model import HoldfastError
