@@ -93,11 +93,11 @@ class ConsumerCore:
         self._config = cfg.parse(raw)
         self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._engine: Engine | None = None
-        self._trace = open_trace(self._config)
-        try:  # the last that may be refused: its threads would go on
-            self._data = self._open_data(logger)
+        self._data = self._open_data(logger)  # first: it refuses bad settings in the best words
+        try:
+            self._trace = open_trace(self._config)
         except BaseException:
-            self._trace.close()
+            self._close_data()
             raise
         self._link = link = Link(self._config, self._new_plane)
         self._offsets = Offsets(self._config, self._data, now_ms(), handed=lambda: link.handed)
@@ -336,7 +336,7 @@ class ConsumerCore:
             if (last := self._link.shut()) is not None:
                 last.stop()
             self._notes.end(left=left or self._link.plane is None)
-            close_readers(self._data)
+            self._close_data()
             self._trace.close()
             self._revoking_thread = None
         self._offsets.report_all(self._round.raised)
@@ -361,6 +361,10 @@ class ConsumerCore:
     def _open_data(self, logger: Any) -> DataPlane:
         """The data plane. Which readers it has is up to the consumer's kind."""
         raise NotImplementedError
+
+    def _close_data(self) -> None:
+        """Close what `_open_data` has opened."""
+        close_readers(self._data)
 
     def _warm(self, topics: Sequence[str]) -> None:
         """Prepare for reading these topics, if the reader has to."""

@@ -92,7 +92,7 @@ class Core(ConsumerCore):
         if callable(on_commit):
             given["on_commit"] = lambda error, partitions: self.to_call.outcome(on_commit, error, partitions)
         stats_cb = given.pop("stats_cb") if callable(given.get("stats_cb")) else None
-        kept = KeptToken(given["oauth_cb"], given) if wants_token(given) else None
+        self._kept_token = kept = KeptToken(given["oauth_cb"], given) if wants_token(given) else None
         if kept is not None:
             given["oauth_cb"] = kept
         super().__init__(given)
@@ -101,7 +101,6 @@ class Core(ConsumerCore):
         self.statistics = Statistics(self, self._config, self._health, stats_cb)
         if kept is not None and self._engine is not None:
             kept.keep(self._engine)
-        self._kept_token = kept
 
     def _open_data(self, logger: Any) -> DataPlane:
         check_keys(self._config.librdkafka())
@@ -267,12 +266,19 @@ class Core(ConsumerCore):
         try:
             super()._close()
         finally:
-            if self._engine is not None:
-                if self._kept_token is not None:
-                    self._kept_token.end()
-                self._answers.shut()
-                engines.release(self._engine)
-                self._engine = None
+            self._release_engine()
+
+    def _close_data(self) -> None:
+        super()._close_data()
+        self._release_engine()
+
+    def _release_engine(self) -> None:
+        if self._engine is not None:
+            if self._kept_token is not None:
+                self._kept_token.end()
+            self._answers.shut()
+            engines.release(self._engine)
+            self._engine = None
 
 
 def _code(message: ck.Message) -> int:
