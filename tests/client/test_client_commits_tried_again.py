@@ -109,12 +109,8 @@ def test_an_auto_commit_on_its_way_is_not_sent_a_second_time(broker: Broker, top
     consumer.close()
 
 
-def test_an_auto_commit_waits_while_the_group_is_between_two_generations(broker: Broker, topic: str) -> None:
-    """Symptom: on_commit heard REBALANCE_IN_PROGRESS when somebody joined, where confluent's hears of nothing. Cause:
-    the interval ended between the join's answer and the sync's, when nothing can be committed. Rule: what nobody asked
-    for waits for the round."""
-    told: list[Any] = []
-    name = group()
+def member_that_has_committed(broker: Broker, name: str, topic: str, told: list[Any]) -> holdfast.Consumer:
+    """It commits every 10 ms, and all there was is committed."""
     consumer = holdfast.Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -128,6 +124,16 @@ def test_an_auto_commit_waits_while_the_group_is_between_two_generations(broker:
     consumer.subscribe([topic])
     take(consumer, 15)
     until(consumer, lambda: reached(broker, name, topic) == {0: 5, 1: 5, 2: 5})
+    return consumer
+
+
+def test_an_auto_commit_waits_while_the_group_is_between_two_generations(broker: Broker, topic: str) -> None:
+    """Symptom: on_commit heard REBALANCE_IN_PROGRESS when somebody joined, where confluent's hears of nothing. Cause:
+    the interval ended between the join's answer and the sync's, when nothing can be committed. Rule: what nobody asked
+    for waits for the round."""
+    told: list[Any] = []
+    name = group()
+    consumer = member_that_has_committed(broker, name, topic, told)
     slow = broker.faults.delay(Api.SYNC_GROUP, ms=1_500, times=1)
     broker.faults.error(Api.HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS, times=1)
     until(consumer, lambda: slow.hits == 1)
@@ -145,19 +151,7 @@ def test_an_auto_commit_that_a_round_overtakes_is_made_again_and_not_told(broker
     failure that anybody needs to know of."""
     told: list[Any] = []
     name = group()
-    consumer = holdfast.Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": name,
-            "auto.offset.reset": "earliest",
-            "auto.commit.interval.ms": 10,
-            "heartbeat.interval.ms": 100,
-            "on_commit": lambda error, _partitions: told.append(error),
-        }
-    )
-    consumer.subscribe([topic])
-    take(consumer, 15)
-    until(consumer, lambda: reached(broker, name, topic) == {0: 5, 1: 5, 2: 5})
+    consumer = member_that_has_committed(broker, name, topic, told)
     late = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.ILLEGAL_GENERATION, times=1)
     slow = broker.faults.delay(Api.JOIN_GROUP, ms=1_500, times=1)
     broker.faults.error(Api.HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS, times=1)
