@@ -6,11 +6,12 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from asyncio_kinds import play
 from polling import COUNTER
 
 from holdfast import AsyncConsumer
@@ -30,14 +31,6 @@ def config(broker: Broker, **settings: Any) -> dict[str, Any]:
         "heartbeat.interval.ms": 200,
         **given,
     }
-
-
-def play(scene: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await scene()
-
-    asyncio.run(limited())
 
 
 def row(message: ck.Message) -> Row:

@@ -6,14 +6,13 @@ no librdkafka: it ignored some of these without a word, took what can't be meant
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
-from asyncio_kinds import BOTH, Make, settings
+from asyncio_kinds import BOTH, Make, play, settings
 from polling import COUNTER
 
 from holdfast import Consumer
@@ -39,14 +38,6 @@ def topic(broker: Broker) -> str:
         producer.produce(name, b"x", partition=0, timestamp=LONG_AGO_MS + (1_000 if number == 4 else number))
     assert producer.flush(PATIENCE_S) == 0
     return name
-
-
-def play(scene: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(2 * PATIENCE_S):
-            await scene()
-
-    asyncio.run(limited())
 
 
 async def polled(consumer: Any, enough: Callable[[list[int], list[int]], bool]) -> tuple[list[int], list[int]]:

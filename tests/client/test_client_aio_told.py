@@ -7,12 +7,13 @@ import gc
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from asyncio_kinds import play
 from polling import COUNTER
 
 from holdfast import AsyncConsumer
@@ -36,14 +37,6 @@ def settings(broker: Broker, **more: Any) -> dict[str, Any]:
         "auto.offset.reset": "earliest",
         **more,
     }
-
-
-def play(scene: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await scene()
-
-    asyncio.run(limited())
 
 
 async def polled(consumer: AsyncConsumer, enough: Callable[[list[ck.Message]], bool]) -> list[ck.Message]:
@@ -223,36 +216,42 @@ def test_a_cancelled_poll_does_not_cut_a_callback_of_the_configuration_in_two(br
     play(scene)
 
 
-def test_oauth_cb_may_be_a_coroutine_function() -> None:
-    """AIOConsumer can't have one. It is first asked for a token with the first connection: nobody waits for a loop in a
-    constructor that runs on it."""
+def test_oauth_cb_may_be_a_coroutine_function_on_one_loop_and_the_next() -> None:
+    """AIOConsumer can't have one. It is first asked for a token with the first login: nobody waits for a loop in a
+    constructor that runs on it.
 
-    async def scene() -> None:
-        asked: list[str] = []
+    Symptom: on its second event loop such a consumer could not log in any more. Cause: the callback was still given to
+    the first loop, which was closed. Rule: what belongs to the application's loop moves with the consumer."""
+    asked: list[tuple[str, asyncio.AbstractEventLoop]] = []
+    kept: list[AsyncConsumer] = []
 
-        async def oauth_cb(argument: str) -> tuple[str, float]:
-            await asyncio.sleep(0)
-            asked.append(argument)
-            return "token", time.time() + 60
+    async def oauth_cb(argument: str) -> tuple[str, float]:
+        await asyncio.sleep(0)
+        asked.append((argument, asyncio.get_running_loop()))
+        return f"token-{len(asked)}", 0.0  # it has expired: every login asks for another one
 
-        keys = {
-            "bootstrap.servers": bootstrap,
-            "group.id": "g",
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.config": "said",
-            "oauth_cb": oauth_cb,
-            "error_cb": lambda error: heard.append(error.code()),
-        }
-        heard: list[int] = []
-        async with AsyncConsumer(keys) as consumer:
-            await consumer.assign([ck.TopicPartition("orders", 0, 0)])
-            await polled(consumer, lambda _found: ck.KafkaError._AUTHENTICATION in heard)
-        assert set(asked) <= {"said"}
+    async def logged_in(expected: str) -> None:
+        if not kept:
+            kept.append(AsyncConsumer(keys))
+        assert not asked or asked[-1][1] is not asyncio.get_running_loop()
+        await kept[0].assign([])
+        source = kept[0]._holdfast.core._config.tokens
+        assert source is not None
+        assert (await asyncio.to_thread(source, ""))[0] == expected  # as a login does
+        assert asked[-1] == ("said", asyncio.get_running_loop())
 
-    with Broker(users={"alice": ("secret", ["all"])}) as broker:  # it takes no tokens, and says so
-        bootstrap = broker.bootstrap
-        play(scene)
+    async def last() -> None:
+        await logged_in("token-2")
+        await kept[0].close()
+
+    with Broker() as broker:
+        keys = settings(
+            broker,
+            **{"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"},
+            **{"sasl.oauthbearer.config": "said", "oauth_cb": oauth_cb},
+        )
+        play(lambda: logged_in("token-1"))
+        play(last)
 
 
 # -- what can't be read

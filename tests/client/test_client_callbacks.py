@@ -10,8 +10,8 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from committed import LONG_MS, by_hand, code_of, offsets, reached
 from polling import COUNTER, take
-from test_client_commits import LONG_MS, by_hand, code_of, offsets, reached
 
 import holdfast
 from holdfast.testing import Broker

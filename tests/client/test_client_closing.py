@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,9 @@ import pytest
 from polling import take
 
 import holdfast
+from holdfast.client import core
+from holdfast.client.member import commits
+from holdfast.client.member.control import ControlPlane
 from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
@@ -231,3 +236,79 @@ def test_a_defect_in_the_background_does_not_keep_a_close_from_committing(broker
     found = heir.committed([ck.TopicPartition(topic, number) for number in range(3)], timeout=30)
     heir.close()
     assert [one.offset for one in found] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("kind", [pytest.param(ck.Consumer, marks=pytest.mark.slow), holdfast.Consumer])
+def test_on_commit_hears_of_every_commit_at_close_although_it_raises(broker: Broker, topic: str, kind: Any) -> None:
+    """Symptom: of three commits on_commit heard of one. Cause: its exception ended the round of calls, which the next
+    poll goes on with, and after close() there is none. Rule: whatever one raises, the others are made."""
+    heard: list[int] = []
+
+    def on_commit(_error: Any, partitions: list[ck.TopicPartition]) -> None:
+        heard.append(partitions[0].offset)
+        raise LookupError(f"at {partitions[0].offset}")
+
+    keys = {"bootstrap.servers": broker.bootstrap, "group.id": f"closing-{topic}-{kind.__module__}"}
+    consumer = kind({**keys, "enable.auto.commit": False, "on_commit": on_commit})
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+    for offset in (1, 2, 3):
+        consumer.commit(offsets=[ck.TopicPartition(topic, 0, offset)])
+    with pytest.raises(LookupError, match="at"):
+        consumer.close()
+    assert sorted(heard) == [1, 2, 3]
+
+
+def test_a_close_without_a_coordinator_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Symptom: with its broker gone, close() took 20 s. Cause: it waited 10 s for the leave, and then 10 s more for the
+    commits. Rule: there is one limit for all that the coordinator has to confirm."""
+    monkeypatch.setattr(core, "CLOSE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(commits, "REVOKE_COMMIT_TIMEOUT_S", 0.1)
+    waited: list[float] = []
+    wait = commits.Offsets.wait
+
+    def noted(offsets: commits.Offsets, timeout_s: float) -> None:
+        waited.append(timeout_s)
+        wait(offsets, timeout_s)
+
+    with Broker() as own:
+        own.topics.create("orders", 1)
+        producer = ck.Producer({"bootstrap.servers": own.bootstrap, "log_level": 0})
+        producer.produce("orders", b"0")
+        assert producer.flush(30) == 0
+        consumer = make(own, "closing", log_level=0)
+        consumer.subscribe(["orders"])
+        take(consumer, 1)
+    monkeypatch.setattr(commits.Offsets, "wait", noted)
+    consumer.close()
+    assert waited[-1] == 0, "the leave has taken all the time there is"
+
+
+def test_a_close_ends_what_another_thread_was_just_starting(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: after close() a control thread lived on. Cause: a worker asked the group for the first time, which
+    starts one, and close() looked for it before it was there. Rule: close() waits for a start under way, and none
+    follows."""
+    begun, may_go_on = threading.Event(), threading.Event()
+    start = ControlPlane.start
+
+    def slowly(plane: ControlPlane) -> None:
+        begun.set()
+        assert may_go_on.wait(15 * PATIENCE_S)
+        start(plane)
+
+    def ask() -> None:
+        with contextlib.suppress(RuntimeError, ck.KafkaException):  # an answer, or that the consumer is closed
+            consumer.committed([ck.TopicPartition(topic, 0)], 15 * PATIENCE_S)
+
+    monkeypatch.setattr(ControlPlane, "start", slowly)
+    consumer = make(broker, f"closing-{topic}")
+    asks, closes = threading.Thread(target=ask), threading.Thread(target=consumer.close)
+    asks.start()
+    assert begun.wait(15 * PATIENCE_S)
+    closes.start()
+    closes.join(0.2)  # time enough for one that does not wait
+    may_go_on.set()
+    asks.join()
+    closes.join()
+    assert f"holdfast-closing-{topic}" not in {thread.name for thread in threading.enumerate()}

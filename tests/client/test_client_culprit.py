@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+from unwarned import no_warning
 
 import holdfast
 from holdfast.client.config.warning import PitfallWarning
@@ -89,9 +89,8 @@ def test_other_records_pass_as_they_are_and_a_thread_that_is_gone_has_no_stack()
 
 
 def test_a_consumer_that_polls_in_time_is_not_bothered(broker: Broker, topic: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with holdfast.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"well-{topic}"}) as consumer:
-            consumer.subscribe([topic])
-            while not consumer.assignment():
-                consumer.poll(0.05)
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": f"well-{topic}"}
+    with no_warning(), holdfast.Consumer(settings) as consumer:
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            consumer.poll(0.05)

@@ -6,6 +6,7 @@ nobody read until the process ended. confluent-kafka's leaves its group when it 
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import time
@@ -14,9 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka as ck
+import pytest
 from polling import COUNTER, take, until
 
 import holdfast
+from holdfast.client.member import engine
 from holdfast.testing import Broker
 from patience import PATIENCE_S
 
@@ -80,6 +83,72 @@ def test_a_dropped_consumer_leaves_its_group_and_nothing_behind(broker: Broker, 
     until(other, lambda: len(other.assignment()) == 3)
     assert [p.offset for p in other.committed([ck.TopicPartition(topic, p) for p in range(3)], PATIENCE_S)] == [5] * 3
     other.close()
+
+
+def on_a_thread_with(ident: int | None, work: Callable[[], None]) -> None:
+    """Run it on a new thread that has this number: threads are started until one has it."""
+    found, enough = threading.Event(), threading.Event()
+
+    def run() -> None:
+        if threading.get_ident() != ident:
+            enough.wait()
+            return
+        found.set()
+        work()
+
+    threads = []
+    while len(threads) < 200 and not found.wait(0.05 if threads else 0):
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+    enough.set()
+    for thread in threads:
+        thread.join()
+    if not found.is_set():
+        pytest.skip("no new thread got the number of the one that ended")
+
+
+def test_an_asyncio_consumer_leaves_also_when_the_thread_of_its_loop_has_ended(broker: Broker, topic: str) -> None:
+    """Symptom: dropped after its thread had ended, an AsyncConsumer took ten seconds, revoked nothing and did not
+    leave. Cause: it knew its loop's thread by number, and the system gave that number to the thread that closed it. So
+    the close waited for the loop to make the listener's calls. Rule: a thread is known by its object."""
+    group = f"dropped-{next(COUNTER)}"
+    kept: list[holdfast.AsyncConsumer] = []
+
+    async def scene() -> None:
+        settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+        kept.append(holdfast.AsyncConsumer(settings))
+        kept[0].subscribe([topic])
+        while len(kept[0].assignment()) < 3:
+            await kept[0].poll(0.1)
+
+    loops = threading.Thread(target=lambda: asyncio.run(scene()))
+    loops.start()
+    loops.join(PATIENCE_S)
+    assert len(broker.group(group).members) == 1
+    on_a_thread_with(loops.ident, kept[0]._holdfast.core.close_silently)
+    assert not broker.group(group).members
+
+
+def test_an_asyncio_consumer_that_could_not_be_made_leaves_no_thread_behind(broker: Broker) -> None:
+    """Symptom: after NO_TRACE the shared thread stayed for good, with a fetcher for every try. Cause: the trace was
+    opened after the fetcher, and nothing was closed when that failed. Rule: a constructor that fails closes what it has
+    opened."""
+    before = list(engine._current)
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "holdfast.trace.file": "/nowhere/trace"}
+
+    async def scene() -> None:
+        with pytest.raises(holdfast.HoldfastError, match="NO_TRACE"):
+            holdfast.AsyncConsumer(settings)
+
+    asyncio.run(scene())
+    assert engine._current == before
+
+
+def test_a_refused_setting_is_told_with_advice_also_beside_a_trace_topic(broker: Broker) -> None:
+    """The trace's producer gets the same settings, and would refuse them first, in librdkafka's words alone."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "ssl.bogus": 1, "holdfast.trace.topic": "t"}
+    with pytest.raises(holdfast.HoldfastError, match="CONFIG_INVALID"):
+        holdfast.Consumer(settings)
 
 
 def test_a_closed_consumer_is_freed_without_a_word(broker: Broker, topic: str) -> None:

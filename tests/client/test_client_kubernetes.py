@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from unwarned import no_warning
 
 from holdfast.client.config.settings import parse
 from holdfast.model import RebalanceProtocol
@@ -103,8 +103,7 @@ def test_its_configuration_is_one_that_holdfast_has_nothing_to_say_about(
     seen = environment(container)
     password = tmp_path / "password"
     password.write_text("hush\n")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warning():
         parsed = parse(program.settings({**seen, "KAFKA_PASSWORD_FILE": str(password)}), seen)
     assert (parsed.instance_id, parsed.rack) == ("order-processor-0", "zone-a")
     assert parsed.protocol is RebalanceProtocol.COOPERATIVE

@@ -12,6 +12,7 @@ import pytest
 from polling import COUNTER, until
 
 import holdfast
+from holdfast.client.aio import key_check
 from holdfast.client.config.settings import parse
 from holdfast.client.watchdog.guard import Watchdog, watched
 from holdfast.testing import Broker
@@ -121,3 +122,16 @@ def test_credentials_that_are_set_reach_the_trace_topic(guarded: Broker) -> None
     consumer.subscribe(["orders"])
     until(consumer, lambda: guarded.topics.count("traces") > 0)
     consumer.close()
+
+
+def test_no_password_is_remembered_beyond_its_consumer(guarded: Broker) -> None:
+    """Which settings librdkafka has accepted was remembered with the settings themselves, for as long as the process
+    lived: a password of every user that ever had an AsyncConsumer."""
+
+    async def scene() -> None:
+        async with holdfast.AsyncConsumer(settings(guarded, "alice", OLD)):
+            pass
+
+    asyncio.run(scene())
+    assert key_check._checked
+    assert OLD not in repr(key_check._checked)

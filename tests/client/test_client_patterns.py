@@ -16,6 +16,7 @@ import holdfast
 from holdfast.client.config.settings import parse
 from holdfast.client.member.patterns import blacklisted, compiled
 from holdfast.client.member.topics import Topics
+from holdfast.model import ClusterView, TopicView
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 from patience import PATIENCE_S
@@ -192,6 +193,37 @@ def test_who_unsubscribes_at_once_never_joins() -> None:
         under_way = asyncio.ensure_future(topics.subscribe(topics.want(["orders"])))
         topics.forget()
         await under_way
+
+    asyncio.run(scene())
+    assert fed == []
+
+
+def test_a_look_at_the_cluster_for_an_earlier_subscription_says_nothing_of_the_next() -> None:
+    """Symptom: a member that subscribed to another topic gave its new partitions up again. Cause: a slow look at the
+    cluster had begun before, for the old topic; its answer did not name the new one, whose partitions were taken for
+    vanished. Rule: an answer counts for the subscription it was asked for."""
+    fed: list[object] = []
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def view(self, topics: set[str]) -> ClusterView:
+            asked.set()
+            await answered.wait()
+            return ClusterView({name: TopicView(1) for name in topics})
+
+    async def running() -> str | None:
+        return None
+
+    async def scene() -> None:
+        state = SimpleNamespace(planning=SimpleNamespace(counts=None), topics=frozenset())
+        driver = SimpleNamespace(feed=fed.append, closed=asyncio.Event(), state=state)
+        topics = Topics(cast(Any, Slow()), cast(Any, driver), lambda *_: None, running)
+        topics.want(["orders"])
+        look = asyncio.ensure_future(topics._look())
+        await asked.wait()
+        topics.want(["payments"])
+        answered.set()
+        await look
 
     asyncio.run(scene())
     assert fed == []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from unwarned import no_warning
 
 import holdfast
 from holdfast.assign import by_name
@@ -43,9 +43,8 @@ def pitfalls(traced: list[TraceRecord]) -> Pitfalls:
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """Any warning in here is an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    """Any warning in here fails the test."""
+    with no_warning():
         yield
 
 
@@ -164,13 +163,11 @@ def test_range_that_divides_well_or_has_one_topic_is_no_pitfall() -> None:
 
 def test_a_leader_tells_of_a_lopsided_plan_from_its_polling_thread(pitfalls: Pitfalls) -> None:
     plan = planned({f"t{number}": 2 for number in range(10)}, members=8)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warning():
         pitfalls.planned(plan)  # on the control plane's thread, where a warning would be nobody's
     with pytest.warns(PitfallWarning, match="starts every topic with the first member again"):
         pitfalls.tell(1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warning():
         pitfalls.planned(plan)
         pitfalls.tell(2.0)
 
@@ -223,8 +220,7 @@ def test_a_leader_on_range_notices_a_member_that_joined_with_partitions_in_hand(
     cooperative.planned(
         leader.plan(by_name("cooperative-sticky"), cluster, joined, generation=2, leader="other", token="t")
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warning():
         cooperative.tell(1.0)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import confluent_kafka as ck
@@ -157,3 +158,49 @@ def test_a_control_plane_that_takes_long_to_stop_does_not_keep_the_rest_from_clo
         late.set()
         assert ended.wait(PATIENCE_S)
         engines.release(engine)
+
+
+MUTE = "broker.invalid"
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """The resolver has no answer for MUTE until this is set, at the latest when the test ends."""
+    over = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def looked_up(host: Any, *args: Any, **more: Any) -> Any:
+        if host == MUTE:
+            over.wait(PATIENCE_S)
+            raise socket.gaierror("no answer")
+        return look_up(host, *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    yield over
+    over.set()
+
+
+def test_a_resolver_that_does_not_answer_stops_no_other_consumer(silence: threading.Event) -> None:
+    """Symptom: while one AsyncConsumer looked for its broker's name, all others of the process sent no heartbeat; and
+    after ten seconds subscribe() said that the control thread did not start. Cause: the name was looked up on the
+    shared thread, to find the address for pokes. Rule: nothing that may block runs on a loop, and nobody waits long for
+    what is only useful."""
+
+    async def scene() -> None:
+        consumer = AsyncConsumer({"bootstrap.servers": f"{MUTE}:9092", "group.id": "g", "log_level": 0})
+        began = asyncio.ensure_future(consumer.subscribe(["orders"]))
+        await asyncio.sleep(0.1)  # time enough to be in the look-up
+        running = engines._current[0]
+        await asyncio.wait_for(asyncio.wrap_future(running.submit(asyncio.sleep(0))), control.START_TIMEOUT_S)
+        await began
+        silence.set()
+        await consumer.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("silence")
+def test_a_resolver_that_does_not_answer_does_not_keep_a_consumer_from_subscribing() -> None:
+    with Consumer({"bootstrap.servers": f"{MUTE}:9092", "group.id": "g", "log_level": 0}) as consumer:
+        consumer.subscribe(["orders"])
+        assert consumer.poll(0) is None

@@ -15,8 +15,8 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from committed import LONG_MS, reached
 from polling import COUNTER, take
-from test_client_commits import LONG_MS, reached
 
 import holdfast
 from holdfast.assign import by_name
@@ -59,6 +59,28 @@ def wait_until_empty(broker: Broker, group: str) -> None:
     while broker.group(group).members:
         assert time.monotonic() < deadline, "nobody left in the member's name"
         time.sleep(0.05)
+
+
+def test_a_watchdog_that_can_not_be_started_is_told_and_leaves_no_memory_behind(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: where no process could be started (a limit of the container, say), subscribe() raised a bare OSError,
+    and each try kept a descriptor. Cause: the memory's was closed only after a start. Rule: what can't be done is
+    refused with a way out, and costs nothing."""
+
+    def memories() -> int:
+        return sum("holdfast-watchdog" in str(link.resolve()) for link in Path("/proc/self/fd").iterdir())
+
+    before = memories()
+    with holdfast.Consumer(settings(broker, f"g-{next(COUNTER)}")) as consumer:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", "/nowhere/python")
+            for _ in range(3):
+                with pytest.raises(ck.KafkaException, match=r"holdfast\.watchdog=false"):
+                    consumer.subscribe([topic])
+        assert memories() == before
+        consumer.subscribe([topic])
+        take(consumer, 15)
 
 
 def test_a_slot_is_not_used_again_before_the_note_is_written() -> None:

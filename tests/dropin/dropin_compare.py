@@ -17,6 +17,7 @@ from dropin_offsets import KEEPINGS
 from dropin_outcome import Difference, Outcome, differences
 from dropin_programs import PROGRAMS
 from dropin_run import Run
+from dropin_stories import RACKS
 from dropin_table import Combination
 from dropin_world import World, embedded_world
 
@@ -115,7 +116,7 @@ def of_program(name: str) -> Comparison:
 
 
 def _played(name: str, kind: str) -> Outcome:
-    with embedded_world(racks=2 if "moved" in name else 0) as world:
+    with embedded_world(racks=RACKS.get(name, 0)) as world:
         run = Run(world, kind, KEEPINGS["auto"], CALLBACKS["nothing"])
         PROGRAMS[name](run)
         return run.recorder.outcome()

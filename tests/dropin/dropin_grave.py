@@ -9,7 +9,7 @@ from dropin_happenings import prepare
 from dropin_kinds import KINDS
 from dropin_partner import Partner
 from dropin_run import TRY_S, Run
-from dropin_stories import finish, program, ready
+from dropin_stories import finish, on_brokers, program, ready
 from dropin_world import PARTITIONS
 
 from holdfast.model import ErrorCode
@@ -171,6 +171,7 @@ def p10_after_a_group_error_subscribing_again_works(run: Run) -> None:
 
 
 @program
+@on_brokers(2)
 def p11_assigned_by_hand_a_moved_coordinator_is_found(run: Run) -> None:
     """Without a subscription nobody looked for a coordinator that had moved."""
     prepare(run)

@@ -17,9 +17,27 @@ Program = Callable[[Run], None]
 PROGRAMS: dict[str, Program] = {}
 
 
+RACKS: dict[str, int] = {}
+"""For programs that need a world of several brokers: how many."""
+
+
 def program(function: Program) -> Program:
-    PROGRAMS[f"program/{function.__name__.replace('_', '-')}"] = function
+    PROGRAMS[_name(function)] = function
     return function
+
+
+def on_brokers(count: int) -> Callable[[Program], Program]:
+    """The program needs a world of so many brokers."""
+
+    def noted(function: Program) -> Program:
+        RACKS[_name(function)] = count
+        return function
+
+    return noted
+
+
+def _name(function: Program) -> str:
+    return f"program/{function.__name__.replace('_', '-')}"
 
 
 def ready(run: Run, **settings: Any) -> None:

@@ -21,7 +21,7 @@ from confluent_kafka import cimpl
 from holdfast.client.arguments import asynchronous_of, message_of, partitions_of, topics_of
 from holdfast.client.cluster_calls import HANDLE_CLOSED
 from holdfast.client.config.keys import CALLBACKS, as_given
-from holdfast.client.core import CLOSED
+from holdfast.client.errors import CLOSED
 from holdfast.client.member.listener import Listener
 from holdfast.client.polling import MAX_RECORDS, PollingCore
 from holdfast.client.weak_callbacks import Holder, held_weakly

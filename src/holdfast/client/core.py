@@ -24,7 +24,7 @@ from holdfast.client.clock import now_ms
 from holdfast.client.cluster_calls import Cluster, ClusterCalls
 from holdfast.client.config import settings as cfg
 from holdfast.client.config.pitfalls import Pitfalls
-from holdfast.client.errors import as_kafka_exception, refused_here
+from holdfast.client.errors import CLOSED, as_kafka_exception, refused_here
 from holdfast.client.member.commits import Offsets
 from holdfast.client.member.control import DEFECT, ControlPlane
 from holdfast.client.member.engine import Engine
@@ -39,10 +39,11 @@ from holdfast.client.reading.data_plane import DataPlane, close_readers
 from holdfast.client.self_report import SelfReport
 from holdfast.client.telemetry import metrics_port
 from holdfast.client.telemetry.stack import PollingStack
-from holdfast.client.telemetry.statistics import Statistics
+from holdfast.client.telemetry.statistics import WithGroupPart
 from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.positions import WatchdogNotes, watch
 from holdfast.group import member as mb
+from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,8 +56,8 @@ RESPONSIVE_MS = 1_000.0
 in a round are read by nobody until every listener has returned."""
 
 CLOSE_TIMEOUT_S = 10.0
-"""How long close() waits for the coordinator to confirm the leave. After that the session timeout ends the membership.
-"""
+"""How long close() waits for the coordinator to confirm the leave and the last commits. After that the session timeout
+ends the membership."""
 
 OUTSIDE = frozenset({mb.Phase.UNSUBSCRIBED, mb.Phase.FAILED, mb.Phase.CLOSED})
 """Phases without a membership."""
@@ -65,9 +66,6 @@ NOT_SUBSCRIBED = frozenset({mb.Phase.UNSUBSCRIBED, mb.Phase.FAILED})
 """Phases in which an unsubscribe is done."""
 
 LEFT = "this consumer was drained and has left its group for good: close it, and make another one to join again"
-
-CLOSED = "Consumer closed"
-"""confluent-kafka's text for a call on a closed consumer."""
 
 
 class Life(Enum):
@@ -91,14 +89,18 @@ class ConsumerCore:
     ) -> None:
         raw = dict(config)
         if callable(raw.get("stats_cb")):
-            raw["stats_cb"] = Statistics(raw["stats_cb"], lambda: self.about.group_part())  # noqa: PLW0108  # made later
+            raw["stats_cb"] = WithGroupPart(raw["stats_cb"], lambda: self.about.group_part())  # noqa: PLW0108  # made later
         self._config = cfg.parse(raw)
         self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._engine: Engine | None = None
-        self._data = self._open_data(logger)
+        self._data = self._open_data(logger)  # first: it refuses bad settings in the best words
+        try:
+            self._trace = open_trace(self._config)
+        except BaseException:
+            self._close_data()
+            raise
         self._link = link = Link(self._config, self._new_plane)
         self._offsets = Offsets(self._config, self._data, now_ms(), handed=lambda: link.handed)
-        self._trace = open_trace(self._config)
         self._polling_stack = PollingStack(self._trace.write)
         self._pitfalls = Pitfalls(self._config, self._trace.write, name=self._config.client_id)
         self._polled_at = now_ms()
@@ -140,7 +142,10 @@ class ConsumerCore:
         if self._link.plane is not None and self._link.plane.closed():
             raise refused_here(ck.KafkaError._STATE, LEFT)
         plane = self._link.started()
-        watch(self._config, self._notes, plane)
+        try:
+            watch(self._config, self._notes, plane)
+        except HoldfastError as error:
+            raise as_kafka_exception(error) from error
         self._round.listener = listener  # nothing can be refused any more; a refused subscribe keeps the old listener
         self._link.begin()
         self._polled_at = now_ms()
@@ -301,14 +306,18 @@ class ConsumerCore:
 
         On a thread of its own: the garbage collector may run on a thread that close would wait for.
         """
-        if self._life is not Life.OPEN:
-            return
+        if self._life is Life.OPEN:
+            threading.Thread(target=self.close_silently, name="holdfast-abandoned", daemon=True).start()
+
+    def close_silently(self) -> None:
+        """Close without calling the listener any more."""
         self._round.listener = Listener()
-        threading.Thread(target=self.close, name="holdfast-abandoned", daemon=True).start()
+        self.close()
 
     def _close(self) -> None:
         """Commit, leave the group and end everything that runs for this consumer; then raise what a callback raised."""
         left = False
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
         self._life = Life.CLOSING
         self._revoking_thread = threading.get_ident()
         try:
@@ -318,19 +327,19 @@ class ConsumerCore:
                 if not plane.closed():
                     plane.feed(mb.Close("the consumer was closed"))
                     self._serve_until(_ended, CLOSE_TIMEOUT_S)
-                self._offsets.wait(CLOSE_TIMEOUT_S)
+                self._offsets.wait(max(0.0, deadline - time.monotonic()))
                 left = _ended(plane)
         finally:  # also when it was interrupted: a member that nobody polls must not go on
             self._life = Life.CLOSED
             if self._metrics_port is not None:
                 self._metrics_port.close()
-            if self._link.plane is not None:
-                self._link.plane.stop()
+            if (last := self._link.shut()) is not None:
+                last.stop()
             self._notes.end(left=left or self._link.plane is None)
-            close_readers(self._data)
+            self._close_data()
             self._trace.close()
             self._revoking_thread = None
-        self._offsets.report()
+        self._offsets.report_all(self._round.raised)
         self._round.raised.raise_first()
 
     def _serve_until(self, done: Callable[[ControlPlane], bool], timeout_s: float) -> None:
@@ -352,6 +361,10 @@ class ConsumerCore:
     def _open_data(self, logger: Any) -> DataPlane:
         """The data plane. Which readers it has is up to the consumer's kind."""
         raise NotImplementedError
+
+    def _close_data(self) -> None:
+        """Close what `_open_data` has opened."""
+        close_readers(self._data)
 
     def _warm(self, topics: Sequence[str]) -> None:
         """Prepare for reading these topics, if the reader has to."""

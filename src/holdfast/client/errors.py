@@ -30,6 +30,9 @@ LOCAL = {
 RETRIABLE = frozenset({"REBALANCE_IN_PROGRESS", "REQUEST_TIMED_OUT", "LOOKUP_TIMED_OUT", "CONNECTION_FAILED"})
 FATAL = frozenset({"FENCED_INSTANCE_ID"})
 
+CLOSED = "Consumer closed"
+"""confluent-kafka's text for a call on a closed consumer."""
+
 
 def as_kafka_error(error: HoldfastError) -> ck.KafkaError:
     """The same error under the code that confluent-kafka uses for it."""

@@ -120,7 +120,5 @@ class OffsetCalls:
 
 
 def _entries_given(message: ck.Message | None, offsets: list[ck.TopicPartition] | None) -> Entries:
-    """The offset after a record, or a list of offsets: one of the two."""
-    if message is not None and offsets is not None:
-        raise ValueError("message and offsets are mutually exclusive")
+    """The offset after a record, or a list of offsets. `arguments.message_of` has refused both at once."""
     return after(message) if message is not None else entries_of(offsets or [])

@@ -18,8 +18,8 @@ import confluent_kafka as ck
 from holdfast.client.arguments import count_of
 from holdfast.client.clock import now_ms
 from holdfast.client.cluster_calls import Cluster
-from holdfast.client.core import CLOSED, OUTSIDE, ConsumerCore, Life
-from holdfast.client.errors import as_kafka_exception
+from holdfast.client.core import OUTSIDE, ConsumerCore, Life
+from holdfast.client.errors import CLOSED, as_kafka_exception
 from holdfast.client.partitions import RESET
 from holdfast.client.raised import Raised
 from holdfast.client.reading.book import Book
@@ -289,11 +289,7 @@ class PollingCore(ConsumerCore):
     def consume_arrow(
         self, max_records: int = MAX_RECORDS, timeout: float = -1, *, include_headers: bool = False
     ) -> pa.RecordBatch:
-        """The records at hand as one Arrow batch of at most `max_records` rows; empty when none came in time.
-
-        Columns and types are those of Spark's Kafka source. Positions, commits and membership are shared with poll()
-        and consume(); a program may use both.
-        """
+        """The records at hand as one Arrow batch of at most `max_records` rows; empty when none came in time."""
         self.check_open()
         if not 1 <= max_records <= MOST_RECORDS:
             raise ValueError(f"max_records must be between 1 and {MOST_RECORDS}")
@@ -316,7 +312,7 @@ class PollingCore(ConsumerCore):
                 return _no_records(include_headers)
 
     def _raise_error(self) -> None:
-        """The same for calls that can't return an error in place of a record."""
+        """Raise an error that poll would return: this is for a call that can't return one in place of records."""
         if (news := self._next_error(0.0)) is not None and (error := news.error()) is not None:
             raise ck.KafkaException(error)
 

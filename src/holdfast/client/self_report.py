@@ -48,6 +48,6 @@ class SelfReport:
         return prometheus_text(self.metrics(), group=self._config.group, client_id=self._config.client_id)
 
     def group_part(self) -> GroupPart:
-        """The group's part of the statistics. Called on the polling thread, from inside librdkafka's poll."""
+        """The group's part of the statistics. Called on the polling thread, or on the application's loop."""
         isolated = read_committed(self._config.raw)
         return group_part(self._link.plane, self._data, self._offsets, self._metrics, read_committed=isolated)

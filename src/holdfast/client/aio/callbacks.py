@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any
 
 import confluent_kafka as ck
 
-from holdfast.client.aio.core import Core
+from holdfast.client.aio.core import Core, Owed
+from holdfast.client.aio.on_loop import on_loop
 from holdfast.client.member.listener import Listener
 from holdfast.client.member.pending_calls import PendingCall
-
-T = TypeVar("T")
-Owed = list[tuple[Callable[..., Any], tuple[Any, ...]]]
-
-LOOK_S = 1.0
-"""How often a thread that waits for a callback checks that the application's loop still exists."""
 
 
 class _Callback:
@@ -51,7 +45,7 @@ class LoopCallbacks:
         self._core = core
         self._owner = owner
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._owed: Owed = []
+        self._owed: list[Owed] = []
         """Callbacks for the listener after a round that changed nothing, to be called on the loop (`begin_quietly`)."""
         self._quiet: PendingCall | None = None
         """The last call of such a round, while its callbacks are under way."""
@@ -100,9 +94,9 @@ class LoopCallbacks:
         """Called on a thread of the pool, it runs the callback on the loop and waits for it. Called on the loop itself,
         it queues the callback in `_owed`."""
 
-        def made(_core: Any, partitions: list[ck.TopicPartition]) -> None:
+        def made(_consumer: Any, partitions: list[ck.TopicPartition]) -> None:
             assert self._loop is not None
-            if threading.get_ident() == self._core.loop_thread:
+            if self._core.on_loop_thread:
                 self._owed.append((callback, (self._owner(), partitions)))
                 return
             loop = self._loop
@@ -118,7 +112,7 @@ class LoopCallbacks:
         making.add_done_callback(lambda _: self._end_quietly(last, None))  # also if it was cancelled and never began
         return making
 
-    async def _make_owed(self, owed: Owed, last: PendingCall) -> None:
+    async def _make_owed(self, owed: list[Owed], last: PendingCall) -> None:
         raised: BaseException | None = None
         try:
             for callback, given in owed:
@@ -133,22 +127,3 @@ class LoopCallbacks:
         if self._quiet is last:
             self._quiet = None
             self._core.end_quiet_calls(last, raised)
-
-
-def on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], *, gone: Callable[[], bool]) -> T:
-    """Run this on the application's loop, and wait for it on a thread of the pool. Raises RuntimeError when the loop
-    has ended, or when `gone` says that the consumer has moved to another loop."""
-    try:
-        future = asyncio.run_coroutine_threadsafe(work, loop)
-    except RuntimeError:  # the loop is closed
-        work.close()
-        raise
-    while True:
-        try:
-            return future.result(LOOK_S)
-        except TimeoutError:
-            if future.done():
-                raise
-            if loop.is_closed() or gone():
-                future.cancel()
-                raise RuntimeError("the event loop of this consumer ended during its callback") from None

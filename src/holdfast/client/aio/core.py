@@ -10,23 +10,22 @@ loop.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
-from confluent_kafka import cimpl
 
 from holdfast.client.aio.cluster_answers import ClusterAnswers
+from holdfast.client.aio.key_check import check_keys
 from holdfast.client.aio.oauth import KeptToken, wants_token
 from holdfast.client.aio.statistics import Statistics
 from holdfast.client.cluster_calls import Cluster
 from holdfast.client.config.keys import boolean
-from holdfast.client.config.known import as_config_error
 from holdfast.client.core import ConsumerCore, Life
 from holdfast.client.member import engine as engines
 from holdfast.client.member.control import ControlPlane
@@ -41,16 +40,12 @@ from holdfast.group import member as mb
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T")
 Owed = tuple[Callable[..., Any], tuple[Any, ...]]
 """A callback and its arguments."""
 
 MOST_NEWS = 1_000
 """How much news (errors, statistics, throttling) is kept for an application that does not poll. The oldest is dropped:
 the newest matters most."""
-
-CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "rack_cb", "logger")
-_checked: set[frozenset[tuple[str, str]]] = set()
 
 
 class Queued:
@@ -82,8 +77,9 @@ class Core(ConsumerCore):
 
     def __init__(self, config: Mapping[str, Any], *, wake: Callable[[], None]) -> None:
         self._on_wake = wake
-        self.loop_thread: int | None = None
-        """The thread of the application's loop, which must not block for callbacks that run on it."""
+        self._loop_thread: threading.Thread | None = None
+        """The thread of the application's loop, which must not block for callbacks that run on it. The object, not
+        its number: a new thread may get the number of one that has ended."""
         self.warm = False
         """Whether records can be decoded without loading anything first."""
         self.to_call = Queued()
@@ -96,7 +92,7 @@ class Core(ConsumerCore):
         if callable(on_commit):
             given["on_commit"] = lambda error, partitions: self.to_call.outcome(on_commit, error, partitions)
         stats_cb = given.pop("stats_cb") if callable(given.get("stats_cb")) else None
-        kept = KeptToken(given["oauth_cb"], given) if wants_token(given) else None
+        self._kept_token = kept = KeptToken(given["oauth_cb"], given) if wants_token(given) else None
         if kept is not None:
             given["oauth_cb"] = kept
         super().__init__(given)
@@ -105,12 +101,9 @@ class Core(ConsumerCore):
         self.statistics = Statistics(self, self._config, self._health, stats_cb)
         if kept is not None and self._engine is not None:
             kept.keep(self._engine)
-        self._kept_token = kept
 
     def _open_data(self, logger: Any) -> DataPlane:
         check_keys(self._config.librdkafka())
-        self._engine = engines.acquire()
-        self._answers = ClusterAnswers(self._engine, self._config.raw)
         self.reader = open_batch_reader(
             self._config,
             Book(),
@@ -120,6 +113,8 @@ class Core(ConsumerCore):
             tell=self.tell,
             in_statistics=True,
         )
+        self._engine = engines.acquire()
+        self._answers = ClusterAnswers(self._engine, self._config.raw)
         return DataPlane(self.reader, reset=self._config.auto_offset_reset)
 
     def _wake(self) -> None:
@@ -163,6 +158,17 @@ class Core(ConsumerCore):
     def calls_wait(self) -> bool:
         plane = self._link.plane
         return plane is not None and bool(plane.calls) and plane.calls[0].ready and not self._serving
+
+    @property
+    def on_loop_thread(self) -> bool:
+        """Whether this is the thread of the application's loop."""
+        return threading.current_thread() is self._loop_thread
+
+    def move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The application's loop is this one from now on, on this thread."""
+        self._loop_thread = threading.current_thread()
+        if self._kept_token is not None:
+            self._kept_token.move_to(loop)
 
     def start(self, topics: list[str], listener: Listener) -> None:
         """Subscribe, and load what decoding the first record needs. On a thread of the pool."""
@@ -215,10 +221,11 @@ class Core(ConsumerCore):
         self.statistics.tell_if_due(self.to_call.news)
 
     def _make_calls(self, plane: ControlPlane) -> bool:
-        if threading.get_ident() == self.loop_thread:
+        if self.on_loop_thread:
             return False
         changed = super()._make_calls(plane)
-        self._polling_stack.thread = self.loop_thread  # the application's loop is what may hang
+        if self._loop_thread is not None:
+            self._polling_stack.thread = self._loop_thread.ident  # the application's loop is what may hang
         return changed
 
     def news(self) -> ck.Message | None:
@@ -259,36 +266,21 @@ class Core(ConsumerCore):
         try:
             super()._close()
         finally:
-            if self._engine is not None:
-                if self._kept_token is not None:
-                    self._kept_token.end()
-                self._answers.shut()
-                engines.release(self._engine)
-                self._engine = None
+            self._release_engine()
+
+    def _close_data(self) -> None:
+        super()._close_data()
+        self._release_engine()
+
+    def _release_engine(self) -> None:
+        if self._engine is not None:
+            if self._kept_token is not None:
+                self._kept_token.end()
+            self._answers.shut()
+            engines.release(self._engine)
+            self._engine = None
 
 
 def _code(message: ck.Message) -> int:
     error = message.error()
     return 0 if error is None else error.code()
-
-
-def check_keys(config: Mapping[str, Any]) -> None:
-    """Let librdkafka check its keys, once for each set of them, although it is not used to read here.
-
-    It gets no broker and none of the callbacks that can be called: the check must have no effect.
-    """
-    skipped = ("client.id", "bootstrap.servers", "metadata.broker.list")
-    plain = {key: str(value) for key, value in config.items() if key not in CALLBACKS and key not in skipped}
-    plain["group.id"] = "checked"
-    seen = frozenset(plain.items())
-    uncalled = {key: config[key] for key in CALLBACKS if key in config and not callable(config[key])}
-    if seen in _checked and not uncalled:
-        return
-    asked = {key: value for key, value in config.items() if key in plain} | uncalled
-    if wants_token(config):
-        asked["oauth_cb"] = lambda _argument: ("checked", time.time() + 3_600)
-    try:
-        cimpl.Consumer({**asked, "log_level": 0}).close()
-    except ck.KafkaException as error:
-        raise as_config_error(error, config) from None
-    _checked.add(seen)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 
+from holdfast.client.aio.on_loop import on_loop
+
 if TYPE_CHECKING:
     from holdfast.client.member.engine import Engine
 
@@ -48,8 +50,9 @@ class KeptToken:
         self._renewed_at = 0.0
         self._keeping: Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        """Where a coroutine function is run; None for a plain function."""
         if inspect.iscoroutinefunction(callback):
-            self._loop = asyncio.get_running_loop()
+            self.move_to(asyncio.get_running_loop())
             return
         try:
             self._renew()
@@ -64,6 +67,11 @@ class KeptToken:
         if given is None or float(given[1]) <= time.time():
             given = self._renew()
         return given
+
+    def move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The application's loop is another one from now on."""
+        if inspect.iscoroutinefunction(self._callback):
+            self._loop = loop
 
     def keep(self, engine: Engine) -> None:
         """Start renewing it, in the background."""
@@ -97,9 +105,10 @@ class KeptToken:
         return given
 
     def _ask(self) -> Any:
-        if self._loop is None:
+        loop = self._loop
+        if loop is None:
             return self._callback(self._argument)
-        return asyncio.run_coroutine_threadsafe(self._callback(self._argument), self._loop).result()
+        return on_loop(loop, self._callback(self._argument), gone=lambda: self._loop is not loop)
 
     def __repr__(self) -> str:
         return "KeptToken(…)"

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -28,8 +27,7 @@ from holdfast.client.aio.callbacks import LoopCallbacks
 from holdfast.client.aio.core import Core
 from holdfast.client.aio.ready_results import Begun
 from holdfast.client.aio.waking import Waker, waker_of
-from holdfast.client.core import CLOSED
-from holdfast.client.errors import as_kafka_exception
+from holdfast.client.errors import CLOSED, as_kafka_exception
 from holdfast.client.member.listener import Listener
 from holdfast.client.partition_calls import Starts
 from holdfast.model import HoldfastError
@@ -67,14 +65,22 @@ class Waiting:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waker = Waker()
         self._came = asyncio.Event()
+        """Set when there is something to look at; what waits for records waits for this."""
         self._signalled = False
-        self._serving: asyncio.Future[None] | None = None
-        self._parting: asyncio.Future[None] | None = None
-        """The last unsubscribe, which goes on even if its caller stops waiting."""
+        """Whether the loop has been asked to set it, and has not done so yet."""
+        # Work that goes on even if its caller stops waiting. Each is None if nothing of its kind is under way.
         self._starting: Begun | None = None
+        """The last subscribe."""
+        self._serving: asyncio.Future[None] | None = None
+        """The listener's calls that are being made, by a poll or by an unsubscribe."""
+        self._unsubscribing: asyncio.Future[None] | None = None
+        """The last unsubscribe."""
         self._telling: asyncio.Future[None] | None = None
+        """Callbacks of the configuration that are being made."""
         self._closing: Begun | None = None
+        """The close. A callback may have begun it."""
         self._yielded_at = 0.0
+        """When a poll last let the loop run other tasks."""
         self.core = Core(config, wake=self._wake)
         self._callbacks = LoopCallbacks(self.core, owner)
 
@@ -90,8 +96,8 @@ class Waiting:
             if before is not None:
                 await asyncio.wait([before.work])
             # Not inside a callback: on_revoke may subscribe, and must not wait for itself.
-            if self._parting is not None and not self._callbacks.inside:
-                await asyncio.wait([self._parting])
+            if self._unsubscribing is not None and not self._callbacks.inside:
+                await asyncio.wait([self._unsubscribing])
             await self._on_pool(begin)
 
         def begin() -> None:
@@ -110,7 +116,7 @@ class Waiting:
             return
         while self._serving is not None:  # unsubscribing makes listener's calls too, and only one may do so at a time
             await self._served()
-        self._serving = self._parting = loop.run_in_executor(pools.CALLERS, self.core.unsubscribe)
+        self._serving = self._unsubscribing = loop.run_in_executor(pools.CALLERS, self.core.unsubscribe)
         await self._served()
 
     # -- records
@@ -132,7 +138,7 @@ class Waiting:
             await self._serve()
             if self._closing is not None and not self._callbacks.inside:
                 # A record handed out now would be processed twice: the last revoke commits without it.
-                await self._shut_down(self._closing)
+                await self._wait_for_close(self._closing)
             if self.core.closed:
                 return None
             if (news := self.core.news()) is not None:
@@ -170,10 +176,10 @@ class Waiting:
         forgotten; a thread of the pool may still be at work for it, which `core` keeps track of."""
         self._loop = loop
         self._waker = waker_of(loop)
-        self.core.loop_thread = threading.get_ident()
+        self.core.move_to(loop)
         self._came = asyncio.Event()
         self._signalled = False
-        self._starting = self._serving = self._parting = self._telling = self._closing = None
+        self._starting = self._serving = self._unsubscribing = self._telling = self._closing = None
         self._callbacks.move_to(loop)
 
     def _wake(self) -> None:
@@ -217,7 +223,7 @@ class Waiting:
         if self._callbacks.inside:
             return
         if self._closing is not None:  # the close makes the last calls
-            await self._shut_down(self._closing)
+            await self._wait_for_close(self._closing)
             return
         if self._starting is not None:
             await self._started()
@@ -314,7 +320,7 @@ class Waiting:
             loop = self.open()
             closing = self._closing
             if closing is None or closing.done():  # done without being closed: its task was cancelled
-                closing = self._closing = Begun(asyncio.ensure_future(self._shut(loop)))
+                closing = self._closing = Begun(asyncio.ensure_future(self._close_core(loop)))
             if self._callbacks.inside:  # it is done when the callbacks under way have returned
                 return
             try:
@@ -326,7 +332,7 @@ class Waiting:
             else:
                 return
 
-    async def _shut_down(self, closing: Begun) -> None:
+    async def _wait_for_close(self, closing: Begun) -> None:
         """Wait for a close. If nobody awaits it (a callback asked for it), this raises what it raised."""
         await asyncio.wait([closing.work])
         if not closing.awaited:
@@ -337,7 +343,7 @@ class Waiting:
         starting = None if self._starting is None else self._starting.work
         return [one for one in (starting, self._serving, self._telling) if one is not None and not one.done()]
 
-    async def _shut(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _close_core(self, loop: asyncio.AbstractEventLoop) -> None:
         while under_way := self._under_way():
             await asyncio.wait(under_way)
         try:

@@ -6,11 +6,11 @@ and keys that would otherwise be ignored silently. Each is accepted, or refused 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.client.config.errors import CONFIG_INVALID, ConfigError, ConfigTypeError, ConfigValueError, bad
+from holdfast.client.config.known import did_you_mean
 from holdfast.client.member.patterns import blacklisted
 from holdfast.net.security import as_boolean
 
@@ -90,8 +90,7 @@ def _rename(found: dict[str, Any]) -> None:
 def unknown(key: str, known: Iterable[str]) -> ConfigError:
     """The error for an unknown holdfast key, with the key that was probably meant."""
     names = sorted(known)
-    near = difflib.get_close_matches(key, names, 1)
-    do = f"Did you mean {near[0]}?" if near else f"The keys are {', '.join(names)}."
+    do = did_you_mean(key, names) or f"The keys are {', '.join(names)}."
     return bad(key, "is not a key of holdfast", do)
 
 

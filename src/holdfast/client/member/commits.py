@@ -21,8 +21,10 @@ import confluent_kafka as ck
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.errors import as_kafka_exception, no_offset, not_answered, refused, refused_here
 from holdfast.client.member.control import ControlPlane
-from holdfast.client.member.entries import Entries, accepted_of, further, results_of, sendable
+from holdfast.client.member.entries import Entries, accepted_of, results_of, sendable
+from holdfast.client.member.known_commits import KnownCommits
 from holdfast.client.partitions import NO_OFFSET, confluent_entry, name_of
+from holdfast.client.raised import Raised
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.group.messages import CommitAnswer
 from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
@@ -64,14 +66,7 @@ class Offsets:
         self._handed = handed
         self._data = data
         self._stored: Entries = {}
-        self._unassigned: Entries = {}
-        """Positions of partitions that the application unassigned itself, until the group takes them."""
-        self._sent: Entries = {}
-        """The last commit under way of each partition."""
-        self._unanswered: Entries = {}
-        """The same, but kept when the partition is given up: `forget` does not touch it."""
-        self._committed: Entries = {}
-        """The last commit of each partition that was accepted."""
+        self._known = KnownCommits()
         self._new_at_revoke: frozenset[TopicPartition] = frozenset()
         """During a revoke: partitions with something uncommitted when it began. It is committed before on_revoke is
         called; a commit without offsets inside on_revoke still includes them."""
@@ -86,7 +81,7 @@ class Offsets:
         that was handed over to us."""
         wanted = set(partitions)
         found = self._stored if not self._config.auto_offset_store else self._data.standing(wanted)
-        found = {**self._handed(), **self._unassigned, **found}
+        found = {**self._handed(), **self._known.unassigned(), **found}
         return {p: found[p] for p in sorted(wanted & found.keys())}
 
     def uncommitted(self, partitions: Iterable[TopicPartition]) -> Entries:
@@ -94,7 +89,7 @@ class Offsets:
         return {
             p: entry
             for p, entry in self.committable(partitions).items()
-            if p in self._new_at_revoke or p not in self._committed or further(entry, self._committed[p])
+            if p in self._new_at_revoke or self._known.is_new(p, entry)
         }
 
     def with_all_assigned(self, entries: Entries) -> Entries:
@@ -125,13 +120,14 @@ class Offsets:
         return ours
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in list(partitions):
-            for kept in (self._stored, self._unassigned, self._sent, self._committed):
-                kept.pop(partition, None)
+        gone = list(partitions)
+        self._known.forget(gone)
+        for partition in gone:
+            self._stored.pop(partition, None)
 
     def unanswered(self) -> dict[TopicPartition, int]:
         """The offsets of commits under way: where the group will stand once they are accepted."""
-        return {p: entry.offset for p, entry in dict(self._unanswered).items() if p not in self.given_up}
+        return {p: entry.offset for p, entry in self._known.unanswered().items() if p not in self.given_up}
 
     # -- committing
 
@@ -148,7 +144,7 @@ class Offsets:
         self.touched = False
         entries = self.uncommitted(self._data.assigned)
         # One commit of a partition at a time: the one under way may still be retried.
-        ready = {p: entry for p, entry in entries.items() if p not in self._sent}
+        ready = {p: entry for p, entry in entries.items() if not self._known.under_way(p)}
         if ready:
             self._commit_later(plane, self.with_all_assigned(ready), member=member, automatic=True)
         if len(ready) < len(entries):
@@ -201,8 +197,7 @@ class Offsets:
         ours = {p: entry for p, entry in sent.items() if p not in self.given_up}
         if ours and member:
             sent = ours
-        self._sent.update(sent)
-        self._unanswered.update(sent)
+        self._known.begin(sent)
         sending = plane.offsets.commit_soon(
             sent, member=member, given_up=frozenset(self.given_up), ahead_of_join=self._ahead_of_join
         )
@@ -271,15 +266,7 @@ class Offsets:
     def _ended(self, entries: Entries, answer: CommitAnswer | None) -> None:
         """A commit has ended; `answer` is None if it failed. What was not accepted is due again."""
         sent, accepted = sendable(entries), accepted_of(entries, answer)
-        for partition, entry in sent.items():
-            for kept in (self._sent, self._unanswered):
-                if kept.get(partition) is entry:
-                    del kept[partition]
-        for partition, entry in accepted.items():
-            if partition in self._data.assigned:
-                self._committed[partition] = entry
-            elif partition in self._unassigned:  # the application's last word on what it no longer reads
-                self._unassigned[partition] = self._committed[partition] = entry
+        self._known.end(sent, accepted, assigned=self._data.assigned)
         if len(accepted) < len(sent):
             self.touched = True
 
@@ -297,7 +284,7 @@ class Offsets:
         those under way on the other connection are waited for.
         """
         self.committed_in_revoke, self._new_at_revoke = {}, frozenset(self.uncommitted(partitions))
-        if handed_over and not partitions.isdisjoint(self._sent):
+        if handed_over and any(map(self._known.under_way, partitions)):
             self.wait(HANDED_COMMIT_TIMEOUT_S)
         self._ahead_of_join = handed_over
         self.commit_positions(plane, partitions, member=True, handed_over=handed_over)
@@ -332,7 +319,7 @@ class Offsets:
         gone = set(partitions)
         if self._config.auto_commit and plane is not None:
             self.commit_positions(plane, gone, member=member)
-        self._unassigned.update(self.committable(gone))
+        self._known.unassign(self.committable(gone))
         for partition in gone:
             self._stored.pop(partition, None)
 
@@ -352,7 +339,7 @@ class Offsets:
             return
         entries = {}
         for partition, entry in self.committable(partitions).items():
-            known = self._sent.get(partition) or self._committed.get(partition)
+            known = self._known.latest(partition)
             if known is None or known.offset != entry.offset:
                 entries[partition] = entry
             elif known.leader_epoch < entry.leader_epoch:  # the application committed it without the record's epoch
@@ -365,11 +352,20 @@ class Offsets:
         concurrent.futures.wait(set(self._under_way), timeout_s)
 
     def report(self) -> None:
-        """Pass the outcome of commits that nobody waited for to on_commit."""
+        """Pass the outcome of commits that nobody waited for to on_commit. If it raises, the rest waits for the next
+        call."""
         while self._reports:
             error, partitions = self._reports.popleft()
             if self._config.on_commit is not None:
                 self._config.on_commit(error, partitions)
+
+    def report_all(self, raised: Raised) -> None:
+        """The same at close, after which there is no next call: on_commit hears of every commit, whatever it raises."""
+        while self._reports:
+            try:
+                self.report()
+            except BaseException as error:  # noqa: BLE001  # an application's callback may raise anything
+                raised.remember(error)
 
     # -- reading back
 

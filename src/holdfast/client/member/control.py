@@ -20,7 +20,7 @@ from holdfast.client.config.settings import ConsumerConfig, session_refused
 from holdfast.client.member.engine import Engine
 from holdfast.client.member.events import PollError
 from holdfast.client.member.group_offsets import GroupOffsets
-from holdfast.client.member.machine_config import member_config, poke_socket_towards
+from holdfast.client.member.machine_config import member_config, poke_socket_for
 from holdfast.client.member.pending_calls import PendingCall, quiet_calls
 from holdfast.client.member.topics import Topics
 from holdfast.client.member.warm_up import warm_up
@@ -171,7 +171,7 @@ class ControlPlane:
             self._engine.listen(self._broken)
             self._cluster = self._engine.cluster(client_config(config.raw))
         self._channel = GroupChannel(self._cluster, config.group)
-        poke_socket, endpoint = poke_socket_towards(self._cluster.config.bootstrap if config.inventions.poke else ())
+        poke_socket, endpoint = await poke_socket_for(config, self._cluster.config.bootstrap)
         most_s = self._cluster.config.backoff_max_s
         member = member_config(config, endpoint=endpoint, responsive_ms=self._responsive_ms, backoff_max_s=most_s)
         hooks = Hooks(

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from holdfast.client.config.settings import ConsumerConfig
-from holdfast.client.errors import as_kafka_exception, no_group
+from holdfast.client.errors import CLOSED, as_kafka_exception, no_group
 from holdfast.client.member.control import ControlPlane
 from holdfast.group import member as mb
 from holdfast.group.user_data import Positions
@@ -30,6 +30,7 @@ class Link:
         """True from an unsubscribe inside a callback until its revoke: nothing is handed out meanwhile."""
         self._config = config
         self._make = make
+        self._is_shut = False
         self._one = threading.RLock()  # not a plain one: a signal's handler may close us on the same thread
 
     def begin(self) -> None:
@@ -43,6 +44,7 @@ class Link:
             return self.plane or self._start()
 
     def _start(self) -> ControlPlane:
+        self._check_open()
         if not self._config.group:
             raise no_group()
         plane = self._make()
@@ -50,8 +52,24 @@ class Link:
             plane.start()
         except HoldfastError as error:
             raise as_kafka_exception(error) from None
+        try:
+            self._check_open()
+        except RuntimeError:  # a signal's handler has closed us meanwhile
+            plane.stop()
+            raise
         self.plane = plane
         return plane
+
+    def _check_open(self) -> None:
+        if self._is_shut:
+            raise RuntimeError(CLOSED)
+
+    def shut(self) -> ControlPlane | None:
+        """The consumer is closed: returns the control plane to stop, if there is one. None starts from now on. Waits
+        for a start that is under way on another thread."""
+        with self._one:
+            self._is_shut = True
+            return self.plane
 
     @property
     def member(self) -> ControlPlane | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import socket
@@ -14,6 +15,10 @@ from holdfast.net.poke_socket import open_poke_socket
 
 SPREAD = (0.8, 1.2)
 """Range of the random factor on a member's back-offs, so that members refused together don't come back together."""
+
+LOOK_UP_S = 1.0
+"""How long it may take to look a broker's name up for this. The loop is shared by all AsyncConsumers of a process, and
+subscribe() waits."""
 
 
 def member_config(
@@ -43,20 +48,24 @@ def member_config(
     )
 
 
-def poke_socket_towards(brokers: Sequence[tuple[str, int]]) -> tuple[socket.socket, Endpoint] | tuple[None, None]:
-    """A socket for pokes, on the address from which we reach the first of these brokers. None if that is not possible:
-    then pokes don't reach us, and rounds begin for us a little later."""
-    if brokers:
-        with contextlib.suppress(OSError):  # no UDP here
-            host = _our_address(brokers[0])
+async def poke_socket_for(
+    config: ConsumerConfig, brokers: Sequence[tuple[str, int]]
+) -> tuple[socket.socket, Endpoint] | tuple[None, None]:
+    """A socket for pokes, on the address from which we reach the first of these brokers. None if that is not wanted or
+    not possible: then pokes don't reach us, and rounds begin for us a little later."""
+    if config.inventions.poke and brokers:
+        with contextlib.suppress(OSError):  # no UDP here, or the broker's name is not known or not answered for
+            host = await _our_address(brokers[0])
             if can_be_poked(host):  # false for an address that is valid only on this machine, like fe80::1%eth0
                 return open_poke_socket(host)
     return None, None
 
 
-def _our_address(broker: tuple[str, int]) -> str:
+async def _our_address(broker: tuple[str, int]) -> str:
     """Our address on the way to this broker, where peers can reach us. Connecting a UDP socket sends nothing."""
-    family, kind, number, _, address = socket.getaddrinfo(*broker, type=socket.SOCK_DGRAM)[0]
+    async with asyncio.timeout(LOOK_UP_S):
+        found = await asyncio.get_running_loop().getaddrinfo(*broker, type=socket.SOCK_DGRAM)
+    family, kind, number, _, address = found[0]
     with socket.socket(family, kind, number) as probe:
         probe.connect(address)
         return str(probe.getsockname()[0])

@@ -78,6 +78,9 @@ class Topics:
         self._names = frozenset(topic for topic in topics if not is_pattern(topic))
         self._told, self._misses, self._unmatched = {}, {}, frozenset()
         self._missing_since = None
+        return self._wanted()
+
+    def _wanted(self) -> Wish:
         return self._patterns, self._names
 
     async def subscribe(self, wanted: Wish) -> None:
@@ -85,7 +88,7 @@ class Topics:
 
         `wanted` is what want() returned. If the subscription has changed by the time this runs, it does nothing.
         """
-        while wanted == (self._patterns, self._names):
+        while wanted == self._wanted():
             try:
                 found = await self._resolve()
                 runs = await self._running()
@@ -96,7 +99,7 @@ class Topics:
                 continue
             if self._driver.closed.is_set():
                 return
-            if wanted == (self._patterns, self._names):  # not unsubscribed or subscribed again meanwhile
+            if wanted == self._wanted():  # not unsubscribed or subscribed again meanwhile
                 self._driver.feed(mb.Subscribe(found, runs))
                 self._look_now.set()
                 if self._watch is None:
@@ -139,16 +142,16 @@ class Topics:
 
     async def _look(self) -> None:
         """Refresh the metadata, and tell the machine and the application what changed."""
-        patterns = self._patterns
+        wanted = self._wanted()
         try:
             topics = await self._resolve()
             # A leader watches every topic of its plan, also those that only other members subscribe to.
             view = await self._cluster.view(topics | set(self._driver.state.planning.counts or ()))
         except HoldfastError:  # unreachable just now: the next refresh will do
             return
-        if self._patterns != patterns:
-            return  # subscribed again meanwhile
-        if patterns and topics != self._driver.state.topics:
+        if self._wanted() != wanted:
+            return  # subscribed to something else meanwhile, of which this view says nothing
+        if self._patterns and topics != self._driver.state.topics:
             self._driver.feed(mb.Subscribe(topics))
         self._driver.feed(mb.MetadataChanged(view))
         self._tell_of_missing(frozenset(name for name in view.topics if not self._blacklisted(name)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.client.config.keys import read_committed
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.net.flows import BEGINNING, END, KIB, NOWHERE, FetchSettings
+from holdfast.net.security import as_boolean
 
 RESETS = {"earliest": BEGINNING, "latest": END, "error": NOWHERE}
 
@@ -34,4 +35,4 @@ def fetch_settings(config: ConsumerConfig) -> FetchSettings:
 
 def wants_crcs(config: ConsumerConfig) -> bool:
     """Checksums are verified unless check.crcs is false: in hardware they cost next to nothing."""
-    return str(config.raw.get("check.crcs", True)).lower() not in ("false", "0", "f", "no")
+    return as_boolean(config.raw.get("check.crcs")) is not False

@@ -158,8 +158,8 @@ class LibrdkafkaReader:
 
     def idle_poll(self) -> bool:
         """Poll librdkafka without waiting, and do nothing else. True if no record came and no callback raised; a record
-        that came is kept in `ahead`. A short cut for an idle consumer that polls with timeout 0. `gather` was called
-        just before, so this reader is in charge and `ahead` knows the positions."""
+        that came is kept in `ahead`. A short cut for an idle consumer that polls with timeout 0: this reader must be in
+        charge."""
         self._turns.begin_poll()
         try:
             came = self._take_in(lambda: polled(self.handle, 0))

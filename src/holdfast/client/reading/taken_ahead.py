@@ -5,8 +5,8 @@ from here. A record here that was not handed out counts as unread. The applicati
 dropped when its partition is revoked (the new owner reads it again) and kept back while its partition is paused. Errors
 and end-of-partition events keep their place among the records.
 
-librdkafka's own position is past everything it returned. So for a partition with unread records the position is known
-here: one past the last record that was handed out. It is computed when somebody asks, not with every record.
+The application's position is one past the last record that was handed out. It is worked out when somebody asks, not
+with every record. librdkafka's own position is past everything it returned, and of no use here.
 
 Another thread may ask while one polls, for instance a worker that commits. Everything here except handing out holds a
 lock. Handing out is one `popleft`, which is atomic.
@@ -49,7 +49,7 @@ class Ahead:
         self.ready: deque[ck.Message] = deque()
         """Records to hand out, from the left. Always the same object, so that others may keep a reference to it."""
         self.filling = False
-        """True while librdkafka is asked for records: its positions may then be past what has arrived here."""
+        """True while librdkafka is asked for records: what is sought or unassigned meanwhile is kept in `_changed`."""
         self._lock = threading.RLock()
         self._batch: list[ck.Message] = []
         """What `ready` held when `_work_out` last ran, and what was added since. The records at its front that `ready`
@@ -62,9 +62,6 @@ class Ahead:
         """Its `reached` is as of the last `_work_out`. Records that arrive of a partition that it calls paused are kept
         aside too: a callback may have paused it while librdkafka returned records."""
         self._rows = FIRST_ROWS
-
-    def __bool__(self) -> bool:
-        return bool(self.ready or self._aside)
 
     @property
     def wanted(self) -> int:
@@ -80,8 +77,8 @@ class Ahead:
         """Append records that librdkafka returned. Returns the partitions whose records were not kept, because they
         were sought or unassigned meanwhile: these must be read again."""
         doubted: set[TopicPartition] = set()
-        size = sum(map(len, rows)) // len(rows) if rows else 0
         if rows:
+            size = sum(map(len, rows)) // len(rows)
             self._rows = max(1, min(MOST_ROWS, MOST_BYTES // max(1, size)))
         with self._lock:
             if len(self._batch) >= min(FEW_ROWS, self._rows):

@@ -58,7 +58,7 @@ class GroupPart:
     read_committed: bool = True
 
 
-class Statistics:
+class WithGroupPart:
     """Replaces the application's stats_cb in librdkafka's configuration, and calls it with the completed JSON."""
 
     __slots__ = ("_callback", "_group")

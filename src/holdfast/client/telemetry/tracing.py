@@ -73,8 +73,8 @@ class ConsumerTrace:
 
 
 def open_trace(config: ConsumerConfig) -> ConsumerTrace:
-    file = TraceFile(Path(config.trace_file)) if config.trace_file else None
     topic = TraceTopic(config.trace_topic, config.librdkafka()) if config.trace_topic else None
+    file = TraceFile(Path(config.trace_file)) if config.trace_file else None  # last: it has to be closed
     if topic is not None and config.login is not None:
         config.login.tell(topic.log_in_as)
     return ConsumerTrace(file, GroupMetrics(), topic)

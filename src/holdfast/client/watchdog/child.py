@@ -25,7 +25,7 @@ TYPE_CHECKING = False  # importing typing for it would cost a megabyte, and noth
 if TYPE_CHECKING:
     from typing import Any
 
-OFFSET_COMMIT, LEAVE_GROUP, SASL_HANDSHAKE, SASL_AUTHENTICATE = 8, 13, 17, 36
+OFFSET_COMMIT, LEAVE_GROUP = 8, 13
 COMMIT_VERSION, LEAVE_VERSION, LEAVE_WITH_REASON = 7, 3, 5
 """The newest versions without tagged fields: easy to encode by hand, and accepted by every Kafka since 2.4. A leave
 with a reason is version 5, which Kafka has since 3.2; the member says whether its coordinator takes it."""
@@ -167,16 +167,14 @@ def read_positions(memory: mmap.mmap, slots: list[tuple[int, str, int]]) -> dict
 def connect(start: dict[str, Any], who: dict[str, Any]) -> socket.socket:
     link = reach(who["host"], who["port"], start["family"])
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if start["tls"] is not None:
-        sys.path.insert(0, start["package"])
-        from holdfast.client.watchdog.login import wrapped
+    if start["tls"] is None and start["sasl"] is None:
+        return link
+    sys.path.insert(0, start["package"])
+    from holdfast.client.watchdog.login import log_in, wrapped
 
+    if start["tls"] is not None:
         link = wrapped(link, start["tls"], who["host"])
     if start["sasl"] is not None:
-        if start["package"] not in sys.path:
-            sys.path.insert(0, start["package"])
-        from holdfast.client.watchdog.login import log_in
-
         secured = link
         log_in(start["sasl"], lambda api, version, body: ask(secured, api, version, body))
     return link

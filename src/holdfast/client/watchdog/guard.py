@@ -36,7 +36,7 @@ from holdfast.client.watchdog.child import (
 )
 from holdfast.group.member import MemberState
 from holdfast.group.messages import OffsetEntry
-from holdfast.model import TopicPartition
+from holdfast.model import HoldfastError, TopicPartition
 from holdfast.net.config import client_config
 from holdfast.net.security import Secret, Security
 
@@ -54,9 +54,6 @@ class Watchdog:
     """One watchdog for one member."""
 
     def __init__(self, security: Security, family: int = socket.AF_UNSPEC) -> None:
-        memory_fd = os.memfd_create("holdfast-watchdog")
-        os.ftruncate(memory_fd, MEMORY_SIZE)
-        self._memory = mmap.mmap(memory_fd, MEMORY_SIZE)
         self._slots: dict[TopicPartition, int] = {}
         self._epochs = [NO_EPOCH] * MAX_SLOTS
         """The epoch last written to each slot."""
@@ -72,27 +69,14 @@ class Watchdog:
         self._informed: tuple[object, ...] = ()
         """What the last note was written from."""
         self._pipe = threading.Lock()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(CHILD), str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(memory_fd,),
-            start_new_session=True,
-        )
-        start = json.dumps(
-            {
-                "memory": memory_fd,
-                "package": str(PACKAGE_ROOT),
-                "family": family,
-                "tls": _tls(security),
-                "sasl": _sasl(security),
-            }
-        ).encode()
-        assert self._process.stdin is not None
-        self._process.stdin.write(LENGTH.pack(len(start)) + start)
-        self._process.stdin.flush()
-        os.close(memory_fd)
+        start = {"package": str(PACKAGE_ROOT), "family": family, "tls": _tls(security), "sasl": _sasl(security)}
+        memory_fd = os.memfd_create("holdfast-watchdog")
+        try:
+            os.ftruncate(memory_fd, MEMORY_SIZE)
+            self._memory = mmap.mmap(memory_fd, MEMORY_SIZE)
+            self._process = _started(memory_fd, start)
+        finally:  # the mapping and the child have their own
+            os.close(memory_fd)
 
     @property
     def pid(self) -> int:
@@ -133,9 +117,8 @@ class Watchdog:
         A member with an id but without a generation is waiting in a round. It is noted too: if it died, the round would
         wait for it.
         """
-        known = coordinator is not None and bool(state.membership.member_id) and not state.lost
         who: dict[str, Any] = {"member": ""}
-        if known and coordinator is not None:
+        if coordinator is not None and state.membership.member_id and not state.lost:
             who = {
                 "group": state.config.group,
                 "member": state.membership.member_id,
@@ -195,6 +178,14 @@ class Watchdog:
         else:
             self._write(slot, offset, epoch)
 
+    def positions(self, entries: Mapping[TopicPartition, OffsetEntry]) -> None:
+        """The same for several; an entry without an offset removes the position."""
+        for partition, entry in entries.items():
+            if entry.offset >= 0:
+                self.position(partition, entry.offset, entry.leader_epoch)
+            else:
+                self.position(partition, NO_POSITION)
+
     def _write(self, slot: int, offset: int, epoch: int) -> None:
         """In this order a kill between two writes leaves an offset with its own epoch, or with none."""
         self._epochs[slot] = IN_DOUBT
@@ -219,14 +210,6 @@ class Watchdog:
         with self._giving:
             for partition in partitions:
                 self._early.pop(partition, None)
-
-    def positions(self, entries: Mapping[TopicPartition, OffsetEntry]) -> None:
-        """The same for several; an entry without an offset removes the position."""
-        for partition, entry in entries.items():
-            if entry.offset >= 0:
-                self.position(partition, entry.offset, entry.leader_epoch)
-            else:
-                self.position(partition, NO_POSITION)
 
     def token(self, text: str, extensions: Mapping[str, str]) -> None:
         """Send the watchdog the token to log in with from now on. From any thread."""
@@ -254,28 +237,58 @@ class Watchdog:
         A forked copy of the member only closes its end of the pipe: the watchdog belongs to its parent.
         """
         if os.getpid() != self._pid:
-            self._hang_up()
+            _hang_up(self._process)
             self._process.poll()  # not our child, so Popen takes it as ended and does not warn
         elif clean:
             self._say(GOODBYE)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(5)
-            self._hang_up()
+            _hang_up(self._process)
         else:
-            self._hang_up()  # end of file without a goodbye: the watchdog takes the member for dead
+            _hang_up(self._process)  # end of file without a goodbye: the watchdog takes the member for dead
             threading.Thread(target=self._process.wait, name="holdfast-farewell", daemon=True).start()
 
-    def _hang_up(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+
+def _started(memory_fd: int, start: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """The child, with the message that it begins with on its way."""
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(CHILD), str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(memory_fd,),
+        start_new_session=True,
+    )
+    message = json.dumps({"memory": memory_fd, **start}).encode()
+    assert child.stdin is not None
+    try:
+        child.stdin.write(LENGTH.pack(len(message)) + message)
+        child.stdin.flush()
+    except OSError:  # it ended at once
+        _hang_up(child)
+        child.wait()
+        raise
+    return child
+
+
+def _hang_up(child: subprocess.Popen[bytes]) -> None:
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 def watched(config: ConsumerConfig) -> Watchdog:
     """Start a watchdog that logs in as the consumer does, also after its credentials change."""
     client = client_config(config.raw)
-    watchdog = Watchdog(client.security, client.family)
+    try:
+        watchdog = Watchdog(client.security, client.family)
+    except OSError as error:
+        raise HoldfastError(
+            "NO_WATCHDOG",
+            f"the watchdog's process can't be started ({error.strerror or error}).",
+            "Check the limits on processes and memory, or set holdfast.watchdog=false to do without it.",
+        ) from error
     if config.tokens is not None:
         config.tokens.tell(watchdog.token)
     if config.login is not None:
