@@ -16,7 +16,7 @@ import pytest
 from asyncio_kinds import BOTH, Make, settings
 from polling import COUNTER
 
-from holdfast import Consumer
+from holdfast import AsyncConsumer, Consumer
 from holdfast.testing import Broker
 from patience import PATIENCE_S
 
@@ -189,3 +189,37 @@ def test_questions_about_what_is_not_there_are_answered_at_once(make: Make, brok
 
 
 UNKNOWN = ck.KafkaError._UNKNOWN_PARTITION
+
+
+@pytest.mark.parametrize("group", ["", None])
+@pytest.mark.parametrize("named", [ck.OFFSET_INVALID, ck.OFFSET_STORED])
+@pytest.mark.parametrize("call", ["assign", "incremental_assign"])
+def test_without_a_group_what_names_no_offset_starts_where_the_reset_says(
+    broker: Broker, topic: str, group: str | None, named: int, call: str
+) -> None:
+    """Symptom: without a group, a partition that was assigned without an offset gave nothing: `_AUTO_OFFSET_RESET`
+    although a reset was set, and for OFFSET_STORED not even that, because it was read from its end. Cause: the group
+    was not asked, as there is none, and the number that means "as committed" went to the fetcher. Rule: where there is
+    no group nothing is committed."""
+
+    async def scene() -> None:
+        consumer = AsyncConsumer(settings(broker, **{"group.id": group}))
+        await getattr(consumer, call)([ck.TopicPartition(topic, 0, named)])
+        assert await polled(consumer, lambda seen, told: len(seen) == 10 or bool(told)) == (list(range(10)), [])
+        await consumer.close()
+
+    play(scene)
+
+
+def test_the_same_holds_while_batches_are_read(broker: Broker, topic: str) -> None:
+    """The fetcher of consume_arrow() is the one of AsyncConsumer."""
+    with Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "", "auto.offset.reset": "earliest"}) as consumer:
+        consumer.consume_arrow(timeout=0)
+        consumer.assign([ck.TopicPartition(topic, 0)])
+        seen: list[int] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(seen) < 10:
+            assert time.monotonic() < deadline, seen
+            came: list[int] = consumer.consume_arrow(timeout=0.1).column("offset").to_pylist()
+            seen += came
+        assert seen == list(range(10))
