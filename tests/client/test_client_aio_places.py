@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import confluent_kafka as ck
@@ -17,7 +17,9 @@ from asyncio_kinds import BOTH, Make, settings
 from polling import COUNTER
 
 from holdfast import AsyncConsumer, Consumer
+from holdfast.model import ErrorCode
 from holdfast.testing import Broker
+from holdfast.wire.api import Api
 from patience import PATIENCE_S
 
 LONG_AGO_MS = 1_600_000_000_000
@@ -223,3 +225,79 @@ def test_the_same_holds_while_batches_are_read(broker: Broker, topic: str) -> No
             came: list[int] = consumer.consume_arrow(timeout=0.1).column("offset").to_pylist()
             seen += came
         assert seen == list(range(10))
+
+
+# -- one partition in trouble
+
+
+def refusing(partition: int, code: int) -> Callable[[Any], dict[str, Any]]:
+    """ListOffsets answers in which this partition has an error."""
+
+    def changed(body: Any) -> dict[str, Any]:
+        error = {"error_code": code, "offset": -1, "timestamp": -1}
+        topics = [
+            {**topic, "partitions": [one | error if one["partition_index"] == partition else one for one in found]}
+            for topic in body["topics"]
+            for found in [topic["partitions"]]
+        ]
+        return {**body, "topics": topics}
+
+    return changed
+
+
+@pytest.fixture(scope="module")
+def two_brokers() -> Iterator[Broker]:
+    with Broker(racks=("a", "b")) as running:
+        yield running
+
+
+TROUBLES = [ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None]
+"""What a partition's leader answers when it is asked where the partition starts; None: nothing."""
+
+
+@pytest.fixture(params=TROUBLES, ids=["passing", "lasting", "silent"])
+def troubled(request: pytest.FixtureRequest, two_brokers: Broker) -> Iterator[str]:
+    """A topic of two partitions with five records each. Where the second one starts can't be found out."""
+    name = f"troubled-{next(COUNTER)}"
+    two_brokers.topics.create(name, assignments=[[0], [1]])
+    producer = ck.Producer({"bootstrap.servers": two_brokers.bootstrap, "log_level": 0})
+    for number in range(10):
+        producer.produce(name, b"x", partition=number % 2)
+    assert producer.flush(PATIENCE_S) == 0
+    if request.param is None:
+        two_brokers.faults.drop(Api.LIST_OFFSETS, when=lambda exchange: exchange.client.node_id == 1)
+    else:
+        two_brokers.faults.change(Api.LIST_OFFSETS, refusing(1, int(request.param)))
+    yield name
+    two_brokers.faults.clear()
+
+
+def test_a_partition_whose_start_can_not_be_found_keeps_no_other_from_being_read(
+    two_brokers: Broker, troubled: str
+) -> None:
+    """Symptom: one partition whose leader did not say where it starts kept its whole topic from being read, for as long
+    as that lasted. librdkafka reads the others. Cause: a topic's partitions were looked up together, leader after
+    leader, and the first one that was refused was the answer for all. Rule: each partition has its own answer."""
+
+    async def scene() -> None:
+        consumer = AsyncConsumer(settings(two_brokers))
+        await consumer.assign([ck.TopicPartition(troubled, n, ck.OFFSET_BEGINNING) for n in range(2)])
+        offsets, _ = await polled(consumer, lambda seen, _told: len(seen) == 5)
+        assert offsets == [0, 1, 2, 3, 4]
+        two_brokers.faults.clear()
+        await consumer.close()
+
+    play(scene)
+
+
+def test_a_partition_is_read_as_soon_as_its_start_is_known(two_brokers: Broker, troubled: str) -> None:
+    async def scene() -> None:
+        consumer = AsyncConsumer(settings(two_brokers, **{"socket.timeout.ms": 1_000}))
+        await consumer.assign([ck.TopicPartition(troubled, n, ck.OFFSET_BEGINNING) for n in range(2)])
+        await polled(consumer, lambda seen, _told: len(seen) == 5)
+        two_brokers.faults.clear()
+        offsets, _ = await polled(consumer, lambda seen, _told: len(seen) == 5)
+        assert offsets == [0, 1, 2, 3, 4]
+        await consumer.close()
+
+    play(scene)
