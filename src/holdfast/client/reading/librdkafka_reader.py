@@ -1,8 +1,9 @@
 """The reader of poll() and consume(): librdkafka fetches and decodes, and hands over confluent-kafka's messages.
 
 Records are taken from it a few hundred at a time into `ahead`, and handed out from there one by one. The application's
-position in a partition is one past the last record that was handed out. librdkafka counts positions too, but they are
-past what `ahead` still holds, and do not go back when a topic was recreated and is read again from its beginning.
+position in a partition is one past the last record that was handed out, and past what comes after it that nobody gets:
+the marker at the end of a transaction, aborted records. Of these only librdkafka knows. But its positions are past what
+`ahead` still holds too, and do not go back when a topic was recreated and is read again from its beginning.
 """
 
 from __future__ import annotations
@@ -104,7 +105,22 @@ class LibrdkafkaReader:
     # -- where it stands
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        self._ask_what_was_passed(partitions)
         return self.ahead.positions(partitions)
+
+    def handed_out(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        return self.ahead.positions(partitions)
+
+    def _ask_what_was_passed(self, partitions: Collection[TopicPartition]) -> None:
+        """Not while librdkafka is asked for records (then one of its callbacks asks, or another thread polls): it may
+        be past records that are still on their way into `ahead`."""
+        ahead = self.ahead
+        with self._turns.asking():
+            fills = ahead.fills
+            if not ahead.filling:
+                theirs = self._returned(set(partitions) - ahead.unread().keys())
+                if ahead.fills == fills:
+                    ahead.passed(theirs)
 
     def _returned(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """librdkafka's own position: one past the last record it returned, for partitions where it returned one."""

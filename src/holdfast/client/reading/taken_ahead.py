@@ -6,7 +6,8 @@ dropped when its partition is revoked (the new owner reads it again) and kept ba
 and end-of-partition events keep their place among the records.
 
 librdkafka's own position is past everything it returned. So for a partition with unread records the position is known
-here: one past the last record that was handed out. It is computed when somebody asks, not with every record.
+here: one past the last record that was handed out. It is computed when somebody asks, not with every record. For one
+without, librdkafka may be further: past records that nobody gets (`passed`).
 
 Another thread may ask while one polls, for instance a worker that commits. Everything here except handing out holds a
 lock. Handing out is one `popleft`, which is atomic.
@@ -17,7 +18,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import confluent_kafka as ck
 
@@ -40,6 +42,9 @@ FEW_ROWS = 16
 """How many handed-out records may be kept until their positions are worked out. A slow topic brings its records one by
 one, and to work out each by itself would cost as much as to hand it out."""
 
+FEW_PARTITIONS = 16
+"""Up to this many partitions it is quicker to look for the first record of each than to look at every record."""
+
 
 class Ahead:
     """One consumer's unread records, in librdkafka's order."""
@@ -50,6 +55,8 @@ class Ahead:
         """Records to hand out, from the left. Always the same object, so that others may keep a reference to it."""
         self.filling = False
         """True while librdkafka is asked for records: its positions may then be past what has arrived here."""
+        self.fills = 0
+        """How often it was asked. Who asks for its positions compares this to see whether it was asked meanwhile."""
         self._lock = threading.RLock()
         self._batch: list[ck.Message] = []
         """What `ready` held when `_work_out` last ran, and what was added since. The records at its front that `ready`
@@ -75,6 +82,7 @@ class Ahead:
         """librdkafka is asked for records from here on."""
         self._changed.clear()
         self.filling = True
+        self.fills += 1
 
     def put(self, rows: list[ck.Message]) -> set[TopicPartition]:
         """Append records that librdkafka returned. Returns the partitions whose records were not kept, because they
@@ -138,16 +146,57 @@ class Ahead:
             self._note(handed)
             del self._batch[: len(handed)]
 
+    def passed(self, theirs: Mapping[TopicPartition, OffsetEntry]) -> None:
+        """librdkafka's positions in partitions without unread records. They are further than ours where it passed what
+        nobody gets: the marker at the end of a transaction, and aborted records.
+
+        One in a partition that went back may be a leftover from before, and counts once it has moved.
+        """
+        with self._lock:
+            self._work_out()
+            reached, went_back = self._book.reached, self._book.went_back
+            for partition, entry in theirs.items():
+                ours = reached.get(partition)
+                if ours is None or entry.offset > ours.offset:
+                    leftover = went_back.get(partition, entry.offset - 1)
+                    if leftover is None or leftover == entry.offset:
+                        went_back[partition] = entry.offset
+                        continue
+                    reached[partition] = entry
+                went_back.pop(partition, None)
+
     def _note(self, handed: list[ck.Message]) -> None:
         """Every record passes here, so what is asked of each is as little as can be."""
-        last: Iterable[ck.Message]
-        if len(self._book.topics) == 1:
-            last = {row.partition(): row for row in handed}.values()
-        else:
-            last = {(row.topic(), row.partition()): row for row in handed}.values()
-        if any(row.error() is not None for row in last):
-            last = {(row.topic(), row.partition()): row for row in handed if row.error() is None}.values()
-        self._book.reached.update({partition_of(row): after_record(row) for row in last})
+        first, last = self._outermost(handed)
+        if any(row.error() is not None for row in (*first.values(), *last.values())):
+            handed = [row for row in handed if row.error() is None]
+            first, last = self._outermost(handed)
+        reached, after = self._book.reached, {partition_of(row): after_record(row) for row in last.values()}
+        begins = {partition_of(row): row.offset() or 0 for row in first.values()}
+        gapless = sum(after[p].offset - at for p, at in begins.items()) == len(handed)
+        if not gapless or any(p in reached and at < reached[p].offset for p, at in begins.items()):
+            self._look_for_falls(handed)
+        reached.update(after)
+
+    def _outermost(self, rows: list[ck.Message]) -> tuple[dict[Any, ck.Message], dict[Any, ck.Message]]:
+        """The first and the last of these of each partition."""
+        keys: list[Any] = list(map(ck.Message.partition, rows))
+        if len(self._book.topics) > 1:
+            keys = list(zip(map(ck.Message.topic, rows), keys, strict=True))
+        last = dict(zip(keys, rows, strict=True))
+        if len(last) <= FEW_PARTITIONS:
+            return {key: rows[keys.index(key)] for key in last}, last
+        return dict(zip(reversed(keys), reversed(rows), strict=True)), last
+
+    def _look_for_falls(self, handed: list[ck.Message]) -> None:
+        """Offsets have gaps, or fall: look at each. What falls was not sought, which forgets the position."""
+        at = {p: entry.offset for p, entry in self._book.reached.items()}
+        for row in handed:
+            if row.error() is None:
+                where, offset = partition_of(row), row.offset() or 0
+                if offset < at.get(where, 0):
+                    self._book.went_back[where] = None
+                at[where] = offset + 1
 
     def _not_handed_out(self) -> list[ck.Message]:
         self._work_out()
@@ -163,6 +212,7 @@ class Ahead:
             self._aside = [row for row in self._aside if partition_of(row) not in gone]
             for partition in gone:
                 self._book.reached.pop(partition, None)
+                self._book.went_back.pop(partition, None)
             if self.filling:
                 self._changed |= gone
 
