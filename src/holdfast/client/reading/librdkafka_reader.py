@@ -138,28 +138,35 @@ class LibrdkafkaReader:
     # -- records
 
     def take(self, count: int, wait_s: float) -> list[ck.Message]:
-        self._turns.begin_poll()
-        try:
-            rows = self.ahead.take(count)
-            if len(rows) < count:
-                rows += self._handed_out_at_once(count - len(rows), 0 if rows else wait_s)
-        finally:
-            self._turns.end_poll()
+        rows: list[ck.Message] = []
+        self.take_into(rows, count, wait_s)
         return rows
 
-    def _handed_out_at_once(self, count: int, wait_s: float) -> list[ck.Message]:
+    def take_into(self, rows: list[ck.Message], count: int, wait_s: float) -> None:
+        """Append up to `count` to these. If it is interrupted, what was taken is in there, or is read again."""
+        self._turns.begin_poll()
+        try:
+            before = len(rows)
+            self.ahead.move(rows, count)
+            came = len(rows) - before
+            if came < count:
+                self._hand_out_at_once(rows, count - came, 0 if came else wait_s)
+        finally:
+            self._turns.end_poll()
+
+    def _hand_out_at_once(self, rows: list[ck.Message], count: int, wait_s: float) -> None:
         """Records from librdkafka that don't go through `ahead`, which only notes the positions after them."""
         ahead = self.ahead
         try:
             ahead.begin()
-            rows = self.handle.consume(count, wait_s)
-            ahead.note(rows)
+            came = self.handle.consume(count, wait_s)
+            rows += came
+            ahead.note(came)
             ahead.filling = False
         except BaseException:  # Ctrl-C on the way from librdkafka to here
             ahead.filling = False
             self._read_again()
             raise
-        return rows
 
     def gather(self, wait_s: float, *, slices: int = 1, calm: Callable[[], bool] = lambda: True) -> None:
         """Take records from librdkafka if none is ready. Waits up to `slices` times `wait_s`, and only while `calm`.

@@ -11,14 +11,20 @@ without, librdkafka may be further: past records that nobody gets (`passed`).
 
 Another thread may ask while one polls, for instance a worker that commits. Everything here except handing out holds a
 lock. Handing out is one `popleft`, which is atomic.
+
+A Ctrl-C may come between any two steps of Python. A record that is then neither here nor with the application would
+count as handed out, and be committed. So records go from one list to another in one step of C (`move`), and what is
+rearranged is as before if that is interrupted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import confluent_kafka as ck
@@ -100,17 +106,30 @@ class Ahead:
             if paused := self._book.paused:
                 self._aside += [row for row in rows if partition_of(row) in paused]
                 rows = [row for row in rows if partition_of(row) not in paused]
-            self._batch.extend(rows)
-            self.ready.extend(rows)
+            self._append(rows)
         return doubted
 
-    def take(self, count: int) -> list[ck.Message]:
-        """Hand out up to `count` records."""
-        rows: list[ck.Message] = []
+    def _append(self, rows: list[ck.Message]) -> None:
+        known = len(self._batch)
+        try:
+            self._batch.extend(rows)
+            self.ready.extend(rows)
+        except BaseException:
+            if rows and not (self.ready and self.ready[-1] is rows[-1]):
+                del self._batch[known:]  # otherwise they would count as handed out
+            raise
+
+    def move(self, rows: list[ck.Message], count: int = sys.maxsize) -> None:
+        """Hand out up to `count` records: append them to these, in one step."""
         with contextlib.suppress(IndexError):  # empty, or emptied by another thread meanwhile
-            while len(rows) < count:
-                rows.append(self.ready.popleft())
-        return rows
+            rows.extend(islice(iter(self.ready.popleft, None), count))
+
+    def put_back(self) -> None:
+        """The record that was handed out last has not reached the application: it is the next one again."""
+        with self._lock:
+            handed = len(self._batch) - len(self.ready)
+            if handed > 0:
+                self.ready.appendleft(self._batch[handed - 1])
 
     # -- where the application stands
 
@@ -208,7 +227,7 @@ class Ahead:
         """Drop all that is known of these: they are read from another position, or no longer read."""
         gone = set(partitions)
         with self._lock:
-            self._part(lambda row: partition_of(row) not in gone)
+            self._rearrange(lambda rows: [row for row in rows if partition_of(row) not in gone])
             self._aside = [row for row in self._aside if partition_of(row) not in gone]
             for partition in gone:
                 self._book.reached.pop(partition, None)
@@ -219,39 +238,44 @@ class Ahead:
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
         """These are paused: keep back their unread records. librdkafka's position is already past them."""
         paused = set(partitions)
+
+        def parted(rows: list[ck.Message]) -> list[ck.Message]:
+            self._aside = [*self._aside, *(row for row in rows if partition_of(row) in paused)]
+            return [row for row in rows if partition_of(row) not in paused]
+
         with self._lock:
             self._book.paused |= paused
-            self._aside += self._part(lambda row: partition_of(row) not in paused)
+            self._rearrange(parted)
 
     def bring_back(self, partitions: Iterable[TopicPartition]) -> None:
         """These are resumed: their unread records are handed out first."""
         resumed = set(partitions)
+
+        def joined(rows: list[ck.Message]) -> list[ck.Message]:
+            back = [row for row in self._aside if partition_of(row) in resumed]
+            self._aside = [row for row in self._aside if partition_of(row) not in resumed]
+            return [*back, *rows]
+
         with self._lock:
             self._book.paused -= resumed
-            back = [row for row in self._aside if partition_of(row) in resumed]
-            if back:
-                self._aside = [row for row in self._aside if partition_of(row) not in resumed]
-                self._begin_with([*back, *self._all_taken()])
+            if any(partition_of(row) in resumed for row in self._aside):
+                self._rearrange(joined)
 
-    def _part(self, wanted: Callable[[ck.Message], bool]) -> list[ck.Message]:
-        """Keep in `ready` what is wanted; return the rest."""
-        rows = self._all_taken()
-        if rows:
-            self._begin_with([row for row in rows if wanted(row)])
-        return [row for row in rows if not wanted(row)]
-
-    def _all_taken(self) -> list[ck.Message]:
-        """Empty `ready` record by record. What another thread takes meanwhile counts as handed out."""
+    def _rearrange(self, arranged: Callable[[list[ck.Message]], list[ck.Message]]) -> None:
+        """Go on with what this makes of the unread records. What another thread takes meanwhile counts as handed out.
+        Interrupted, all is as before."""
         self._work_out()
-        rows: list[ck.Message] = []
-        with contextlib.suppress(IndexError):
-            while True:
-                rows.append(self.ready.popleft())
-        taken = set(map(id, rows))
-        self._note([row for row in self._batch if id(row) not in taken])
-        self._batch = []
-        return rows
-
-    def _begin_with(self, rows: list[ck.Message]) -> None:
-        self._batch = list(rows)
-        self.ready.extend(rows)
+        aside, rows = self._aside, list[ck.Message]()
+        try:
+            self.move(rows)
+            taken = set(map(id, rows))
+            self._note([row for row in self._batch if id(row) not in taken])
+            kept = arranged(rows)
+            self._batch = list(kept)
+            self.ready.extend(kept)
+        except BaseException:
+            if rows:  # they were moved
+                self.ready.clear()
+                self._aside, self._batch = aside, list(rows)
+                self.ready.extend(rows)
+            raise
