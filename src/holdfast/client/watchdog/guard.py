@@ -50,10 +50,20 @@ CHILD = Path(__file__).with_name("child.py")
 PACKAGE_ROOT = Path(__file__).resolve().parents[3]
 
 
+def interpreter() -> str:
+    """The Python to start a watchdog with. Raises OSError where there is none: in a program that embeds Python, or was
+    frozen into one file, `sys.executable` is that program, and to start it would run the application a second time."""
+    found = sys.executable or ""
+    if getattr(sys, "frozen", False) or "py" not in Path(found).name.lower():
+        raise OSError(f"there is no Python to start it with, sys.executable is {found!r}")
+    return found
+
+
 class Watchdog:
     """One watchdog for one member."""
 
     def __init__(self, security: Security, family: int = socket.AF_UNSPEC) -> None:
+        """Raises OSError if it can't be started."""
         memory_fd = os.memfd_create("holdfast-watchdog")
         os.ftruncate(memory_fd, MEMORY_SIZE)
         self._memory = mmap.mmap(memory_fd, MEMORY_SIZE)
@@ -72,14 +82,17 @@ class Watchdog:
         self._informed: tuple[object, ...] = ()
         """What the last note was written from."""
         self._pipe = threading.Lock()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(CHILD), str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(memory_fd,),
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [interpreter(), "-I", "-S", str(CHILD), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(memory_fd,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(memory_fd)
         start = json.dumps(
             {
                 "memory": memory_fd,
@@ -89,10 +102,15 @@ class Watchdog:
                 "sasl": _sasl(security),
             }
         ).encode()
-        assert self._process.stdin is not None
-        self._process.stdin.write(LENGTH.pack(len(start)) + start)
-        self._process.stdin.flush()
-        os.close(memory_fd)
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(LENGTH.pack(len(start)) + start)
+            self._process.stdin.flush()
+        except OSError:  # it ended at once
+            self._hang_up()
+            self._process.kill()
+            self._process.wait()
+            raise
 
     @property
     def pid(self) -> int:

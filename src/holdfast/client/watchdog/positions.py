@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from holdfast.client.config.warning import warn
 from holdfast.client.member.entries import Entries, after
 from holdfast.client.partitions import NO_OFFSET
 from holdfast.client.watchdog.child import NO_EPOCH
@@ -113,9 +114,18 @@ class WatchdogNotes:
 
 
 def watch(config: ConsumerConfig, notes: WatchdogNotes, plane: ControlPlane) -> None:
-    """Start the member's watchdog, if it wants one and has none. A consumer that never subscribes needs none."""
+    """Start the member's watchdog, if it wants one and has none. A consumer that never subscribes needs none. One whose
+    watchdog can't be started does without: it is needed only if the process is killed."""
     if not config.inventions.watchdog or notes.watchdog is not None:
         return
-    watchdog = watched(config)
+    try:
+        watchdog = watched(config)
+    except OSError as error:
+        warn(
+            f"The watchdog of {config.client_id} can't be started: {error}. If this process is killed, its partitions "
+            "wait for session.timeout.ms, and what it did since its last commit is done again. Set "
+            "holdfast.watchdog=false if that is how it should be."
+        )
+        return
     notes.begin(watchdog, by_position=config.auto_commit and config.auto_offset_store)
     plane.keep_informed(watchdog)
