@@ -161,8 +161,7 @@ class CutOff(deque[ck.Message]):
 def test_a_poll_that_is_interrupted_as_it_takes_a_record_gives_it_to_the_next(
     broker: Broker, topic: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Symptom: the record did not come any more, and close() committed it. On a busy consumer several of a hundred
-    signals came just then."""
+    """Symptom: the record did not come any more, and close() committed it."""
     with reader_of(broker, topic) as consumer:
         core = consumer._holdfast
         cut = core._ready = core._librdkafka.ahead.ready = CutOff()
