@@ -35,8 +35,8 @@ def test_it_takes_an_executor_or_a_number_of_workers(make: Make, broker: Broker)
             given, own = make(settings(broker), max_workers=9, executor=pool), make(settings(broker), max_workers=3)
             assert given.executor is pool
             assert own.executor._max_workers == 3
-            assert (await given.list_topics(timeout=10)).brokers.keys() == (
-                await own.list_topics(timeout=10)
+            assert (await given.list_topics(timeout=PATIENCE_S)).brokers.keys() == (
+                await own.list_topics(timeout=PATIENCE_S)
             ).brokers.keys()
             await asyncio.gather(given.close(), own.close())
         with pytest.raises(ValueError, match="max_workers must be at least 1"):
@@ -74,10 +74,10 @@ def test_every_call_can_be_awaited_gathered_and_made_a_task(make: Make, broker: 
                 group.create_task(call)
                 for call in (
                     consumer.commit(offsets=[ck.TopicPartition(topic, 0, 2)], asynchronous=False),
-                    consumer.committed(where, timeout=10),
-                    consumer.get_watermark_offsets(where[0], timeout=10),
-                    consumer.offsets_for_times(where, timeout=10),
-                    consumer.cluster_id(timeout=10),
+                    consumer.committed(where, timeout=PATIENCE_S),
+                    consumer.get_watermark_offsets(where[0], timeout=PATIENCE_S),
+                    consumer.offsets_for_times(where, timeout=PATIENCE_S),
+                    consumer.cluster_id(timeout=PATIENCE_S),
                 )
             ]
         assert tasks[2].result() == (0, 5)
@@ -101,7 +101,7 @@ def test_coroutine_callbacks_get_the_consumer_and_may_use_it(make: Make, broker:
 
         async def on_assign(given: Any, partitions: list[ck.TopicPartition]) -> None:
             await asyncio.sleep(0)
-            committed = await given.committed(partitions, timeout=10)
+            committed = await given.committed(partitions, timeout=PATIENCE_S)
             calls.append(("assigned", given is consumer, [p.offset for p in committed]))
 
         async def on_revoke(given: Any, partitions: list[ck.TopicPartition]) -> None:
@@ -193,7 +193,7 @@ def test_records_know_their_leader_epoch_and_so_do_their_commits(make: Make, bro
         await consumer.pause(where)
         await consumer.close()
         reader = make(dict(group))
-        found = await reader.committed(where, timeout=10)
+        found = await reader.committed(where, timeout=PATIENCE_S)
         assert [(p.offset, p.leader_epoch, p.metadata) for p in found] == [(5, 0, None)] * 3
         await reader.close()
 
@@ -209,7 +209,7 @@ def test_an_assignment_by_hand_is_committed_by_itself(make: Make, broker: Broker
         consumer, reader = make(dict(group)), make(dict(group))
 
         async def committed() -> int:
-            (found,) = await reader.committed(where, timeout=10)
+            (found,) = await reader.committed(where, timeout=PATIENCE_S)
             return int(found.offset)
 
         await consumer.assign([ck.TopicPartition(topic, 0, 0)])

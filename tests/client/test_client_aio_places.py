@@ -7,7 +7,7 @@ no librdkafka: it ignored some of these without a word, took what can't be meant
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import confluent_kafka as ck
@@ -15,8 +15,10 @@ import pytest
 from asyncio_kinds import BOTH, Make, play, settings
 from polling import COUNTER
 
-from holdfast import Consumer
+from holdfast import AsyncConsumer, Consumer
+from holdfast.model import ErrorCode
 from holdfast.testing import Broker
+from holdfast.wire.api import Api
 from patience import PATIENCE_S
 
 LONG_AGO_MS = 1_600_000_000_000
@@ -180,3 +182,113 @@ def test_questions_about_what_is_not_there_are_answered_at_once(make: Make, brok
 
 
 UNKNOWN = ck.KafkaError._UNKNOWN_PARTITION
+
+
+@pytest.mark.parametrize("group", ["", None])
+@pytest.mark.parametrize("named", [ck.OFFSET_INVALID, ck.OFFSET_STORED])
+@pytest.mark.parametrize("call", ["assign", "incremental_assign"])
+def test_without_a_group_what_names_no_offset_starts_where_the_reset_says(
+    broker: Broker, topic: str, group: str | None, named: int, call: str
+) -> None:
+    """Symptom: without a group, a partition that was assigned without an offset gave nothing: `_AUTO_OFFSET_RESET`
+    although a reset was set, and for OFFSET_STORED not even that, because it was read from its end. Cause: the group
+    was not asked, as there is none, and the number that means "as committed" went to the fetcher. Rule: where there is
+    no group nothing is committed."""
+
+    async def scene() -> None:
+        consumer = AsyncConsumer(settings(broker, **{"group.id": group}))
+        await getattr(consumer, call)([ck.TopicPartition(topic, 0, named)])
+        assert await polled(consumer, lambda seen, told: len(seen) == 10 or bool(told)) == (list(range(10)), [])
+        await consumer.close()
+
+    play(scene)
+
+
+def test_the_same_holds_while_batches_are_read(broker: Broker, topic: str) -> None:
+    """The fetcher of consume_arrow() is the one of AsyncConsumer."""
+    with Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "", "auto.offset.reset": "earliest"}) as consumer:
+        consumer.consume_arrow(timeout=0)
+        consumer.assign([ck.TopicPartition(topic, 0)])
+        seen: list[int] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(seen) < 10:
+            assert time.monotonic() < deadline, seen
+            came: list[int] = consumer.consume_arrow(timeout=0.1).column("offset").to_pylist()
+            seen += came
+        assert seen == list(range(10))
+
+
+# -- one partition in trouble
+
+
+def refusing(partition: int, code: int) -> Callable[[Any], dict[str, Any]]:
+    """ListOffsets answers in which this partition has an error."""
+
+    def changed(body: Any) -> dict[str, Any]:
+        error = {"error_code": code, "offset": -1, "timestamp": -1}
+        topics = [
+            {**topic, "partitions": [one | error if one["partition_index"] == partition else one for one in found]}
+            for topic in body["topics"]
+            for found in [topic["partitions"]]
+        ]
+        return {**body, "topics": topics}
+
+    return changed
+
+
+@pytest.fixture(scope="module")
+def two_brokers() -> Iterator[Broker]:
+    with Broker(racks=("a", "b")) as running:
+        yield running
+
+
+TROUBLES = [ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None]
+"""What a partition's leader answers when it is asked where the partition starts; None: nothing."""
+
+
+@pytest.fixture(params=TROUBLES, ids=["passing", "lasting", "silent"])
+def troubled(request: pytest.FixtureRequest, two_brokers: Broker) -> Iterator[str]:
+    """A topic of two partitions with five records each. Where the second one starts can't be found out."""
+    name = f"troubled-{next(COUNTER)}"
+    two_brokers.topics.create(name, assignments=[[0], [1]])
+    producer = ck.Producer({"bootstrap.servers": two_brokers.bootstrap, "log_level": 0})
+    for number in range(10):
+        producer.produce(name, b"x", partition=number % 2)
+    assert producer.flush(PATIENCE_S) == 0
+    if request.param is None:
+        two_brokers.faults.drop(Api.LIST_OFFSETS, when=lambda exchange: exchange.client.node_id == 1)
+    else:
+        two_brokers.faults.change(Api.LIST_OFFSETS, refusing(1, int(request.param)))
+    yield name
+    two_brokers.faults.clear()
+
+
+def test_a_partition_whose_start_can_not_be_found_keeps_no_other_from_being_read(
+    two_brokers: Broker, troubled: str
+) -> None:
+    """Symptom: one partition whose leader did not say where it starts kept its whole topic from being read, for as long
+    as that lasted. librdkafka reads the others. Cause: a topic's partitions were looked up together, leader after
+    leader, and the first one that was refused was the answer for all. Rule: each partition has its own answer."""
+
+    async def scene() -> None:
+        consumer = AsyncConsumer(settings(two_brokers))
+        await consumer.assign([ck.TopicPartition(troubled, n, ck.OFFSET_BEGINNING) for n in range(2)])
+        offsets, _ = await polled(consumer, lambda seen, _told: len(seen) == 5)
+        assert offsets == [0, 1, 2, 3, 4]
+        two_brokers.faults.clear()
+        await consumer.close()
+
+    play(scene)
+
+
+def test_a_partition_is_read_as_soon_as_its_start_is_known(two_brokers: Broker, troubled: str) -> None:
+    async def scene() -> None:
+        consumer = AsyncConsumer(settings(two_brokers, **{"socket.timeout.ms": 1_000}))
+        await consumer.assign([ck.TopicPartition(troubled, n, ck.OFFSET_BEGINNING) for n in range(2)])
+        await polled(consumer, lambda seen, _told: len(seen) == 5)
+        two_brokers.faults.clear()
+        offsets, _ = await polled(consumer, lambda seen, _told: len(seen) == 5)
+        assert offsets == [0, 1, 2, 3, 4]
+        await consumer.close()
+
+    play(scene)

@@ -155,13 +155,19 @@ class PartitionCalls:
         librdkafka would ask for the committed offset in the background and overtake the commit."""
         return {**self._offsets.unanswered(), **(self._round.adding or {})}
 
+    def _without_group(self, partitions: list[ck.TopicPartition]) -> Starts:
+        """Nothing is committed where there is no group. librdkafka finds that out by itself."""
+        if self._data.reader.finds_committed or self._config.group:
+            return {}
+        return dict.fromkeys(names_of(partitions))
+
     def _started_at(self, partitions: list[ck.TopicPartition], asked: Starts | None) -> list[ck.TopicPartition]:
         """Fill in a start where the user named no offset and it is known. For the rest the reader asks by itself; if it
         can't, the group is asked here, unless that was done before."""
         if asked is None:
             unasked = self.unasked(partitions)
             asked = self._ask(unasked) if unasked else {}
-        known = {**asked, **self._known_starts()}
+        known = {**self._without_group(partitions), **asked, **self._known_starts()}
         reset = RESET[self._config.auto_offset_reset]
         started = []
         for partition in partitions:

@@ -175,8 +175,8 @@ class PollingCore(ConsumerCore):
                 self._hold_back(deadline)
             elif self._gathered(deadline):
                 self._active_at, self._calm_until = self._polled_at, self._calm_end()
-                if (message := self._handed_out()) is not None and (once := self._once([message])):
-                    return once[0]
+                if (message := self._handed_out(self._once_told)) is not None:
+                    return message
             if deadline is not None and time.monotonic() >= deadline:
                 self._serve()
                 if self._life is Life.CLOSED:
@@ -202,6 +202,9 @@ class PollingCore(ConsumerCore):
         self._note_poll(now_ms())  # the process may have been frozen while it waited: see `_keep_or_rewind`
         return self._may_process()
 
+    def _once_told(self, message: ck.Message) -> bool:
+        return bool(self._once([message]))
+
     def _once(self, came: list[ck.Message]) -> list[ck.Message]:
         """Drop errors that the member has reported already. Not needed once it has joined: then librdkafka no longer
         looks for a coordinator."""
@@ -221,15 +224,20 @@ class PollingCore(ConsumerCore):
     def _calm(self) -> bool:
         return self._link.plane is None or not self._link.plane.stirred
 
-    def _handed_out(self) -> ck.Message | None:
-        """The next record. It counts as processed when the application calls again, and not before. None if another
-        thread was faster: it polls too, or has paused or unassigned what was ready."""
+    def _handed_out(self, wanted: Callable[[ck.Message], bool] | None = None) -> ck.Message | None:
+        """The next record. It counts as processed when the application calls again, and not before. None if it is not
+        `wanted`, or another thread was faster: it polls too, or has paused or unassigned what was ready."""
         try:
             message = self._ready.popleft()
+            self._offsets.touched = True
+            if wanted is not None and not wanted(message):
+                return None
+            self._notes.returned_one(message)
         except IndexError:
             return None
-        self._offsets.touched = True
-        self._notes.returned_one(message)
+        except BaseException:  # Ctrl-C: the record was taken, and the application does not get it
+            self._librdkafka.ahead.put_back()
+            raise
         return message
 
     # -- many
@@ -247,15 +255,15 @@ class PollingCore(ConsumerCore):
         messages: list[ck.Message] = []
         try:
             news = self._gather(messages, enough, None if timeout < 0 else time.monotonic() + timeout)
+            if news is not None:
+                return [news]
+            if not messages or not self._keep_or_rewind(messages):
+                return []
+            self._active_at = self._polled_at
+            self._returned(messages)
         except BaseException:  # Ctrl-C: what was gathered is read again, and not committed
             self._data.rewind(messages)
             raise
-        if news is not None:
-            return [news]
-        if not messages or not self._keep_or_rewind(messages):
-            return []
-        self._active_at = self._polled_at
-        self._returned(messages)
         return messages
 
     def _gather(self, messages: list[ck.Message], enough: int, deadline: float | None) -> ck.Message | None:
@@ -272,7 +280,9 @@ class PollingCore(ConsumerCore):
                     return None  # the application processes these first, so that the commit at a revoke includes them
             if self._may_process() and not self._revoking_elsewhere():
                 self._data.let_read(self._librdkafka)
-                messages += self._once(self._librdkafka.take(enough - len(messages), self._slice(deadline)))
+                before = len(messages)
+                self._librdkafka.take_into(messages, enough - before, self._slice(deadline))
+                messages[before:] = self._once(messages[before:])
             elif messages:
                 return None
             else:

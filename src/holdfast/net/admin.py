@@ -198,16 +198,13 @@ class Admin:
         async def ask() -> None:
             missing = [at for at in wanted if at not in found]
             for node, partitions in (await self._by_leader(missing)).items():
-                body = list_offsets_body(wanted, partitions, read_committed=read_committed)
-                answer = await self._cluster.request(Api.LIST_OFFSETS, body, node_id=node)
-                for topic in answer.topics:
-                    for one in topic.partitions:
-                        at = TopicPartition(topic.name, one.partition_index)
-                        if one.error_code:
-                            self._cluster.forget_leaders([topic.name])
-                        raise_refusal(one.error_code, f"The offsets of {at} can't be read.")
-                        epoch = getattr(one, "leader_epoch", -1)
-                        found[at] = OffsetAt(offset=one.offset, timestamp_ms=one.timestamp, leader_epoch=epoch)
+                asked = {at: wanted[at] for at in partitions}
+                answers = await offsets_at_leader(self._cluster, node, asked, read_committed=read_committed)
+                for at, one in answers.items():
+                    if isinstance(one, BrokerError):
+                        self._cluster.forget_leaders([at.topic])
+                        raise one
+                    found[at] = one
 
         await self._cluster.retried("the offsets", ask)
         return dict(sorted(found.items()))
@@ -261,6 +258,22 @@ COORDINATOR_ERRORS = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
 """The coordinator has moved or is not ready: look it up and ask again."""
+
+
+async def offsets_at_leader(
+    cluster: Cluster, node: int, wanted: Mapping[TopicPartition, int], *, read_committed: bool
+) -> dict[TopicPartition, OffsetAt | BrokerError]:
+    """What one broker answers for the partitions that it leads, asked once. Each has an error of its own."""
+    body = list_offsets_body(wanted, sorted(wanted), read_committed=read_committed)
+    answer = await cluster.request(Api.LIST_OFFSETS, body, node_id=node)
+    found: dict[TopicPartition, OffsetAt | BrokerError] = {}
+    for topic in answer.topics:
+        for one in topic.partitions:
+            at = TopicPartition(topic.name, one.partition_index)
+            refused = refusal(one.error_code, f"The offsets of {at} can't be read.")
+            epoch = getattr(one, "leader_epoch", -1)
+            found[at] = refused or OffsetAt(offset=one.offset, timestamp_ms=one.timestamp, leader_epoch=epoch)
+    return found
 
 
 def list_offsets_body(

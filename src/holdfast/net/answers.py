@@ -38,6 +38,15 @@ def not_led(error: NetError) -> Answer:
     return unanswered(error)
 
 
+def not_placed(error: NetError | None) -> Answer:
+    """Why a start offset could not be looked up; None: the answer left it out. OFFSET_OUT_OF_RANGE can't mean here what
+    it means in a Fetch answer: no offset was named."""
+    if error is None:
+        return LeftOut()
+    out_of_range = isinstance(error, BrokerError) and error.error is ErrorCode.OFFSET_OUT_OF_RANGE
+    return unanswered(error) if out_of_range else not_led(error)
+
+
 def without_records(partition: TopicPartition, one: FetchedPartition | None, whole: int) -> Answer | None:
     """What an answer says about a partition for which it has no records; None if it has some.
 

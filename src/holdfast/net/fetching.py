@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -34,12 +34,20 @@ from holdfast.fetch.values import (
     Unanswered,
 )
 from holdfast.model import TopicPartition
-from holdfast.net.admin import LATEST, Admin
-from holdfast.net.answers import arrived, by_partition, no_leader, no_such_broker, unanswered, without_records
+from holdfast.net.admin import LATEST, OffsetAt, offsets_at_leader
+from holdfast.net.answers import (
+    arrived,
+    by_partition,
+    no_leader,
+    no_such_broker,
+    not_placed,
+    unanswered,
+    without_records,
+)
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
 from holdfast.net.errors import NetError
-from holdfast.net.flows import BEGINNING, END, NEWEST, TAIL, Fetched, FetchSettings, Flow, Flows
+from holdfast.net.flows import BEGINNING, NEWEST, Fetched, FetchSettings, Flow, Flows
 from holdfast.net.reading import OffsetOutOfRange
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
@@ -125,7 +133,7 @@ class Fetcher:
             return
         now = self._loop.time()
         to_look_up: set[str] = set()
-        to_place: dict[str, list[Flow]] = {}
+        to_place: dict[int, list[Flow]] = {}
         by_node: dict[int, list[Flow]] = {}
         soonest = float("inf")
         with self.flows.lock:
@@ -134,12 +142,11 @@ class Fetcher:
                     if now < flow.track.ready_at < soonest:
                         soonest = flow.track.ready_at
                     continue
-                topic = flow.partition.topic
                 node = self._node(flow, now)
                 if node is None:
-                    to_look_up.add(topic)
+                    to_look_up.add(flow.partition.topic)
                 elif flow.at < 0:
-                    to_place.setdefault(topic, []).append(flow)
+                    to_place.setdefault(node, []).append(flow)
                 else:
                     by_node.setdefault(node, []).append(flow)
             for node, due in sorted(by_node.items()):
@@ -147,8 +154,8 @@ class Fetcher:
             for due in to_place.values():
                 for flow in due:
                     flow.under_way = True
-        for _, placed in sorted(to_place.items()):
-            self._spawn(self._place([(flow, flow.version) for flow in placed]))
+        for node, placed in sorted(to_place.items()):
+            self._spawn(self._place(node, [(flow, flow.version) for flow in placed]))
         fresh = to_look_up - self._looking_up
         if fresh:
             self._looking_up |= fresh
@@ -156,10 +163,11 @@ class Fetcher:
         self._rearm(soonest)
 
     def _node(self, flow: Flow, now: float) -> int | None:
-        """The replica to read from: the follower that the leader named, else the leader. None while there is none."""
+        """The replica to read from: the follower that the leader named, else the leader. None while there is none. Only
+        the leader is asked where a partition starts."""
         if flow.partition.topic in self._forgotten:
             return None
-        follower = node_to_ask(flow.track, now)
+        follower = node_to_ask(flow.track, now) if flow.at >= 0 else None
         if follower in self._cluster.info.brokers:
             return follower
         if follower is not None:
@@ -389,29 +397,25 @@ class Fetcher:
         self._forgotten -= topics  # a partition still without a leader is looked up again after its pause
         self.flows.wake()
 
-    async def _place(self, flows: list[tuple[Flow, int]]) -> None:
-        """Turn "the beginning", "the end", "so many before the end" and "the newest" into offsets."""
+    async def _place(self, node: int, flows: list[tuple[Flow, int]]) -> None:
+        """Turn "the beginning", "the end", "so many before the end" and "the newest" into offsets. One leader is asked
+        at a time, and what it refuses for one partition concerns no other: nobody waits for a partition in trouble."""
         wanted = {flow.partition: flow.at if flow.at in (BEGINNING, NEWEST) else LATEST for flow, _ in flows}
-        failed: NetError | None = None
-        found: dict[TopicPartition, int] = {}
+        asked_at, committed = self._loop.time(), self._settings.read_committed
+        found: Mapping[TopicPartition, OffsetAt | NetError] = {}
         try:
-            admin = Admin(self._cluster)
-            answered = await admin.list_offsets(wanted, read_committed=self._settings.read_committed)
-            found = {partition: at.offset for partition, at in answered.items()}
+            found = await offsets_at_leader(self._cluster, node, wanted, read_committed=committed)
         except NetError as error:
-            failed = error
+            found = dict.fromkeys(wanted, error)
         now = self._loop.time()
         with self.flows.lock:
             for flow, version in flows:
                 if flow.version != version:
                     continue
                 flow.under_way = False
-                if failed is not None:  # `Admin` has retried already, so report it at once
-                    self._step(flow, Asked(offset=flow.at, at=now), Unanswered(error=failed, passes=False), now)
-                elif found.get(flow.partition, 0) < 0:
-                    flow.at = END  # the partition is empty, so it has no newest record
-                elif flow.partition in found:
-                    before_end = TAIL - flow.at if flow.at <= TAIL else 0
-                    flow.at = max(0, found[flow.partition] - before_end)
-                    flow.track = replace(flow.track, told="")
+                got = found.get(flow.partition)
+                if isinstance(got, OffsetAt):
+                    self.flows.place(flow, got.offset)
+                else:
+                    self._step(flow, Asked(offset=flow.at, at=asked_at), not_placed(got), now)
         self.flows.wake()

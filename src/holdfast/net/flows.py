@@ -310,6 +310,15 @@ class Flows:
             flow.topic_id, flow.epoch_before = topic_id, -1
         return -1 if topic_id is None else flow.epoch_before
 
+    def place(self, flow: Flow, offset: int) -> None:
+        """The place where it starts was looked up."""
+        if offset < 0:
+            flow.at = END  # the partition is empty, so it has no newest record
+            return
+        before_end = TAIL - flow.at if flow.at <= TAIL else 0
+        flow.at = max(0, offset - before_end)
+        flow.track = replace(flow.track, told="", unknown_since=None, failing_since=None)
+
     def ended(self, flow: Flow, high_watermark: int) -> None:
         """Everything was fetched. If the application wants to know, tell it after the last record, once for each
         end."""

@@ -205,6 +205,9 @@ class BatchReader:
             unread = self._view.unread()
             return {p: entry for p in partitions if (entry := self._position(p, unread.get(p))) is not None}
 
+    def handed_out(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        return self.positions(partitions)
+
     def _position(self, partition: TopicPartition, unread: int | None) -> OffsetEntry | None:
         if unread is None:
             return self._answers.position(partition)

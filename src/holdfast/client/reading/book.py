@@ -26,6 +26,9 @@ class Book:
         """What the application gave to `assign`, where it named an offset: `assignment` returns it."""
         self.reached: dict[TopicPartition, OffsetEntry] = {}
         """One past the last record that was handed out, as of when the reader last wrote it down."""
+        self.went_back: dict[TopicPartition, int | None] = {}
+        """Where librdkafka began again at a lower offset by itself, because the topic was deleted and made again. Its
+        own position may be the old one: the number, once it was seen."""
         self.before_seek: dict[TopicPartition, OffsetEntry] = {}
         """Where the application stood before a seek. A commit uses it until the application gets a new record."""
         self.paused: set[TopicPartition] = set()
@@ -48,10 +51,11 @@ class Book:
     def restart(self, partition: TopicPartition, offset: int) -> None:
         """This one is read from here, whatever came of it before."""
         self.starts[partition] = offset
-        self.reached.pop(partition, None)
+        for kept in (self.reached, self.went_back):
+            kept.pop(partition, None)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """These are no longer read. Whether they are paused is remembered."""
         for partition in list(partitions):
-            for kept in (self.starts, self.named, self.reached, self.before_seek):
+            for kept in (self.starts, self.named, self.reached, self.went_back, self.before_seek):
                 kept.pop(partition, None)

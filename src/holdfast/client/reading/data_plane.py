@@ -149,6 +149,10 @@ class DataPlane:
         Partitions of which it got nothing are left out."""
         return self.reader.positions(sorted(set(partitions) & self.assigned))
 
+    def handed_out(self) -> dict[TopicPartition, OffsetEntry]:
+        """The same of all that is assigned, for who asks all the time (`Reader.handed_out`)."""
+        return self.reader.handed_out(sorted(self.assigned))
+
     def standing(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """Where a commit would be made: the position, or after a seek the one before it until a new record came."""
         asked = set(partitions)

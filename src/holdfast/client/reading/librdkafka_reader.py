@@ -1,8 +1,9 @@
 """The reader of poll() and consume(): librdkafka fetches and decodes, and hands over confluent-kafka's messages.
 
 Records are taken from it a few hundred at a time into `ahead`, and handed out from there one by one. The application's
-position in a partition is one past the last record that was handed out. librdkafka counts positions too, but they are
-past what `ahead` still holds, and do not go back when a topic was recreated and is read again from its beginning.
+position in a partition is one past the last record that was handed out, and past what comes after it that nobody gets:
+the marker at the end of a transaction, aborted records. Of these only librdkafka knows. But its positions are past what
+`ahead` still holds too, and do not go back when a topic was recreated and is read again from its beginning.
 """
 
 from __future__ import annotations
@@ -104,7 +105,22 @@ class LibrdkafkaReader:
     # -- where it stands
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        self._ask_what_was_passed(partitions)
         return self.ahead.positions(partitions)
+
+    def handed_out(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        return self.ahead.positions(partitions)
+
+    def _ask_what_was_passed(self, partitions: Collection[TopicPartition]) -> None:
+        """Not while librdkafka is asked for records (then one of its callbacks asks, or another thread polls): it may
+        be past records that are still on their way into `ahead`."""
+        ahead = self.ahead
+        with self._turns.asking():
+            fills = ahead.fills
+            if not ahead.filling:
+                theirs = self._returned(set(partitions) - ahead.unread().keys())
+                if ahead.fills == fills:
+                    ahead.passed(theirs)
 
     def _returned(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """librdkafka's own position: one past the last record it returned, for partitions where it returned one."""
@@ -122,29 +138,36 @@ class LibrdkafkaReader:
     # -- records
 
     def take(self, count: int, wait_s: float) -> list[ck.Message]:
-        self._turns.begin_poll()
-        try:
-            rows = self.ahead.take(count)
-            if len(rows) < count:
-                rows += self._handed_out_at_once(count - len(rows), 0 if rows else wait_s)
-        finally:
-            self._turns.end_poll()
+        rows: list[ck.Message] = []
+        self.take_into(rows, count, wait_s)
         return rows
 
-    def _handed_out_at_once(self, count: int, wait_s: float) -> list[ck.Message]:
+    def take_into(self, rows: list[ck.Message], count: int, wait_s: float) -> None:
+        """Append up to `count` to these. If it is interrupted, what was taken is in there, or is read again."""
+        self._turns.begin_poll()
+        try:
+            before = len(rows)
+            self.ahead.move(rows, count)
+            came = len(rows) - before
+            if came < count:
+                self._hand_out_at_once(rows, count - came, 0 if came else wait_s)
+        finally:
+            self._turns.end_poll()
+
+    def _hand_out_at_once(self, rows: list[ck.Message], count: int, wait_s: float) -> None:
         """Records from librdkafka that don't go through `ahead`, which only notes the positions after them."""
         ahead = self.ahead
         try:
             ahead.begin()
-            rows = self.handle.consume(count, wait_s)
+            came = self.handle.consume(count, wait_s)
+            rows += came
             self.raised.call_back()
-            ahead.note(rows)
+            ahead.note(came)
             ahead.filling = False
         except BaseException:  # Ctrl-C on the way from librdkafka to here
             ahead.filling = False
             self._read_again()
             raise
-        return rows
 
     def gather(self, wait_s: float, *, slices: int = 1, calm: Callable[[], bool] = lambda: True) -> None:
         """Take records from librdkafka if none is ready. Waits up to `slices` times `wait_s`, and only while `calm`.

@@ -65,7 +65,11 @@ class Reader(Protocol):
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """One past the last record of each that was handed out, with that record's leader epoch if known. How far the
-        reader itself is ahead of that does not matter. A partition of which nothing was handed out is left out."""
+        reader itself is ahead of that does not matter. Records that nobody gets, such as the markers of transactions,
+        are passed with the record before them. A partition of which nothing was handed out or passed is left out."""
+
+    def handed_out(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
+        """The same, quickly: a position may be before records that nobody gets."""
 
     def watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
         """The low and high watermark that were last seen; None if none were."""

@@ -20,6 +20,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.client.config.warning import warn
 from holdfast.client.watchdog.child import (
     EPOCH,
     EPOCHS_AT,
@@ -36,7 +37,7 @@ from holdfast.client.watchdog.child import (
 )
 from holdfast.group.member import MemberState
 from holdfast.group.messages import OffsetEntry
-from holdfast.model import HoldfastError, TopicPartition
+from holdfast.model import TopicPartition
 from holdfast.net.config import client_config
 from holdfast.net.security import Secret, Security
 
@@ -50,10 +51,20 @@ CHILD = Path(__file__).with_name("child.py")
 PACKAGE_ROOT = Path(__file__).resolve().parents[3]
 
 
+def interpreter() -> str:
+    """The Python to start a watchdog with. Raises OSError where there is none: in a program that embeds Python, or was
+    frozen into one file, `sys.executable` is that program, and to start it would run the application a second time."""
+    found = sys.executable or ""
+    if getattr(sys, "frozen", False) or "py" not in Path(found).name.lower():
+        raise OSError(f"there is no Python to start it with, sys.executable is {found!r}")
+    return found
+
+
 class Watchdog:
     """One watchdog for one member."""
 
     def __init__(self, security: Security, family: int = socket.AF_UNSPEC) -> None:
+        """Raises OSError if it can't be started."""
         self._slots: dict[TopicPartition, int] = {}
         self._epochs = [NO_EPOCH] * MAX_SLOTS
         """The epoch last written to each slot."""
@@ -252,7 +263,7 @@ class Watchdog:
 def _started(memory_fd: int, start: dict[str, Any]) -> subprocess.Popen[bytes]:
     """The child, with the message that it begins with on its way."""
     child = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(CHILD), str(os.getpid())],
+        [interpreter(), "-I", "-S", str(CHILD), str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -278,17 +289,21 @@ def _hang_up(child: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def watched(config: ConsumerConfig) -> Watchdog:
-    """Start a watchdog that logs in as the consumer does, also after its credentials change."""
+def watched(config: ConsumerConfig) -> Watchdog | None:
+    """Start a watchdog that logs in as the consumer does, also after its credentials change.
+
+    None, and a warning, if it can't be started. The member does without: it is needed only if the process is killed.
+    """
     client = client_config(config.raw)
     try:
         watchdog = Watchdog(client.security, client.family)
     except OSError as error:
-        raise HoldfastError(
-            "NO_WATCHDOG",
-            f"the watchdog's process can't be started ({error.strerror or error}).",
-            "Check the limits on processes and memory, or set holdfast.watchdog=false to do without it.",
-        ) from error
+        warn(
+            f"The watchdog of {config.client_id} can't be started: {error}. If this process is killed, its partitions "
+            "wait for session.timeout.ms, and what it did since its last commit is done again. Set "
+            "holdfast.watchdog=false if that is how it should be."
+        )
+        return None
     if config.tokens is not None:
         config.tokens.tell(watchdog.token)
     if config.login is not None:

@@ -72,7 +72,7 @@ class WatchdogNotes:
         if self._batch and (len(self._data.assigned) <= self._batch or now >= self._next_at):
             self._batch = 0
             self._next_at = now + NOTE_EVERY_MS
-            self.watchdog.positions(self._data.positions(self._data.assigned))
+            self.watchdog.positions(self._data.handed_out())
 
     def catch_up_one(self) -> None:
         """The same for one record. Every poll calls it, so it is written for speed."""
@@ -117,5 +117,7 @@ def watch(config: ConsumerConfig, notes: WatchdogNotes, plane: ControlPlane) -> 
     if not config.inventions.watchdog or notes.watchdog is not None:
         return
     watchdog = watched(config)
+    if watchdog is None:
+        return
     notes.begin(watchdog, by_position=config.auto_commit and config.auto_offset_store)
     plane.keep_informed(watchdog)
