@@ -217,7 +217,8 @@ def test_a_look_at_the_cluster_for_an_earlier_subscription_says_nothing_of_the_n
     async def scene() -> None:
         state = SimpleNamespace(planning=SimpleNamespace(counts=None), topics=frozenset())
         driver = SimpleNamespace(feed=fed.append, closed=asyncio.Event(), state=state)
-        topics = Topics(cast(Any, Slow()), cast(Any, driver), lambda *_: None, running)
+        config = SimpleNamespace(internal_topics=True, raw={})
+        topics = Topics(cast(Any, Slow()), cast(Any, driver), lambda *_: None, running, cast(Any, config))
         topics.want(["orders"])
         look = asyncio.ensure_future(topics._look())
         await asked.wait()
