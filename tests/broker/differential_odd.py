@@ -278,18 +278,14 @@ def _is_served(peer: Peer, key: int) -> bool:
 
 
 def _unknown_api(peer: Peer) -> str:
-    frame = struct.pack(">hhih", 9_999, 0, 5, -1)
-    peer.client.send(struct.pack(">i", len(frame)) + frame)
-    try:
-        peer.client.receive()
-    except Closed:
-        peer.again()
-        return "closed"
-    return "answered"
+    return _closed_or_answered(peer, struct.pack(">hhih", 9_999, 0, 5, -1))
 
 
 def _future_version(peer: Peer) -> str:
-    frame = struct.pack(">hhih", Api.METADATA.key, 99, 5, -1) + b"\0"
+    return _closed_or_answered(peer, struct.pack(">hhih", Api.METADATA.key, 99, 5, -1) + b"\0")
+
+
+def _closed_or_answered(peer: Peer, frame: bytes) -> str:
     peer.client.send(struct.pack(">i", len(frame)) + frame)
     try:
         peer.client.receive()

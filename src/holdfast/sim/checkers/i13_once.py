@@ -34,6 +34,7 @@ class DoneOnce(Checker):
         self._given_up: dict[str, tuple[str, int]] = {}
         """Where each partition was given up, and by whom."""
         self._faulty = False
+        self._healed_at: float | None = None
         self._again: list[tuple[float, str, str]] = []
 
     def watches(self) -> Mapping[str, Watch]:
@@ -45,8 +46,10 @@ class DoneOnce(Checker):
         }
 
     def _on_healed(self, record: TraceRecord) -> None:
-        """Every connection is closed then, and a commit that is under way is lost with it."""
-        self._faulty = True
+        """Every connection is closed then, and a commit that is under way is lost with it: what was given up before, or
+        in that instant, is not judged."""
+        self._given_up.clear()
+        self._healed_at = record.at
 
     def _on_happened(self, record: TraceRecord) -> None:
         self._faulty |= record.data["kind"] not in ORDERLY
@@ -55,7 +58,7 @@ class DoneOnce(Checker):
         position = record.data["position"]
         assert isinstance(position, int)
         name = f"{record.data['topic']}-{record.data['partition']}"
-        if record.cause in GIVEN_UP and not self._faulty:
+        if record.cause in GIVEN_UP and not self._faulty and record.at != self._healed_at:
             self._given_up[name] = (record.member, position)
         else:
             self._given_up.pop(name, None)
