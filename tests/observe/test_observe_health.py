@@ -182,3 +182,21 @@ def test_the_low_latency_table_stands_beside_what_is_known() -> None:
         ("max.poll.records", "80", "yes"),
     ]
     assert [row["LOW-LATENCY"] for row in rows] == ["10000", "3000", "30000", "50–100"]
+
+
+def test_a_large_group_is_judged_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The map of owners is made from all members each time it is asked for. It was asked for once for each partition:
+    with 10,000 of them `groups check` computed for a minute after it had watched."""
+    made = 0
+    owners = GroupSnapshot.owners.fget
+    assert owners is not None
+
+    def counted(look: GroupSnapshot) -> object:
+        nonlocal made
+        made += 1
+        return owners(look)
+
+    monkeypatch.setattr(GroupSnapshot, "owners", property(counted))
+    look = snapshot(member("a", *range(500), instance="x"), offsets=dict.fromkeys(range(500), (5, 5)))
+    assert judged(look).findings == []
+    assert made < 10

@@ -10,6 +10,7 @@ from observe_groups import member, snapshot
 from holdfast.observe.history import History
 from holdfast.observe.snapshot import DescribedMember, GroupSnapshot
 from holdfast.observe.watching import change_line, watch_row
+from lines_run import lines_run
 
 JOINING = snapshot(member("a"), member("b"), state="PreparingRebalance", protocol="")
 
@@ -202,3 +203,16 @@ def test_the_rate_is_that_of_the_last_hour() -> None:
         history.see(joined, day + 60_000.0 * (number + 1))
 
     assert history.per_hour() == pytest.approx(6.0)
+
+
+def test_a_deploy_of_everybody_costs_twice_as_much_for_twice_as_many() -> None:
+    """Each member that had gone was compared with each that had come: two thousand took a second, in which the page and
+    the metrics of all groups stood still."""
+
+    def deploy(count: int) -> int:
+        history = History()
+        history.see(snapshot(*(member(f"a{n}", n, host=f"/old-{n}", instance=f"i{n}") for n in range(count))), 0.0)
+        after = snapshot(*(member(f"b{n}", n, host=f"/new-{n}", client=f"a{n}") for n in range(count)))
+        return lines_run(lambda: history.see(after, 1_000.0))
+
+    assert deploy(200) < 3 * deploy(100)

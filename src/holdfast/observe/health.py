@@ -127,7 +127,8 @@ def _limbo(look: GroupSnapshot) -> Answer:
         return Answer(about=about, verdict=Verdict.UNKNOWN, said=said)
     nameless = [member for member in described.members if not member.member_id]
     read = {topic for member in described.members for topic in member.topics}
-    ownerless = sorted(at for at in look.offsets if at.topic in read and at not in look.owners)
+    owners = look.owners  # made anew each time it is asked for
+    ownerless = sorted(at for at in look.offsets if at.topic in read and at not in owners)
     if nameless or ownerless:
         said = f"{len(nameless)} members without an id; {_counted(len(ownerless), 'partition')} of nobody"
         if ownerless:

@@ -18,7 +18,9 @@ Pure: a look is a snapshot and its time in milliseconds.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from holdfast.model import TopicPartition
 from holdfast.model.text import one_line
@@ -231,13 +233,9 @@ class History:
     def _take_restarted(self, came: list[DescribedMember], went: list[DescribedMember]) -> list[Change]:
         """Processes that went and came back within one rebalance; they are removed from both lists."""
         found = []
-        for gone in list(went):
-            new = next((one for one in came if _process(one) == _process(gone)), None)
-            if new is not None:
-                ghost = gone.member_id in self._ghosts and _process(new) not in self._shared
-                found.append(Change(cause="expired" if ghost else "restart", who=name(new)))
-                came.remove(new)
-                went.remove(gone)
+        for gone, new in _taken(came, went, _process):
+            ghost = gone.member_id in self._ghosts and _process(new) not in self._shared
+            found.append(Change(cause="expired" if ghost else "restart", who=name(new)))
         return found
 
     def _gone(self, member: DescribedMember, now_ms: float) -> Change:
@@ -305,11 +303,20 @@ def _ghosts(settled: GroupSnapshot | None, look: GroupSnapshot) -> set[str]:
 
 def _take_replaced(came: list[DescribedMember], went: list[DescribedMember]) -> list[Change]:
     """Instance ids with another member id than before; they are removed from both lists."""
-    found = []
-    for gone in [one for one in went if one.instance_id is not None]:
-        new = next((one for one in came if one.instance_id == gone.instance_id), None)
-        if new is not None:
-            found.append(Change(cause="replaced", who=name(new)))
-            came.remove(new)
-            went.remove(gone)
-    return found
+    pairs = _taken(came, went, lambda one: one.instance_id)
+    return [Change(cause="replaced", who=name(new)) for _, new in pairs]
+
+
+def _taken(
+    came: list[DescribedMember], went: list[DescribedMember], key: Callable[[DescribedMember], Any]
+) -> list[tuple[DescribedMember, DescribedMember]]:
+    """Pairs of one that went and one that came with the same key, taken out of both lists. None is no key."""
+    waiting: dict[Any, deque[DescribedMember]] = {}
+    for one in came:
+        waiting.setdefault(key(one), deque()).append(one)
+    waiting.pop(None, None)
+    pairs = [(gone, waiting[key(gone)].popleft()) for gone in went if waiting.get(key(gone))]
+    paired = {one.member_id for pair in pairs for one in pair}
+    came[:] = [one for one in came if one.member_id not in paired]
+    went[:] = [one for one in went if one.member_id not in paired]
+    return pairs
