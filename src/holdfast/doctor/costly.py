@@ -85,7 +85,7 @@ def _slow_calls(history: History) -> dict[str, list[float]]:
 
 def _known_as(history: History, event: Event) -> str:
     """The name that the rest of the report uses for the event's member."""
-    lives = [life for life in history.people.lives.values() if life.client == event.client and event.client]
+    lives = history.people.of_client(event.client) if event.client else []
     return lives[-1].name if lives else event.client or history.people.name_of(event.member)
 
 

@@ -66,15 +66,15 @@ def by_process(history: History, *hows: str) -> dict[str, list[Life]]:
     """All lives, in order, of each process that ended at least once in one of these ways. Processes that share a client
     id and can't be told apart count as one, named by that client id."""
     lives: dict[str, list[Life]] = defaultdict(list)
-    for life in sorted(history.people.lives.values(), key=lambda one: (one.from_ms, one.member)):
+    for life in sorted(history.people.lives.values(), key=lambda one: (one.since_ms, one.member)):
         process = history.people.process_of(life)
         lives[life.client if process == life.member and life.client else process].append(life)
     return {who: each for who, each in lives.items() if any(life.how in hows for life in each)}
 
 
 def caused_by(history: History, lives: Sequence[Life], *triggers: str) -> list[Rebalance]:
-    ids = {life.member for life in lives}
-    return [one for one in history.disturbances if one.culprit in ids and one.trigger in triggers]
+    ids = dict.fromkeys(life.member for life in lives)
+    return [one for who in ids for one in history.disturbances_by.get(who, ()) if one.trigger in triggers]
 
 
 def cost_of(history: History, rebalances: Sequence[Rebalance]) -> tuple[float, bool]:

@@ -62,6 +62,14 @@ class History:
     def disturbances(self) -> list[Rebalance]:
         return [one for one in self.rebalances if one.counts]
 
+    @cached_property
+    def disturbances_by(self) -> dict[str, list[Rebalance]]:
+        """By member id, those that it caused."""
+        found: dict[str, list[Rebalance]] = {}
+        for one in self.disturbances:
+            found.setdefault(one.culprit, []).append(one)
+        return found
+
     @property
     def share(self) -> float:
         """The share of time spent in rebalances since the group's first round was over."""
@@ -167,11 +175,7 @@ def _came_and_went(history: History) -> None:
 
 def _ghost(life: Life, one: Rebalance, people: People) -> bool:
     """Whether the member's join began a round that then waited for the member's own dead predecessor."""
-    return any(
-        other.how == causes.CRASH and one.began_ms <= other.to_ms <= one.ended_ms + 1_000.0
-        for other in people.of_process(life)
-        if other is not life
-    )
+    return people.crashed_within(life, one.began_ms, one.ended_ms + 1_000.0)
 
 
 def _moved(one: Rebalance, history: History, numbers: Sequence[int]) -> tuple[int, int]:

@@ -4,8 +4,9 @@ eager assignors.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from holdfast.doctor import causes
@@ -52,7 +53,7 @@ def crashes(history: History) -> list[Finding]:
         ended = [life for life in lives if life.how == causes.CRASH]
         if not ended:
             continue
-        back = [life for life in lives if any(_back_within(gone, life, history.session_ms) for gone in ended)]
+        back = any(_back_within_its_session(gone, lives, history.session_ms) for gone in ended)
         culprit = ended[-1]
         rebalances = caused_by(history, lives, causes.CRASH)
         # Its partitions also stood still until its session ended. The new owners' pauses already include that.
@@ -122,19 +123,16 @@ def static_crashes(history: History) -> list[Finding]:
     return found
 
 
-def _back_within(gone: Life, again: Life, session_ms: float) -> bool:
-    """Whether `again` joined while the dead member's session was still running."""
-    return again is not gone and gone.from_ms < again.from_ms and gone.to_ms - session_ms <= again.from_ms < gone.to_ms
+def _back_within_its_session(gone: Life, lives: Sequence[Life], session_ms: float) -> bool:
+    """Whether one of its process's `lives` began while the dead member's session was still running."""
+    later = bisect_right(lives, gone.since_ms, key=lambda one: one.since_ms)
+    again = bisect_left(lives, gone.to_ms - session_ms, lo=later, key=lambda one: one.since_ms)
+    return again < len(lives) and lives[again].from_ms < gone.to_ms
 
 
 def _not_the_end(history: History, ended: Iterable[Life]) -> bool:
     """Whether any member was left to take over. If everybody was killed, nobody was disturbed."""
-    return any(
-        other.from_ms < life.to_ms and not other.to_ms <= life.to_ms + GATHERING_MS
-        for life in ended
-        for other in history.people.lives.values()
-        if other is not life
-    )
+    return any(history.people.any_outlasts(life.to_ms, life.to_ms + GATHERING_MS) for life in ended)
 
 
 # -- 2. beyond max.poll.interval.ms

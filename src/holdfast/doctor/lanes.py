@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
 from holdfast.doctor.events import Event
-from holdfast.doctor.people import INFINITY, REPLACED, Life, People, plan_of
+from holdfast.doctor.people import REPLACED, Life, People, plan_of
 from holdfast.doctor.rounds import Rebalance
 
 KEPT = 200_000
@@ -196,7 +196,7 @@ def stopped_ms(life: Life, people: People) -> float:
     if life.how != causes.CRASH:
         return life.to_ms
     lives = people.of_process(life)
-    again = bisect_right(lives, life.from_ms, key=lambda one: one.from_ms if one.from_ms == one.from_ms else -INFINITY)
+    again = bisect_right(lives, life.since_ms, key=lambda one: one.since_ms)
     if again < len(lives) and lives[again].from_ms < life.to_ms:
         return lives[again].from_ms
     return life.to_ms - life.session_ms if life.session_ms == life.session_ms else life.to_ms

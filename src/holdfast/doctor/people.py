@@ -6,10 +6,11 @@ have one client id at once and the logs tell no hosts, each member id counts as 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
@@ -24,8 +25,8 @@ NEAR_MS = 5_000.0
 
 INFINITY = float("inf")
 
-TooSlow = dict[str, list[tuple[float, str]]]
-"""By client: when it logged that it had exceeded max.poll.interval.ms, and the text."""
+TooSlow = dict[str, list[Event]]
+"""By client: its lines about max.poll.interval.ms being exceeded, in order of time."""
 
 LIVES_KEPT = 20_000
 """A rebalance storm of a day has thousands of lives. Beyond this number no more are kept."""
@@ -53,6 +54,12 @@ class Life:
         return one_line(f"{who}@{self.host}" if self.host else who)
 
     @property
+    def since_ms(self) -> float:
+        """`from_ms`; before everything for a member that was there when the log began. Lives are sorted by it: with
+        NaN among its keys a sort returns any order."""
+        return self.from_ms if self.from_ms == self.from_ms else -INFINITY
+
+    @property
     def over(self) -> bool:
         return self.to_ms == self.to_ms
 
@@ -68,6 +75,9 @@ class People:
     shared: frozenset[str] = frozenset()
     """Client ids that several processes used at the same time."""
     _processes: dict[str, list[Life]] | None = None
+    _crashes: dict[str, list[float]] | None = None
+    _last_end: list[tuple[float, float]] | None = None
+    """(when somebody came, the latest time at which any of those who had come by then left)"""
     _clients: dict[str, list[Life]] | None = None
 
     def name_of(self, member_id: str) -> str:
@@ -95,9 +105,30 @@ class People:
         """All lives of the same process, oldest first. Sorted once, because a rebalance storm has thousands."""
         if self._processes is None:
             self._processes = {}
-            for one in sorted(self.lives.values(), key=lambda one: (one.from_ms == one.from_ms, one.from_ms)):
+            for one in sorted(self.lives.values(), key=lambda one: one.since_ms):
                 self._processes.setdefault(self.process_of(one), []).append(one)
         return self._processes[self.process_of(life)]
+
+    def crashed_within(self, life: Life, from_ms: float, to_ms: float) -> bool:
+        """Whether the coordinator noticed in this time that an earlier or later life of the process had crashed."""
+        if self._crashes is None:
+            self._crashes = {}
+            for one in sorted(self.lives.values(), key=lambda one: one.to_ms if one.over else INFINITY):
+                if one.how == causes.CRASH:
+                    self._crashes.setdefault(self.process_of(one), []).append(one.to_ms)
+        ends = self._crashes.get(self.process_of(life), [])
+        first, last = bisect_left(ends, from_ms), bisect_right(ends, to_ms)
+        own = life.how == causes.CRASH and from_ms <= life.to_ms <= to_ms
+        return last - first > own
+
+    def any_outlasts(self, at_ms: float, until_ms: float) -> bool:
+        """Whether anybody who came before the first time was still there after the second."""
+        if self._last_end is None:
+            lives = sorted(self.lives.values(), key=lambda one: one.since_ms)
+            ends = accumulate((one.to_ms if one.over else INFINITY for one in lives), max)
+            self._last_end = list(zip((one.since_ms for one in lives), ends, strict=True))
+        before = bisect_left(self._last_end, (at_ms, -INFINITY))
+        return before > 0 and self._last_end[before - 1][1] > until_ms
 
     def of_client(self, client: str) -> list[Life]:
         """All lives under a client id, oldest first."""
@@ -126,7 +157,7 @@ def people_of(events: Sequence[Event]) -> People:
     too_slow: TooSlow = defaultdict(list)
     for one in events:
         if one.kind == e.TOO_SLOW:
-            too_slow[one.client].append((one.at_ms, one.said))
+            too_slow[one.client].append(one)
     drained = {one.member for one in events if one.kind == e.LEAVING and causes.of_leave(one.said) == causes.DRAIN}
     for event in events:
         if event.kind == e.PLANNED:
@@ -138,8 +169,8 @@ def people_of(events: Sequence[Event]) -> People:
             _end(lives, event, event.said, REPLACED)
             if not event.member:  # Kafka's line does not say under which member id it came back
                 name = f"{event.instance} (life {len(lives) + 1})"
-                lives[name] = Life(member=name, instance=event.instance, from_ms=event.at_ms)
-                unnamed[event.instance] = name
+                if _begun(lives, Life(member=name, instance=event.instance, from_ms=event.at_ms)) is not None:
+                    unnamed[event.instance] = name
                 continue
         if not event.member or event.kind in (e.LEAVING, e.WANTS, e.JOINING, e.FENCED):
             continue
@@ -150,7 +181,8 @@ def people_of(events: Sequence[Event]) -> People:
             known = lives.get(event.member)
             client = event.client or (known.client if known is not None else "")
             _end(lives, event, event.member, _how(event, client, too_slow, drained))
-            _poll_interval(lives[event.member], too_slow)
+            if event.member in lives:
+                _poll_interval(lives[event.member], too_slow)
             continue
         _seen(lives, event, event.member)
     return People(lives, _shared(lives.values()))
@@ -175,13 +207,17 @@ def _adopt(lives: dict[str, Life], unnamed: dict[str, str], member: str) -> None
     del unnamed[client_of(member)]
 
 
+def _begun(lives: dict[str, Life], life: Life) -> Life | None:
+    """Keep this life; None if there are too many."""
+    if len(lives) >= LIVES_KEPT:
+        return None
+    return lives.setdefault(life.member, life)
+
+
 def _seen(lives: dict[str, Life], event: Event, member: str) -> None:
-    life = lives.get(member)
+    life = lives.get(member) or _begun(lives, Life(member=member, client=client_of(member), from_ms=event.at_ms))
     if life is None:
-        if len(lives) >= LIVES_KEPT:
-            return
-        life = lives[member] = Life(member=member, from_ms=event.at_ms)
-        life.client = client_of(member)
+        return
     if event.member == member:
         life.client = event.client or life.client
         life.instance = event.instance or life.instance
@@ -195,10 +231,8 @@ def _seen(lives: dict[str, Life], event: Event, member: str) -> None:
 
 
 def _end(lives: dict[str, Life], event: Event, member: str, how: str) -> None:
-    life = lives.get(member)
-    if life is None:
-        life = lives[member] = Life(member=member, client=client_of(member), from_ms=float("nan"))
-    if life.over:
+    life = lives.get(member) or _begun(lives, Life(member=member, client=client_of(member), from_ms=float("nan")))
+    if life is None or life.over:
         return
     life.to_ms, life.how, life.where = event.at_ms, how, event.where
     if event.member == member:
@@ -209,10 +243,16 @@ def _end(lives: dict[str, Life], event: Event, member: str, how: str) -> None:
 
 
 def _poll_interval(life: Life, too_slow: TooSlow) -> None:
-    for at_ms, said in too_slow.get(life.client, ()):
-        told = said.partition("max.poll.interval.ms=")[2]
-        if abs(at_ms - life.to_ms) <= NEAR_MS and told.isdigit():
+    for event in _near(too_slow.get(life.client, ()), life.to_ms):
+        told = event.said.partition("max.poll.interval.ms=")[2]
+        if told.isdigit():
             life.poll_ms = float(told)
+
+
+def _near(events: Sequence[Event], at_ms: float) -> Sequence[Event]:
+    """Those within NEAR_MS. By bisection: a fleet with one client id for all logs thousands of them a day."""
+    first = bisect_left(events, at_ms - NEAR_MS, key=lambda one: one.at_ms)
+    return events[first : bisect_right(events, at_ms + NEAR_MS, key=lambda one: one.at_ms)]
 
 
 def _how(event: Event, client: str, too_slow: TooSlow, draining: set[str]) -> str:
@@ -223,7 +263,7 @@ def _how(event: Event, client: str, too_slow: TooSlow, draining: set[str]) -> st
     told = causes.of_leave(event.said)
     if told == causes.LEAVE and event.member in draining:
         return causes.DRAIN
-    if told == causes.LEAVE and any(abs(at - event.at_ms) <= NEAR_MS for at, _ in too_slow.get(client, ())):
+    if told == causes.LEAVE and _near(too_slow.get(client, ()), event.at_ms):
         return causes.TOO_SLOW
     return told
 

@@ -8,6 +8,7 @@ after an interrupted one, the joins when a group starts, the leaves when it stop
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -266,11 +267,12 @@ def _as_coordinator(
 ) -> list[Event]:
     made: list[Event] = []
     known: set[str] = set()
-    before_ms = float("-inf")
+    told = 0  # of the leaves, which are in order of time
     for number in sorted(joined):
         members = joined[number]
         first, barrier = began[number], min(one.at_ms for one in members)
-        left = [one for one in leaving if before_ms < one.at_ms <= barrier]
+        until = max(told, bisect_right(leaving, barrier, key=lambda one: one.at_ms))
+        left, told = leaving[told:until], until
         new = [one for one in members if (one.client or one.member) not in known]
         reason, culprit = _why(first, left, new, is_first=not known)
         group = members[0].group
@@ -284,7 +286,6 @@ def _as_coordinator(
         made.append(_as(members[0], e.GENERATION, group, barrier, generation=number, number=float(len(members))))
         made.append(_as(members[0], e.STABLE, group, max(barrier, done.get(number, barrier)), generation=number))
         known |= {one.client or one.member for one in members}
-        before_ms = barrier
     return sorted(made, key=lambda one: one.at_ms)
 
 
