@@ -198,3 +198,18 @@ def test_an_instance_that_comes_back_again_and_again_unfenced_crashes() -> None:
                 f"Stable state. Replacing previously mapped member {before} with this groupInstanceId.")  # fmt: skip
         before = f"pod-0-{uuid.UUID(int=501 + number)}"
     assert log.found() == {(f.CRASH_LOOP, "pod-0")}
+
+
+def test_a_deploys_restarts_are_paired_in_the_order_in_which_they_happened() -> None:
+    """A member that stays has no time at which it left. Sorted by it, members before and after that one stayed in the
+    order of their joins: one that left later was paired with the replacement of an earlier one, and the deploy was
+    said to keep members away for a minute."""
+    log = Coordinator()
+    last, _, first = log.begin(JAVA, JAVA, JAVA)
+    log.leave(100.0, first)
+    log.join(110.0, JAVA)
+    log.leave(160.0, last)
+    log.join(170.0, JAVA)
+    (restarts,) = findings_of(log.history())
+    assert restarts.kind == f.RESTARTS
+    assert "2 members were restarted or replaced, away for up to 10 s" in restarts.what

@@ -79,7 +79,7 @@ def _others_stayed(history: History, short: list[Life]) -> bool:
 def _comes_back(history: History) -> dict[str, list[Life]]:
     """The only process that left and returned several times; empty if there are several such processes, or none."""
     lives: dict[str, list[Life]] = defaultdict(list)
-    for life in sorted(history.people.lives.values(), key=lambda one: one.from_ms):
+    for life in sorted(history.people.lives.values(), key=lambda one: one.since_ms):
         lives[history.people.process_of(life)].append(life)
     again = {}
     for process, each in lives.items():
@@ -139,7 +139,8 @@ def _replaced(history: History, explained: set[str]) -> list[tuple[Life, Life]]:
     later = {life.member for life in new}
     begun = [one.began_ms for one in history.disturbances]
     pairs = []
-    for life in sorted(history.people.lives.values(), key=lambda one: one.to_ms):
+    over = (life for life in history.people.lives.values() if life.over)
+    for life in sorted(over, key=lambda one: one.to_ms):
         if life.how != causes.LEAVE or life.instance or life.member in explained:
             continue
         if (life.member in later and life.ms < SHORT_LIFE_MS) or not _disturbed(history, begun, life):
