@@ -6,11 +6,14 @@ They are written in the words of Kafka 4.1's coordinator, as the samples have th
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from holdfast.doctor import causes
 from holdfast.doctor import finding as f
+from holdfast.doctor.clocks import offsets_ms
+from holdfast.doctor.events import BROKER, GENERATION, JOINED, Event
+from holdfast.doctor.events import JAVA as JAVA_CLIENT
 from holdfast.doctor.findings import findings_of
 from holdfast.doctor.history import History, history_of
 from holdfast.doctor.naming import by_group
@@ -213,3 +216,14 @@ def test_a_deploys_restarts_are_paired_in_the_order_in_which_they_happened() -> 
     (restarts,) = findings_of(log.history())
     assert restarts.kind == f.RESTARTS
     assert "2 members were restarted or replaced, away for up to 10 s" in restarts.what
+
+
+def test_generations_that_begin_at_one_again_put_no_clock_off() -> None:
+    """A deleted group, or one that its brokers forgot, counts from 1 again. A client that started then joined
+    generation 1 a day after the first one of that number, and its whole log was put back by a day."""
+    day_ms = 86_400_000.0
+    told = [Event(at_ms=at_ms, kind=GENERATION, source=BROKER, generation=1, file="b.log") for at_ms in (0.0, day_ms)]
+    heard = Event(at_ms=day_ms + 10, kind=JOINED, source=JAVA_CLIENT, generation=1, client="c", file="new.log")
+    assert offsets_ms([*told, heard]) == {}
+    late = replace(heard, at_ms=heard.at_ms + 2_000)
+    assert offsets_ms([*told, late]) == {"new.log": 2_010.0}

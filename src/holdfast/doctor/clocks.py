@@ -9,7 +9,7 @@ time zone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -34,17 +34,21 @@ def offsets_ms(events: Iterable[Event]) -> dict[str, float]:
         elif event.kind == e.JOINED and not _static(event):
             before = heard[event.file].get(event.generation)
             heard[event.file][event.generation] = event.at_ms if before is None else min(before, event.at_ms)
-    measure = {number: min(times) for number, times in told.items()}
-    if not measure:
-        measure = _most_shared(heard)
+    measure = told or {number: [at_ms] for number, at_ms in _most_shared(heard).items()}
     found = {}
     for file, times in heard.items():
         if file in telling:
             continue
-        off = [at - measure[number] for number, at in times.items() if number in measure]
+        off = [_nearest(at, measure[number]) for number, at in times.items() if number in measure]
         if off and abs(median(off)) > TOLERATED_MS:
             found[file] = median(off)
     return found
+
+
+def _nearest(at_ms: float, told: Sequence[float]) -> float:
+    """How long after the nearest of these times. A group that was deleted, or forgotten by its brokers, counts its
+    generations from 1 again, so one number may have been told several times."""
+    return min((at_ms - each for each in told), key=abs)
 
 
 def _static(event: Event) -> bool:
