@@ -12,7 +12,7 @@ import pytest
 from holdfast.doctor.events import Event
 from holdfast.model import HoldfastError
 from holdfast.spark.doctor.pieces import found_under, pieces_of
-from holdfast.spark.doctor.reading import READ, Piece, events_of, read_pieces
+from holdfast.spark.doctor.reading import CHUNK_BYTES, READ, Piece, chunks, events_of, read_pieces
 
 LINES = [
     f"[2024-05-01 10:00:{n:02d},000] INFO [GroupCoordinator 1]: Stabilized group g generation {n} with 2 members. (x)"
@@ -117,3 +117,26 @@ def test_nothing_to_read_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError) as missing:
         pieces_of(found_under([str(tmp_path / "nowhere")]))
     assert missing.value.code == "DOCTOR_NO_SUCH_PATH"
+
+
+def test_a_file_is_read_under_its_new_name_also_while_nothing_has_its_old_one(tmp_path: Path) -> None:
+    """A logger renames its file and creates the next one with its next line. What was added before the rename was to be
+    read in that gap, the path was not there, and the lines were lost: the position was past them already."""
+    path = tmp_path / "broker.log"
+    path.write_bytes(TEXT)
+    (piece,) = pieces_of(found_under([str(path)])).table.drop_columns("task").to_pylist()
+    path.rename(tmp_path / "broker.log.1")
+
+    *events, told = events_of(Piece(**piece))
+    assert (len(events), told.said) == (20, "")
+
+
+def test_an_archive_that_says_the_same_again_and_again_is_read_in_small_chunks(tmp_path: Path) -> None:
+    """Deflate packs a thousand to one. Two megabytes of an archive were unpacked at once, whatever came of them."""
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(gzip.compress((b"x" * 99 + b"\n") * 1_000_000))
+    piece = Piece(path=str(path), piece=0, start=0, end=-1, written_ms=0.0)
+
+    sizes = [len(data) for data in chunks(piece)]
+    assert sum(sizes) == 100_000_000
+    assert max(sizes) <= 2 * CHUNK_BYTES

@@ -7,6 +7,7 @@ are reported.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
@@ -139,22 +140,24 @@ def _plain(file: BinaryIO, piece: Piece) -> Iterator[bytes]:
 
 
 def _gunzipped(file: BinaryIO, head: bytes) -> Iterator[bytes]:
-    """A file may hold several gzip members; together they are one text. What is before a cut is not lost."""
+    """A file may hold several gzip members; together they are one text. What is before a cut is not lost. A chunk is
+    bounded after decompression: of a log that says the same again and again, a thousandth is left in the archive."""
     data, inflate = head, zlib.decompressobj(31)
     while True:
         try:
-            yield inflate.decompress(data)
+            yield inflate.decompress(data, CHUNK_BYTES)
         except zlib.error as error:
             raise Unreadable(f"is damaged: what is before the damage was read ({error})") from error
-        if inflate.eof:
-            data, inflate = inflate.unused_data or file.read(CHUNK_BYTES), zlib.decompressobj(31)
-            if not data:
-                return
-            continue
-        data = file.read(CHUNK_BYTES // 4)
-        if not data:
-            yield inflate.flush()
+        if not inflate.eof:
+            data = inflate.unconsumed_tail or file.read(CHUNK_BYTES // 4)
+            if data:
+                continue
+            yield inflate.flush()  # the last chunk may have been full
+        if not inflate.eof:
             raise Unreadable("is cut short: what is before the cut was read")
+        data, inflate = inflate.unused_data or file.read(CHUNK_BYTES), zlib.decompressobj(31)
+        if not data:
+            return
 
 
 def _unzstd(file: BinaryIO, head: bytes) -> Iterator[bytes]:
@@ -193,20 +196,31 @@ def _lines(data: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _found(piece: Piece) -> BinaryIO:
-    """Open the file with the piece's inode, because a rotation may have put another file under its name. The device is
-    not compared: two hosts number the same device differently."""
-    file = _opened(piece.path)
+    """Open the file with the piece's inode, because a rotation may have put another file under its name, or none yet.
+    The device is not compared: two hosts number the same device differently."""
     inode = piece.identity.rpartition("-")[2]
-    if not inode or "://" in piece.path or _inode(file.fileno()) == inode:
-        return file
-    file.close()
-    for path in Path(piece.path).parent.iterdir():
-        if path.is_file():
-            file = path.open("rb")
-            if _inode(file.fileno()) == inode:
-                return file
-            file.close()
+    if not inode or "://" in piece.path:
+        return _opened(piece.path)
+    with contextlib.suppress(FileNotFoundError):
+        file = _opened(piece.path)
+        if _inode(file.fileno()) == inode:
+            return file
+        file.close()
+    for path in _renamed(piece.path, inode):
+        file = _opened(path)
+        if _inode(file.fileno()) == inode:
+            return file
+        file.close()
     raise Unreadable("was rotated away before it was read: what was new in it is lost")
+
+
+def _renamed(path: str, inode: str) -> Iterator[str]:
+    """Files with this inode in the path's folder. Others are not opened: they may be somebody else's."""
+    with os.scandir(Path(path).parent) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if f"{entry.stat().st_ino:x}" == inode and entry.is_file():
+                    yield entry.path
 
 
 def _inode(number: int) -> str:
