@@ -27,7 +27,7 @@ from holdfast.cli.common import (
     wrong_use,
 )
 from holdfast.cli.groups_refused import refusals, status
-from holdfast.model import HoldfastError, TopicPartition
+from holdfast.model import HoldfastError, TopicPartition, by_topic
 from holdfast.observe.resetting import (
     Move,
     Rule,
@@ -252,10 +252,7 @@ def _move_to(
         outcomes = []
         for group, offsets in sorted(wanted.items()):
             existed = await require_inactive(cluster, group)
-            scope: dict[str, frozenset[int] | None] = {
-                topic: frozenset(at.partition for at in offsets if at.topic == topic)
-                for topic in {at.topic for at in offsets}
-            }
+            scope = {topic: frozenset(numbers) for topic, numbers in by_topic(offsets).items()}
             found = await standings(cluster, group, scope)
             outcomes.append(Outcome(group=group, moves=plan(Rule.FILE, found, wanted=offsets), existed=existed))
         return await _written(cluster, outcomes, execute=execute)

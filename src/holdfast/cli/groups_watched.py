@@ -26,7 +26,7 @@ from holdfast.model import HoldfastError
 from holdfast.observe.health import Answer, Health, Verdict, judge
 from holdfast.observe.history import History
 from holdfast.observe.latency import CAUTION, group_settings, latency_rows
-from holdfast.observe.rows import table
+from holdfast.observe.rows import as_json, table
 
 if TYPE_CHECKING:
     from holdfast.net.cluster import Cluster
@@ -202,5 +202,5 @@ def _as_json(group: str, history: History, health: Health, rows: Sequence[dict[s
         "share_rebalancing": round(history.share, 3),
         "checklist": answers(health.checklist),
         "investigation": answers(health.investigation),
-        "low_latency": [{key.lower().replace("-", "_"): value for key, value in row.items()} for row in rows],
+        "low_latency": [as_json(row) for row in rows],
     }
