@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
 
+from holdfast.cli import groups_live
+from holdfast.cli.common import Output
 from holdfast.cli.groups_served import Watched
 from holdfast.cli.groups_watched import Looks, looks
 from holdfast.model import TopicPartition
 from holdfast.net import group_snapshots
 from holdfast.net.cluster import Cluster
 from holdfast.net.errors import NetError
+from holdfast.observe.history import History
 from holdfast.observe.snapshot import DescribedGroup, GroupSnapshot, PartitionOffsets
 from patience import PATIENCE_S
 
@@ -93,6 +97,30 @@ def test_a_group_that_is_not_there_any_more_has_no_history() -> None:
     assert 'holdfast_group_failed_looks_total{group="billing"} 1' in watched.text(""), "it was asked for by its name"
     watched.take({}, 2_000.0)
     assert "billing" not in watched.text("")
+
+
+def test_a_deleted_group_has_no_row_in_the_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last row stayed, Stable and with all its members, for as long as the table was shown; and a later group of
+    its name went on with its rebalances. `serve` had a rule of its own for it."""
+    missing = failed("GROUP_ID_NOT_FOUND")
+    each: list[Looks] = [{"billing": GROUP, "old": GROUP}, {"billing": GROUP}, {"billing": missing}, {"billing": GROUP}]
+    rows: list[dict[str, int]] = []
+
+    async def looked(*_: Any, **__: Any) -> AsyncIterator[Looks]:
+        for one in each:
+            yield one
+
+    class Table(groups_live._Live):
+        def looked(self, histories: dict[str, History]) -> None:
+            rows.append({name: history.looks for name, history in histories.items()})
+            super().looked(histories)
+
+    monkeypatch.setattr(groups_live, "looks", looked)
+    monkeypatch.setattr(groups_live, "ask", lambda _, work: asyncio.run(work(NO_CLUSTER)))
+    monkeypatch.setattr(groups_live, "_Lines", lambda as_json: Table())
+
+    groups_live.watch(["billing"], {}, every_s=1.0, for_s=None, output=Output.TABLE)
+    assert rows == [{"billing": 1, "old": 1}, {"billing": 2}, {}, {"billing": 1}]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.common import Interrupt, Output, ask
+from holdfast.cli.groups_served import Watched
 from holdfast.cli.groups_shown import unknown_group
 from holdfast.cli.groups_watched import looks
 from holdfast.model import HoldfastError
 from holdfast.observe.history import History
-from holdfast.observe.rows import table
+from holdfast.observe.rows import as_json, table
 from holdfast.observe.watching import change_line, watch_row
 
 if TYPE_CHECKING:
@@ -25,23 +26,20 @@ def watch(
     groups: Sequence[str], settings: dict[str, Any], *, every_s: float, for_s: float | None, output: Output
 ) -> None:
     """Show a live table until Ctrl-C; without a terminal, one line for each event."""
-    histories: dict[str, History] = {}
     shown = _Live() if output is Output.TABLE and sys.stdout.isatty() else _Lines(as_json=output is Output.JSON)
+    watched = Watched(report=shown.unread)
+    seen: set[str] = set()
     with Interrupt() as interrupt, shown:
 
         async def work(cluster: Cluster) -> None:
             async for look in looks(cluster, groups, every_s=every_s, for_s=for_s, stopped=interrupt.asked):
-                now_ms = time.monotonic() * 1000
-                for name, found in look.items():
-                    if isinstance(found, HoldfastError):
-                        if name in groups and name not in histories and not found.retriable:
-                            raise unknown_group(name, found)
-                        shown.unread(name, found)
-                        continue
-                    history = histories.setdefault(name, History())
-                    ended = history.see(found, now_ms)
-                    shown.seen(name, history, None if ended is None else change_line(name, ended))
-                shown.looked(histories)
+                for name in {*groups} - seen:
+                    if isinstance(error := look.get(name), HoldfastError) and not error.retriable:
+                        raise unknown_group(name, error)
+                for name, ended in watched.take(look, time.monotonic() * 1000).items():
+                    seen.add(name)
+                    shown.seen(name, watched.histories[name], None if ended is None else change_line(name, ended))
+                shown.looked(watched.histories)
 
         ask(settings, work)
 
@@ -66,10 +64,7 @@ class _Lines:
     def seen(self, name: str, history: History, ended: str | None) -> None:
         row = watch_row(history)
         if self._as_json:
-            print(
-                json.dumps({**{key.lower().replace("-", "_").lstrip("#"): row[key] for key in row}, "event": ended}),
-                flush=True,
-            )
+            print(json.dumps({**as_json(row), "event": ended}), flush=True)
             return
         state = (row["STATE"], row["#MEMBERS"], row["REBALANCES"])
         if self._states.get(name) != state:
@@ -81,7 +76,7 @@ class _Lines:
         if ended is not None:
             print(f"{_clock()} {ended}", flush=True)
 
-    def unread(self, name: str, error: HoldfastError) -> None:
+    def unread(self, name: str, error: HoldfastError, before: int) -> None:
         print(f"{_clock()} {name}: {error.code}: {error.what}", file=sys.stderr, flush=True)
 
     def looked(self, histories: dict[str, History]) -> None:
@@ -110,7 +105,7 @@ class _Live:
         if ended is not None:
             self._say(ended)
 
-    def unread(self, name: str, error: HoldfastError) -> None:
+    def unread(self, name: str, error: HoldfastError, before: int) -> None:
         self._say(f"{name}: {error.code}: {error.what}")
 
     def _say(self, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from holdfast.cli.common import BootstrapServer, CommandConfig, Interrupt, ask, 
 from holdfast.cli.groups_watched import Looks, looks
 from holdfast.model import ErrorCode, HoldfastError
 from holdfast.observe.exposition import CONTENT_TYPE, exposed
-from holdfast.observe.history import History
+from holdfast.observe.history import History, Rebalance
 
 if TYPE_CHECKING:
     from holdfast.net.cluster import Cluster
@@ -49,36 +50,41 @@ def serve(
         ask(client_settings(bootstrap_server, command_config), work)
 
 
+def _report_failure(name: str, error: HoldfastError, before: int) -> None:
+    """Print it the first time, and then every hundredth time."""
+    if before % 100 == 0:
+        print(f"holdfast: {name}: {error.code}: {error.what}", file=sys.stderr, flush=True)
+
+
 @dataclass(slots=True)
 class Watched:
     """What is known from all looks so far. A group's figures are dropped when they may no longer be true."""
 
+    report: Callable[[str, HoldfastError, int], None] = _report_failure
+    """Told of each look that failed: group, error, and how many of the group's had failed before."""
     histories: dict[str, History] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
     unread: set[str] = field(default_factory=set)
     """Groups whose last look failed."""
 
-    def take(self, look: Looks, now_ms: float) -> None:
+    def take(self, look: Looks, now_ms: float) -> dict[str, Rebalance | None]:
+        """Returns the groups that could be read, each with the rebalance that has ended with this look, if one has."""
+        ended: dict[str, Rebalance | None] = {}
         for name, found in look.items():
             if isinstance(found, HoldfastError):
-                _report_failure(name, found, self.failures)
+                self.report(name, found, self.failures[name])
                 self.failures[name] += 1
                 self.unread.add(name)
                 if found.code == ErrorCode.GROUP_ID_NOT_FOUND.name:  # a later group of this name is another one
                     self.histories.pop(name, None)
             else:
                 self.unread.discard(name)
-                self.histories.setdefault(name, History()).see(found, now_ms)
+                ended[name] = self.histories.setdefault(name, History()).see(found, now_ms)
         for name in {*self.histories, *self.failures} - set(look):  # deleted, or expired: its figures end here
             self.histories.pop(name, None)
             self.failures.pop(name, None)
             self.unread.discard(name)
+        return ended
 
     def text(self, cluster: str) -> str:
         return exposed(self.histories, failures=self.failures, cluster=cluster, unread=self.unread)
-
-
-def _report_failure(name: str, error: HoldfastError, failures: Counter[str]) -> None:
-    """Print it the first time, and then every hundredth time."""
-    if failures[name] % 100 == 0:
-        print(f"holdfast: {name}: {error.code}: {error.what}", file=sys.stderr, flush=True)
