@@ -244,3 +244,16 @@ def test_lag_and_rate_are_measured_and_unknown_where_nobody_told() -> None:
     made = seen.story()
     assert made["produces"] == 200.0
     assert [lag for _, lag in made["partitions"][0]["lag"]] == [0, 500], "points on a line are left out"
+
+
+def test_a_partition_that_is_added_to_a_hung_member_was_not_there_before() -> None:
+    """Its lane began with the moment in which it was seen, standing still. A moment before that one took the first
+    span, so the partition stood still before there was one; and asked why, the server failed, with all questions."""
+    seen = chronicle()
+    seen.looked(look({"c0": [0]}), WALL)
+    seen.traced([record("live", "process-started", 500, "c0"), record("live", "application-hung", 600, "c0")])
+    seen.looked(look({"c0": [0, 1]}), WALL + 5_000)
+    told = Told(seen)
+    assert told.lane(1, 4_000)[0] == "waiting" and told.lane(1, 5_000)[0] == "stalled"
+    asked = [one["text"] for one in questions(told.story, told.story["begin"] + 4_000, None)]
+    assert "Why does nobody process P0?" in asked and "Why does nobody process P1?" not in asked

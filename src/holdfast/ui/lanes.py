@@ -137,7 +137,7 @@ class LaneReader:
             if partition not in self.lanes:
                 per_ms = _number(record.data.get("records_per_s"), 0.0) / 1000.0
                 lane = Lane(begun_ms=record.at, per_ms=per_ms)
-                lane.spans.append((record.at, WAITING, "", ""))
+                lane.spans.append((0.0, WAITING, "", ""))  # from the story's beginning: any moment of it is asked for
                 lane.lag.append((record.at, 0.0))
                 self.lanes[partition] = lane
 

@@ -12,7 +12,7 @@ import { stripWindow, when } from "../../../src/holdfast/ui/static/moment.js";
 import { parse } from "../../../src/holdfast/ui/static/sse.js";
 import { about, choices, kinds } from "../../../src/holdfast/ui/static/top.js";
 import { read, write } from "../../../src/holdfast/ui/static/address.js";
-import { viewAt } from "../../../src/holdfast/ui/static/view.js";
+import { moments, viewAt } from "../../../src/holdfast/ui/static/view.js";
 import { waits } from "../../../src/holdfast/ui/static/waits.js";
 import { story } from "./story.js";
 
@@ -57,6 +57,10 @@ test("a strip shows the stretch in which the moment lies, at one scale", () => {
   const made = strip(live({ end: 10000 }), live().partitions[0], 10000);
   const [only] = made.children.filter((c) => typeof c !== "string" && String(c.attrs.class).startsWith("seg"));
   assert.deepEqual([/** @type {any} */ (only).attrs.x, /** @type {any} */ (only).attrs.width], ["0.0", "1000.0"]);
+});
+
+test("steps stay within the past that is known", () => {
+  assert.deepEqual(moments(live({ begin: 4550 })), [4600, 4900, 5000]);
 });
 
 test("moments of a live group are times of day", () => {

@@ -82,9 +82,9 @@ function captionAt(story, at) {
   return `${when(story, story.steps[index][0])}: ${story.steps[index][2]}`;
 }
 
-/** All moments at which something happens. @param {Story} story */
+/** All moments at which something happens, of those that the story shows. @param {Story} story */
 export function moments(story) {
   const found = new Set(story.steps.map(([at]) => at));
   for (const lane of story.partitions.slice(0, 40)) for (const [at] of lane.spans) found.add(at);
-  return [...found].sort((a, b) => a - b);
+  return [...found].filter((at) => at >= (story.begin ?? 0)).sort((a, b) => a - b);
 }
