@@ -141,6 +141,11 @@ def can_process(state: str, *, cooperative: bool | None) -> str | None:
     return "no"
 
 
+def is_cooperative_assignor(name: str) -> bool:
+    """By its name, which is all that a coordinator tells of it."""
+    return "cooperative" in name
+
+
 def is_cooperative(described: DescribedGroup) -> bool | None:
     """Whether members keep what they hold while they join; None if that can't be known.
 
@@ -150,7 +155,7 @@ def is_cooperative(described: DescribedGroup) -> bool | None:
     if described.kind == "consumer":
         return True
     if described.protocol:
-        return "cooperative" in described.protocol
+        return is_cooperative_assignor(described.protocol)
     if any(member.subscription is not None and member.subscription.owned for member in described.members):
         return True
     return None

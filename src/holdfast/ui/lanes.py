@@ -26,6 +26,9 @@ LEGEND: Mapping[str, tuple[str, str, float]] = {
 }
 """Each state's sign, its meaning, and how much of its row it fills, so that colours are not needed."""
 
+OWNS = frozenset({WORKING, REVOKING, TAKEN, STALLED})
+"""States in which the member that a lane names owns the partition."""
+
 MAX_PARTITIONS = 100_000
 """The most of one topic: a record with a larger number is damaged."""
 

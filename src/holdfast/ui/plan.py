@@ -9,9 +9,8 @@ from holdfast.assign import plan_round, sticky_user_data
 from holdfast.model import ClusterView, HoldfastError, JoinedMember, Subscription, TopicPartition, TopicView
 from holdfast.model.consumer_protocol import encode_subscription
 from holdfast.sim.setup import MAX_MEMBERS
+from holdfast.ui.lanes import OWNS
 from holdfast.ui.story import at as span_at
-
-OWNS = ("working", "stalled", "taken", "revoking")
 
 
 def resized(story: Mapping[str, Any], moment: float, members: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape
 
 from holdfast.model.text import one_line
 from holdfast.sim.played import time_text, times_less
+from holdfast.ui.lanes import OWNS
 from holdfast.ui.story import at as span_at
 from holdfast.ui.story import moment_text, strip_window
 
@@ -155,7 +156,7 @@ def _members(story: Mapping[str, Any], moment: float, top: float) -> tuple[list[
     owned: dict[int, list[str]] = {}
     for lane in story["partitions"]:
         _, state, owner, _ = span_at(lane["spans"], moment)
-        if owner >= 0 and state in ("working", "stalled", "taken", "revoking"):
+        if owner >= 0 and state in OWNS:
             owned.setdefault(owner, []).append(lane["label"])
     wide = (WIDTH - 24 - RIGHT) / across
     parts = []

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.model import TopicPartition, TraceRecord, by_topic
 from holdfast.observe.history import History, Rebalance
-from holdfast.observe.snapshot import IN_A_ROUND, STABLE, GroupSnapshot, is_cooperative
+from holdfast.observe.snapshot import IN_A_ROUND, STABLE, GroupSnapshot, is_cooperative, is_cooperative_assignor
 from holdfast.ui.lanes import partitions_of
 from holdfast.ui.live.lives import Life
 from holdfast.ui.live.standing import STALE_MS, Standing
@@ -92,7 +92,7 @@ class Teller:
             self.now.state = STATES[record.step]
             if record.step == "generation":
                 self.protocol = str(record.data.get("protocol") or self.protocol)
-                self.cooperative = "cooperative" in self.protocol if self.protocol else self.cooperative
+                self.cooperative = is_cooperative_assignor(self.protocol) if self.protocol else self.cooperative
             culprit = record.culprit and self.now.lives.called(record.culprit)
             cause = self.now.lives.in_words(record.cause)
             self.now.pass_on(replace(record, at=at, member="", culprit=culprit, cause=cause))
