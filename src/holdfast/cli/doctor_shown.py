@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Tables = dict[str, list[dict[str, Any]]]
 
 TICK_S = 1.0
-DRAWN = 8
 
 
 def read_line(summary: Summary) -> str:
@@ -111,6 +110,8 @@ def write_report(html: Path, read: str, found: Tables, notes: list[str]) -> None
 
 def worst(groups: list[dict[str, Any]]) -> list[str]:
     """The groups to draw: those with the most findings."""
+    from holdfast.spark.doctor.job import DRAWN
+
     return [row["group"] for row in sorted(groups, key=lambda row: -row["findings"])][:DRAWN]
 
 

@@ -62,7 +62,7 @@ def _reason_only(event: Event, match: re.Match[str]) -> None:
     event.said = match["reason"][: e.MAX_SAID]
 
 
-def _epoch(event: Event, match: re.Match[str]) -> None:
+def _new_protocol(event: Event, match: re.Match[str]) -> None:
     event.level = "consumer"
 
 
@@ -71,10 +71,6 @@ def _fenced_new(event: Event, match: re.Match[str]) -> None:
     event.level = "consumer"
     event.said = match["reason"][: e.MAX_SAID]
     event.kind = e.EXPIRED if "session" in event.said else e.EXPELLED
-
-
-def _left_new(event: Event, match: re.Match[str]) -> None:
-    event.level = "consumer"
 
 
 _M = r"(?P<member>\S+?)"
@@ -157,7 +153,7 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
     (
         "joins the consumer group using", e.ARRIVED,
         rf"\[GroupId {_G}\] (?:Static member|Member) {_M}(?: with instance id (?P<instance>.+?))? joins the consumer "
-        r"group using the \w+ protocol\.?", _left_new,
+        r"group using the \w+ protocol\.?", _new_protocol,
     ),
     (
         "to replace the existing member", e.REPLACED,
@@ -166,16 +162,16 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
     ),
     (
         "Bumped group epoch", e.PREPARING,
-        rf"\[GroupId {_G}\] Bumped group epoch to (?P<generation>\d+).*", _epoch,
+        rf"\[GroupId {_G}\] Bumped group epoch to (?P<generation>\d+).*", _new_protocol,
     ),
     (
         "Computed a new target assignment", e.STABLE,
         rf"\[GroupId {_G}\] Computed a new target assignment for epoch (?P<generation>\d+) with '[^']*' assignor "
-        r"in \d+ms.*", _epoch,
+        r"in \d+ms.*", _new_protocol,
     ),
     ("left the consumer group", e.LEFT,
      rf"\[GroupId {_G}\] (?:Static )?[Mm]ember {_M}(?: with instance id (?P<instance>.+?))? left the consumer group\.?",
-     _left_new),
+     _new_protocol),
     (
         "fenced from the group because", e.EXPIRED,
         rf"\[GroupId {_G}\] Member {_M} fenced from the group because (?P<reason>.+?)\.?", _fenced_new,
@@ -183,8 +179,8 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
 )  # fmt: skip
 _COMPILED = tuple((word, kind, re.compile(pattern), fill) for word, kind, pattern, fill in _SHAPES)
 
-_LOGGER = re.compile(r" \([\w.$]+\)$")
-"""Kafka's own layout ends a line with the logger."""
+LOGGER = re.compile(r" \([\w.$]+\)$")
+"""Kafka's own layout, of brokers and of clients, ends a line with the logger."""
 
 _QUIET = (
     "Pending dynamic member", "Pending member", "will not trigger", "Elected as the group coordinator",
@@ -204,7 +200,7 @@ def parse(text: str, at_ms: float) -> Event | bool:
     """The event of a coordinator's line; True for a known line without an event; False for an unknown line."""
     mark = _MARK.search(text)
     body = text[mark.end() :] if mark is not None else text
-    body = _LOGGER.sub("", body)
+    body = LOGGER.sub("", body)
     for word, kind, pattern, fill in _COMPILED:
         if word not in body:
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from holdfast.doctor import events as e
+from holdfast.doctor.broker_lines import LOGGER
 from holdfast.doctor.events import Event
 
 _JAVA = re.compile(
@@ -20,7 +21,6 @@ _PARTITIONS = re.compile(r"[\w.\-]+-\d+")
 _PLAN = re.compile(r"([^\s{,=]+)=Assignment\(partitions=\[([^\]]*)\]")
 _MEMBER_LEAVES = re.compile(r"Member (\S+) sending LeaveGroup request to coordinator .*? due to (.*)")
 _EPOCH = re.compile(r"Member (\S+) with epoch (-?\d+) transitioned from (\w+) to (\w+)")
-_LOGGER = re.compile(r" \([\w.$]+\)$")
 
 
 def parse_java(text: str, at_ms: float) -> Event | bool:
@@ -28,7 +28,7 @@ def parse_java(text: str, at_ms: float) -> Event | bool:
     match = _JAVA.search(text)
     if match is None:
         return False
-    body = _LOGGER.sub("", match["body"])
+    body = LOGGER.sub("", match["body"])
     event = Event(
         at_ms=at_ms, kind="", source=e.JAVA, group=match["group"], client=match["client"],
         instance=match["instance"] or "",

@@ -24,7 +24,6 @@ CRASHES, BUSY = "crash", "many-rebalances"
 AGAIN = 2
 """What happened twice will go on; what happened once may be a deploy or an accident."""
 
-STORM_AGAIN = 2
 SLOW_MS = 3_000.0
 """A round whose slowest member takes longer than a default heartbeat interval kept everybody waiting."""
 

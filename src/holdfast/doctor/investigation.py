@@ -20,7 +20,6 @@ from holdfast.doctor.finding import (
     EVIDENCE_KEPT,
     HANG,
     STORM,
-    STORM_AGAIN,
     Evidence,
     Finding,
     by_process,
@@ -49,10 +48,8 @@ RESTART_MS = 5_000.0
 def crashes(history: History) -> list[Finding]:
     """Processes that crashed; a crash loop if one did so twice, and was back before the coordinator had noticed."""
     found = []
-    for process, lives in by_process(history, causes.CRASH).items():
+    for lives in by_process(history, causes.CRASH).values():
         ended = [life for life in lives if life.how == causes.CRASH]
-        if not ended:
-            continue
         back = any(_back_within_its_session(gone, lives, history.session_ms) for gone in ended)
         culprit = ended[-1]
         rebalances = caused_by(history, lives, causes.CRASH)
@@ -76,7 +73,7 @@ def crashes(history: History) -> list[Finding]:
                     evidence=lives_evidence(ended, "its session ended"),
                 )
             )
-        elif process and _not_the_end(history, ended):
+        elif _not_the_end(history, ended):
             found.append(
                 Finding(
                     kind=CRASHES,
@@ -142,8 +139,6 @@ def too_slow(history: History) -> list[Finding]:
     found = []
     for lives in by_process(history, causes.TOO_SLOW, EXPELLED).values():
         ended = [life for life in lives if life.how in (causes.TOO_SLOW, EXPELLED)]
-        if not ended:
-            continue
         culprit = ended[-1]
         rebalances = caused_by(history, lives, causes.TOO_SLOW, causes.JOIN)
         cost, measured = cost_of(history, rebalances)
@@ -155,7 +150,7 @@ def too_slow(history: History) -> list[Finding]:
             if life.how in (causes.TOO_SLOW, EXPELLED) and later.from_ms > life.to_ms
         ]
         longest = limit + max(away, default=0.0)
-        storm = len(ended) >= STORM_AGAIN
+        storm = len(ended) >= AGAIN
         found.append(
             Finding(
                 kind=STORM if storm else HANG,
@@ -203,7 +198,7 @@ def collisions(history: History) -> list[Finding]:
     replaced = by_process(history, REPLACED)
     for instance in sorted({*fenced, *(key.removeprefix("instance ") for key in replaced)}):
         lives = [life for life in replaced.get(f"instance {instance}", ()) if life.how == REPLACED]
-        if not fenced.get(instance) or (not instance and not fenced[instance]):
+        if not fenced.get(instance):
             continue
         times = max(len(lives), len(fenced[instance]))
         shown = instance or "an instance id"

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.doctor import causes
 from holdfast.doctor.drawing import COLOURS, pauses_svg, timeline_svg
 from holdfast.doctor.finding import counted
-from holdfast.doctor.words import TITLES, at_most, clock
+from holdfast.doctor.words import TITLES, at_most, clock, cost_text
 
 Row = Mapping[str, Any]
 
@@ -74,9 +74,6 @@ def page(
 
 def _finding(row: Row) -> str:
     who = f": <strong>{escape(row['culprit'])}</strong>" if row["culprit"] else ""
-    saves = row["saves_partition_seconds"]
-    saved = f", of which the change saves {saves:.1f}" if saves is not None and saves == saves else ""
-    bound = "" if row["measured"] else "at most "
     change = " ".join(f"<code>{escape(key)}={escape(str(value))}</code>" for key, value in row["change"].items())
     lines = "".join(
         f"<tr><td>{clock(each['at_ms'])}</td><td>{escape(each['what'])}</td><td>{escape(each['where'])}</td></tr>"
@@ -86,7 +83,7 @@ def _finding(row: Row) -> str:
     return (
         f"<div class='card'><p><strong>{_begun(TITLES.get(row['kind'], str(row['kind'])))}</strong> in "
         f"{escape(row['group'])}{who}</p><p>{escape(row['what'])}</p>"
-        f"<p class='soft'>Cost: {bound}{row['cost_partition_seconds']:.1f} partition-seconds{saved}.</p>"
+        f"<p class='soft'>Cost: {cost_text(row)}.</p>"
         + (f"<p>Change {change}</p>" if change else "")
         + f"<p>{_prose(row['do'])}</p><p class='soft'>{_begun(row['saves_how'])}</p>"
         + (evidence if lines else "")

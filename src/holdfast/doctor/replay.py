@@ -15,6 +15,7 @@ from holdfast.doctor import finding as f
 from holdfast.doctor.finding import Finding
 from holdfast.doctor.history import History
 from holdfast.doctor.lanes import stopped_ms
+from holdfast.doctor.people import EXPELLED
 from holdfast.doctor.rounds import Rebalance
 from holdfast.model import HoldfastError
 from holdfast.sim.played import play
@@ -86,7 +87,7 @@ def _setup(history: History) -> Setup:
 
 
 def _hangs(history: History, setup: Setup, kind: str, one: Finding) -> Plays:
-    lives = [life for life in history.people.lives.values() if life.how in (causes.TOO_SLOW, "expelled")]
+    lives = [life for life in history.people.lives.values() if life.how in (causes.TOO_SLOW, EXPELLED)]
     limit_s = max((life.poll_ms for life in lives if life.poll_ms == life.poll_ms), default=300_000.0) / 1000
     every_s = limit_s + 20.0
     count = max(1, min(one.times, int((MOST_S - LEAD_S) / every_s)))

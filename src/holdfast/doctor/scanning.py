@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.doctor import broker_lines, client_lines, trace_lines
-from holdfast.doctor.events import Event
+from holdfast.doctor.events import TRACE, Event
 from holdfast.doctor.times import NO_TIME, dated, unwrapped, written_ms
+from holdfast.model import TRACE_VERSION
 
 MARKS = (b"[GroupCoordinator", b"[GroupMetadataManager", b"clientId=", b"[thrd:", b'"step":"', b"CONSUMER-ID",
          b'\\"step\\":\\"')  # fmt: skip
@@ -121,15 +122,15 @@ def _rows(data: bytes, end: int, number: int) -> Iterator[tuple[int, str]]:
 def _one(text: str, found: Scanned, file: str, number: int, last_ms: float) -> None:
     read = parse_line(text)
     if isinstance(read, Event):
-        if last_ms == last_ms:
-            read.at_ms = dated(read.at_ms, last_ms) if read.source != "trace" else read.at_ms
+        if last_ms == last_ms and read.source != TRACE:  # a trace always has its date
+            read.at_ms = dated(read.at_ms, last_ms)
         read.file, read.line = file, number
         found.events.append(read)
     if read is False:
         found.puzzled(text)
     else:
         found.known += 1
-        if '"step":"' in text and (version := _VERSION.search(text)) and int(version[1]) > trace_lines.TRACE_VERSION:
+        if '"step":"' in text and (version := _VERSION.search(text)) and int(version[1]) > TRACE_VERSION:
             found.newer += 1
 
 

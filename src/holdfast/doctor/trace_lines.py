@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.doctor import events as e
 from holdfast.doctor.events import Event, client_of
 from holdfast.doctor.times import NO_TIME
-from holdfast.model import TRACE_VERSION, HoldfastError, TraceRecord
+from holdfast.model import HoldfastError, TraceRecord
 from holdfast.trace import decode
 
 _STEPS: Mapping[tuple[str, str], str] = {
@@ -139,6 +139,3 @@ def parse_described(text: str, header: tuple[str, ...]) -> Event | None:
         number=float(lag) if lag.isdigit() else -1.0,
         partitions=f"{topic}-{number}",
     )
-
-
-__all__ = ["TRACE_VERSION", "flat", "header_of", "parse_described", "parse_trace"]

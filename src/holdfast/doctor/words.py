@@ -70,14 +70,19 @@ def group_rows(groups: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
+def cost_text(row: Row) -> str:
+    """What a finding cost, and what of it its change would save."""
+    cost, saves = row["cost_partition_seconds"], row["saves_partition_seconds"]
+    bound = "" if row["measured"] or not cost else "at most "
+    saved = f", of which the change saves {saves:.1f}" if saves is not None and saves == saves else ""
+    return f"{bound}{cost:.1f} partition-seconds{saved}"
+
+
 def finding_lines(number: int, row: Row) -> Iterator[str]:
     culprit = f": {one_line(row['culprit'])}" if row["culprit"] else ""
     yield f"{number}. {one_line(str(row['group']))}: {TITLES.get(row['kind'], row['kind'])}{culprit}"
     yield f"   {one_line(row['what'])}"
-    bound = "" if row["measured"] else "at most "
-    saves = row["saves_partition_seconds"]
-    saved = f", of which the change saves {saves:.1f}" if saves is not None and saves == saves else ""
-    yield f"   cost: {bound}{row['cost_partition_seconds']:.1f} partition-seconds{saved}"
+    yield f"   cost: {cost_text(row)}"
     if row["change"]:
         yield f"   change: {one_line(', '.join(f'{key}={value}' for key, value in row['change'].items()))}"
     yield f"   do: {one_line(row['do'])}"

@@ -16,10 +16,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from holdfast.doctor.events import Event
+from holdfast.doctor.scanning import Scanned
 from holdfast.model import HoldfastError
 from holdfast.spark.doctor.growth import PACKED, WHY, Growth, from_json, looked, to_json
 from holdfast.spark.doctor.pieces import Found, found_under, pieces_of
-from holdfast.spark.doctor.reading import BATCH_EVENTS, DDL, READ, Piece, as_batch, events_of
+from holdfast.spark.doctor.reading import BATCH_EVENTS, DDL, Piece, as_batch, events_of, read_row
 from holdfast.spark.internals import ReadLimit, needs
 
 if TYPE_CHECKING:
@@ -133,8 +134,7 @@ def batches_of(partition: Added) -> Iterator[pa.RecordBatch]:
                 waiting = []
         yield with_content(as_batch(waiting), content)
     for path, why in partition.notices:
-        told = Event(at_ms=0.0, kind=READ, source="", file=path, number=0.0, generation=0, said=why, partitions="{}")
-        yield with_content(as_batch([(told, 0)]), "")
+        yield with_content(as_batch([(read_row(Scanned(), file=path, problem=why), 0)]), "")
 
 
 def with_content(batch: pa.RecordBatch, content: str) -> pa.RecordBatch:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import IOBase
@@ -28,6 +27,8 @@ TOO_LONG = "has lines that are longer than 1 MiB and were passed over: {}"
 CHUNK_BYTES = 8 * 1024 * 1024
 HEAD_BYTES = 8_192
 BATCH_EVENTS = 20_000
+SHAPES_SENT = 20
+"""Shapes of lines that were not understood, of one piece: the most frequent."""
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
@@ -90,15 +91,17 @@ def events_of(piece: Piece) -> Iterator[Event]:
         problem = str(error)
     except OSError as error:
         problem = f"can't be read: {error.strerror or error}"
-    yield _read_row(piece, read, problem, size)
+    yield read_row(read, file=piece.path, problem=problem, size=size)
 
 
-def _read_row(piece: Piece, read: Scanned, problem: str, size: int) -> Event:
+def read_row(read: Scanned, *, file: str, problem: str = "", size: int = 0) -> Event:
+    """What was read, in the columns of an event: `at_ms` is the size in bytes, `number` the lines, `generation` those
+    understood, `line` those of newer traces, `said` what is wrong with the file, `partitions` the strange shapes."""
     if read.too_long:
         problem = problem or TOO_LONG.format(read.too_long)
     return Event(
-        at_ms=float(size), kind=READ, source="", file=piece.path, number=float(read.lines), generation=read.known,
-        line=read.newer, said=problem, partitions=json.dumps(dict(Counter(read.strange).most_common(20))),
+        at_ms=float(size), kind=READ, source="", file=file, number=float(read.lines), generation=read.known,
+        line=read.newer, said=problem, partitions=json.dumps(dict(read.strange.most_common(SHAPES_SENT))),
     )  # fmt: skip
 
 

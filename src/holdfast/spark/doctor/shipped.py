@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 
 from holdfast.doctor.events import Event
 from holdfast.doctor.scanning import Scanned, scan
-from holdfast.spark.doctor.reading import DDL, READ, TOO_LONG, as_batch
+from holdfast.spark.doctor.reading import DDL, as_batch, read_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,12 +45,8 @@ def read_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             one.events = []
             read.add(one)
         if batch.num_rows:
-            told = Event(
-                at_ms=float(size), kind=READ, source="", file="", number=float(read.lines), generation=read.known,
-                line=read.newer, partitions=json.dumps(dict(read.strange.most_common(20))),
-            )  # fmt: skip
-            if read.too_long:
-                told.file, told.said = origin, TOO_LONG.format(read.too_long)
+            # A batch may mix partitions; the last one stands for them where lines were too long.
+            told = read_row(read, file=origin if read.too_long else "", size=size)
             found.append((told, "", 0))
             yield _as_batch(found)
 
