@@ -10,6 +10,7 @@ from polling import take, until
 
 import holdfast
 from holdfast.client.telemetry.metrics import GroupMetrics, prometheus_text
+from holdfast.client.telemetry.windows import Window
 from holdfast.model import TraceRecord
 from holdfast.testing import Broker
 
@@ -135,3 +136,14 @@ def test_a_living_consumer_counts(broker: Broker, topic: str) -> None:
     assert found["join-total"] >= 1
     assert "kafka_consumer_coordinator_assigned_partitions" in consumer.metrics_text()
     consumer.close()
+
+
+def test_to_look_at_a_window_changes_nothing_in_it() -> None:
+    """Every look dropped the samples that were over, on the thread of whoever looked: a scrape between two steps of the
+    member's own thread took away the sample that it was adding to, and that thread failed with IndexError."""
+    window = Window()
+    window.add(5.0, 0.0)
+    for later in (window.average(100_000.0), window.highest(100_000.0)):
+        assert math.isnan(later)
+    assert window.per_hour(100_000.0) == 0.0
+    assert (window.average(10_000.0), window.highest(10_000.0)) == (5.0, 5.0)

@@ -34,7 +34,7 @@ class Window:
     def add(self, value: float, now: float) -> None:
         self.count += 1
         self.total += value
-        self._forget(now)
+        self._samples = self._recent(now)
         if not self._samples or now - self._samples[-1].began_at >= SAMPLE_MS:
             self._samples.append(_Sample(now))
         sample = self._samples[-1]
@@ -43,13 +43,12 @@ class Window:
         sample.highest = max(sample.highest, value)
 
     def average(self, now: float) -> float:
-        self._forget(now)
-        count = sum(sample.count for sample in self._samples)
-        return sum(sample.total for sample in self._samples) / count if count else math.nan
+        recent = self._recent(now)
+        count = sum(sample.count for sample in recent)
+        return sum(sample.total for sample in recent) / count if count else math.nan
 
     def highest(self, now: float) -> float:
-        self._forget(now)
-        return max((sample.highest for sample in self._samples), default=math.nan)
+        return max((sample.highest for sample in self._recent(now)), default=math.nan)
 
     def per_hour(self, now: float) -> float:
         """Events per hour, over the window.
@@ -57,13 +56,14 @@ class Window:
         A window younger than one sample counts as one sample longer than it is, as in Java: one event in the first
         second must not show as 3,600 an hour.
         """
-        self._forget(now)
-        if not self._samples:
+        recent = self._recent(now)
+        if not recent:
             return 0.0
-        elapsed = now - self._samples[0].began_at
+        elapsed = now - recent[0].began_at
         if elapsed < SAMPLE_MS * (SAMPLES - 1):
             elapsed += SAMPLE_MS * (SAMPLES - 1)
-        return sum(sample.count for sample in self._samples) * HOUR_MS / elapsed
+        return sum(sample.count for sample in recent) * HOUR_MS / elapsed
 
-    def _forget(self, now: float) -> None:
-        self._samples = [s for s in self._samples if now - s.began_at < SAMPLE_MS * SAMPLES][-SAMPLES:]
+    def _recent(self, now: float) -> list[_Sample]:
+        """Leaves the window as it is: it is read by other threads than the one that adds."""
+        return [s for s in self._samples if now - s.began_at < SAMPLE_MS * SAMPLES][-SAMPLES:]
