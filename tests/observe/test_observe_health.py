@@ -103,6 +103,16 @@ def test_lag_that_grows_is_an_advice() -> None:
     assert lag.verdict is Verdict.ADVICE and "a second more" in lag.said
 
 
+def test_lag_that_could_not_be_read_before_has_not_grown() -> None:
+    """A partition without a leader at the first look, and with one at the last, was all growth: 833 records a second
+    more, of a group that stood as it had stood."""
+    looks = [
+        snapshot(member("a", 0, 1, instance="x"), offsets={0: (committed, committed), 1: (5_000 + committed, end)})
+        for committed, end in ((10, None), (20, 10_020))
+    ]
+    assert verdicts(judged(*looks, every_ms=12_000.0))[-1] == "ok"
+
+
 def test_lag_that_goes_up_and_down_with_commits_is_none() -> None:
     """A consumer that did everything at once, and committed every 5 s, was told to add members whenever the last look
     came longer after a commit than the first one."""

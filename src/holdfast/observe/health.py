@@ -192,8 +192,8 @@ def _lag(history: History) -> Answer:
         return Answer(about=about, verdict=Verdict.FINDING, said=said, do=do)
     if history.watched_ms < 2 * COMMITS_EVERY_MS and last.lag:
         return Answer(about=about, verdict=Verdict.UNKNOWN, said=said, do="Watch for 10 s or more with --for.")
-    grown = last.lag - (first.lag or 0)
-    if first.lag is not None and grown > _between_commits(first, last, history.watched_ms):
+    grown = _grown(first, last)
+    if grown > _between_commits(first, last, history.watched_ms):
         pace = grown * 1000.0 / history.watched_ms
         do = "If that goes on, add members or partitions, or make the work on a record shorter."
         return Answer(about=about, verdict=Verdict.ADVICE, said=f"{said}, {pace:.0f} a second more", do=do)
@@ -208,6 +208,12 @@ def _stuck(first: GroupSnapshot, last: GroupSnapshot) -> dict[TopicPartition, in
         if before is not None and before.lag and one.lag and before.committed == one.committed:
             found[at] = one.lag
     return found
+
+
+def _grown(first: GroupSnapshot, last: GroupSnapshot) -> int:
+    """By how much lag has grown where it was known at both looks: what could not be read before has not grown."""
+    lags = ((first.offsets[at].lag, one.lag) for at, one in last.offsets.items() if at in first.offsets)
+    return sum(now - before for before, now in lags if before is not None and now is not None)
 
 
 def _between_commits(first: GroupSnapshot, last: GroupSnapshot, watched_ms: float) -> float:
