@@ -105,6 +105,19 @@ def test_twice_the_history_is_about_twice_the_work(made: Callable[[int], list[Ev
     assert work(800) < 2.5 * work(400)
 
 
+def test_leaves_cost_no_more_in_a_group_of_many_partitions() -> None:
+    """Java's default client id is every process's name where only clients' logs are left. Each leave made a change for
+    each partition that anybody of the name had ever held: a storm in a group of a thousand took gigabytes."""
+
+    def work(partitions: int) -> int:
+        events = storm(100)
+        held = " ".join(f"orders-{n}" for n in range(partitions))
+        events.append(Event(at_ms=10.0, kind=e.ADDED, source=e.JAVA, group="g", client="rdkafka", partitions=held))
+        return lines_run(lambda: history_of("g", events))
+
+    assert work(800) < 2 * work(100)
+
+
 def test_the_histories_above_are_what_their_names_say() -> None:
     assert [one.kind for one in findings_of(history_of("g", crash_loop(10)))] == ["crash-loop"]
     assert len(findings_of(history_of("g", crashing_pods(10)))) == 9

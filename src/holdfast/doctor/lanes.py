@@ -8,6 +8,7 @@ nothing from the round's beginning. A crashed member has owned nothing since its
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -69,20 +70,15 @@ def lanes_of(
     found.plans = _plans(events)
     changes = _changes(events, people, rebalances, found.plans, cooperative=cooperative)
     open_: dict[str, _Open] = {}
+    held: dict[str, set[str]] = defaultdict(set)
     for at_ms, _, partition, who, told, whose in changes[:KEPT]:
-        one = open_.setdefault(partition, _Open())
-        if who == one.who or (not who and whose != one.who):
-            continue
-        if one.who:
-            found.lanes.append(Lane(partition=partition, who=one.who, from_ms=one.since_ms, to_ms=at_ms))
-            one.last, one.off_ms, one.off_told = one.who, at_ms, told
-        if who:
-            if one.off_ms == one.off_ms and at_ms > one.off_ms:
-                pause = Pause(partition=partition, from_ms=one.off_ms, to_ms=at_ms, before=one.last, after=who,
-                              measured=told and one.off_told)  # fmt: skip
-                found.pauses.append(pause)
-            one.since_ms = at_ms
-        one.who = who
+        for at in sorted(held[whose]) if partition == ALL else (partition,):
+            one = open_.setdefault(at, _Open())
+            if who == one.who or (not who and whose != one.who):
+                continue
+            held[one.who].discard(at)
+            held[who].add(at)
+            _take_and_give(found, at, one, at_ms, who, told=told)
     end_ms = max((one.at_ms for one in events if one.at_ms == one.at_ms), default=0.0)
     for partition, one in open_.items():
         if one.who:
@@ -91,6 +87,20 @@ def lanes_of(
     found.lanes.sort(key=lambda one: (one.partition, one.from_ms))
     found.pauses.sort(key=lambda one: (one.from_ms, one.partition))
     return found
+
+
+def _take_and_give(found: Lanes, partition: str, one: _Open, at_ms: float, who: str, *, told: bool) -> None:
+    """End the lane of its owner, if it has one, and the pause, if there is a new one."""
+    if one.who:
+        found.lanes.append(Lane(partition=partition, who=one.who, from_ms=one.since_ms, to_ms=at_ms))
+        one.last, one.off_ms, one.off_told = one.who, at_ms, told
+    if who:
+        if one.off_ms == one.off_ms and at_ms > one.off_ms:
+            pause = Pause(partition=partition, from_ms=one.off_ms, to_ms=at_ms, before=one.last, after=who,
+                          measured=told and one.off_told)  # fmt: skip
+            found.pauses.append(pause)
+        one.since_ms = at_ms
+    one.who = who
 
 
 def _plans(events: Sequence[Event]) -> dict[int, dict[str, frozenset[str]]]:
@@ -108,6 +118,10 @@ _Change = tuple[float, int, str, str, bool, str]
 """(time, 0 for taken or 1 for given, partition, new owner or "", whether a member's log tells it, old owner).
 
 The second field sorts a take before a give at the same time."""
+
+ALL = ""
+"""As a change's partition: all that the old owner holds. A fleet may have one name, and a leave for each minute: a
+change for each partition that anybody of the name ever held would fill the memory."""
 
 
 def _changes(
@@ -138,7 +152,7 @@ def _changes(
                 for at in had
             ]
             held = plan
-    changes += _ended(people, changes)
+    changes += _ended(people)
     changes.sort(key=lambda change: (change[0], change[1], change[2]))
     return changes
 
@@ -173,19 +187,10 @@ def _named(people: People, event: Event) -> str:
     return next((one.name for one in alive), event.client)
 
 
-def _ended(people: People, changes: Sequence[_Change]) -> list[_Change]:
+def _ended(people: People) -> list[_Change]:
     """Members that are gone own nothing, from their leave, their last poll or their last sign of life on."""
-    ever: dict[str, set[str]] = {}
-    for _, on, partition, who, _, _ in changes:
-        if on:
-            ever.setdefault(who, set()).add(partition)
-    return [
-        (since_ms, 0, at, "", False, life.name)
-        for life in people.lives.values()
-        if life.over and life.how != REPLACED
-        for since_ms in (stopped_ms(life, people),)
-        for at in sorted(ever.get(life.name, ()))
-    ]
+    gone = (life for life in people.lives.values() if life.over and life.how != REPLACED)
+    return [(stopped_ms(life, people), 0, ALL, "", False, life.name) for life in gone]
 
 
 def stopped_ms(life: Life, people: People) -> float:
