@@ -20,6 +20,12 @@ FETCH_METRICS = frozenset({"records-lag-max"})
 """Metrics of Java's fetch manager; the others belong to its coordinator."""
 
 
+FETCHED = "fetched-bytes-"
+"""Ours, not Java's: followed by the placement. In Prometheus's format one metric with the placement as its label."""
+
+EMPTY: Mapping[str, int] = {}
+
+
 class GroupMetrics:
     """Counts trace records."""
 
@@ -60,8 +66,16 @@ class GroupMetrics:
                 took = record.data.get("listener_ms", record.data.get("took_ms"))
                 self._callbacks[record.step.removeprefix("callback-")].add(took if isinstance(took, float) else 0.0, at)
 
-    def snapshot(self, now: float, *, assigned: int, heartbeat_at: float, lag_max: int | None) -> dict[str, float]:
-        """Every metric by its Java name."""
+    def snapshot(
+        self,
+        now: float,
+        *,
+        assigned: int,
+        heartbeat_at: float,
+        lag_max: int | None,
+        fetched: Mapping[str, int] = EMPTY,
+    ) -> dict[str, float]:
+        """Every metric by its Java name. `fetched` are bytes by placement, which Java does not count."""
         found: dict[str, float] = {
             "assigned-partitions": float(assigned),
             "failed-rebalance-rate-per-hour": self._failed.per_hour(now),
@@ -81,6 +95,7 @@ class GroupMetrics:
             found[f"{name}-max"] = window.highest(now)
         if lag_max is not None:
             found["records-lag-max"] = float(lag_max)
+        found |= {f"{FETCHED}{where}-total": float(size) for where, size in fetched.items()}
         return dict(sorted(found.items()))
 
 
@@ -90,15 +105,27 @@ def _seconds_ago(now: float, then: float | None) -> float:
 
 def prometheus_text(metrics: Mapping[str, float], *, group: str, client_id: str) -> str:
     """The metrics in Prometheus's text form."""
-    client = f'client_id="{_escaped(client_id)}"'
-    lines = []
+    lines: list[str] = []
+    told = ""
     for name, value in sorted(metrics.items()):
-        fetching = name in FETCH_METRICS
-        labels = client if fetching else f'{client},group="{_escaped(group)}"'
-        full = f"kafka_consumer_{'fetch_manager' if fetching else 'coordinator'}_{name.replace('-', '_')}"
-        kind = "counter" if name.endswith("-total") else "gauge"
-        lines += [f"# TYPE {full} {kind}", f"{full}{{{labels}}} {_number(value)}"]
+        full, labels = _named(name, group=group, client_id=client_id)
+        if full != told:
+            lines.append(f"# TYPE {full} {'counter' if name.endswith('-total') else 'gauge'}")
+            told = full
+        lines.append(f"{full}{{{labels}}} {_number(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _named(name: str, *, group: str, client_id: str) -> tuple[str, str]:
+    """A metric's name and labels in Prometheus's form."""
+    client, whole = f'client_id="{_escaped(client_id)}"', f'client_id="{_escaped(client_id)}",group="{_escaped(group)}"'
+    if name.startswith(FETCHED):
+        where = name.removeprefix(FETCHED).removesuffix("-total")
+        return "holdfast_consumer_fetched_bytes_total", f'{whole},placement="{where}"'
+    plain = name.replace("-", "_")
+    if name in FETCH_METRICS:
+        return f"kafka_consumer_fetch_manager_{plain}", client
+    return f"kafka_consumer_coordinator_{plain}", whole
 
 
 def _escaped(text: str) -> str:
@@ -106,4 +133,4 @@ def _escaped(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    return "NaN" if value != value else f"{value:.10g}"
+    return "NaN" if value != value else f"{value:.15g}"
