@@ -8,6 +8,7 @@ Averages, maxima and rates cover the last 30 to 60 seconds (`windows`); names th
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 from holdfast.client.telemetry.windows import Window
@@ -27,9 +28,11 @@ EMPTY: Mapping[str, int] = {}
 
 
 class GroupMetrics:
-    """Counts trace records."""
+    """Counts trace records. They come from the threads that write the trace; who scrapes asks on another one, and
+    asking drops samples that are over."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._rebalance, self._failed, self._join, self._sync = Window(), Window(), Window(), Window()
         self._callbacks = {"assigned": Window(), "revoked": Window(), "lost": Window()}
         self._began_at: float | None = None
@@ -45,6 +48,10 @@ class GroupMetrics:
         return _seconds_ago(now, self._last_rebalance)
 
     def observe(self, record: TraceRecord) -> None:
+        with self._lock:
+            self._observe(record)
+
+    def _observe(self, record: TraceRecord) -> None:
         at = record.at
         match record.step:
             case "join-sent":
@@ -76,11 +83,19 @@ class GroupMetrics:
         fetched: Mapping[str, int] = EMPTY,
     ) -> dict[str, float]:
         """Every metric by its Java name. `fetched` are bytes by placement, which Java does not count."""
+        with self._lock:
+            found = self._group_figures(now)
+        found["assigned-partitions"] = float(assigned)
+        found["last-heartbeat-seconds-ago"] = _seconds_ago(now, heartbeat_at or None)
+        if lag_max is not None:
+            found["records-lag-max"] = float(lag_max)
+        found |= {f"{FETCHED}{where}-total": float(size) for where, size in fetched.items()}
+        return dict(sorted(found.items()))
+
+    def _group_figures(self, now: float) -> dict[str, float]:
         found: dict[str, float] = {
-            "assigned-partitions": float(assigned),
             "failed-rebalance-rate-per-hour": self._failed.per_hour(now),
             "failed-rebalance-total": float(self._failed.count),
-            "last-heartbeat-seconds-ago": _seconds_ago(now, heartbeat_at or None),
             "last-rebalance-seconds-ago": self.last_rebalance_s(now),
             "rebalance-latency-total": self._rebalance.total,
             "rebalance-rate-per-hour": self._rebalance.per_hour(now),
@@ -93,10 +108,7 @@ class GroupMetrics:
         for name, window in timings.items():
             found[f"{name}-avg"] = window.average(now)
             found[f"{name}-max"] = window.highest(now)
-        if lag_max is not None:
-            found["records-lag-max"] = float(lag_max)
-        found |= {f"{FETCHED}{where}-total": float(size) for where, size in fetched.items()}
-        return dict(sorted(found.items()))
+        return found
 
 
 def _seconds_ago(now: float, then: float | None) -> float:
