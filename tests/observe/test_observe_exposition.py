@@ -162,7 +162,7 @@ def test_the_alerts_are_the_two_that_matter_most_and_more() -> None:
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_takes_rules_configuration_and_metrics() -> None:
-    """Symptom: this failed wherever promtool is installed. Cause: promtool reads our text, and then frowns upon one name
+    """Symptom: this failed wherever promtool is installed. Cause: promtool reads our text, and frowns upon one name
     of kafka_exporter's, which dashboards know. Rule: that name is all it has to say."""
     checks = ["check", "config", str(MONITORING / "prometheus.yaml")]
     subprocess.run(["promtool", *checks], check=True, capture_output=True, timeout=60)
