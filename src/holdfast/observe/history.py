@@ -93,6 +93,24 @@ class Rebalance:
 
 
 @dataclass(slots=True)
+class Commits:
+    """What was seen of one partition's commits."""
+
+    committed: int
+    since_ms: float
+    """When this was seen first, or last without anything left to commit."""
+    longest_ms: float = 0.0
+    """The longest time between two commits while there was something to commit."""
+
+    def see(self, committed: int, lag: int, now_ms: float) -> None:
+        if committed != self.committed:
+            self.longest_ms = max(self.longest_ms, now_ms - self.since_ms)
+            self.committed, self.since_ms = committed, now_ms
+        elif not lag:
+            self.since_ms = now_ms
+
+
+@dataclass(slots=True)
 class History:
     """One group's. `see` takes the looks in their order."""
 
@@ -110,6 +128,7 @@ class History:
     causes: Counter[str] = field(default_factory=Counter)
     culprits: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(cause, who)"""
+    commits: dict[TopicPartition, Commits] = field(default_factory=dict)
     _settled: GroupSnapshot | None = None
     """The last look outside of a rebalance: what the next one is compared with."""
     _began_ms: float | None = None
@@ -163,6 +182,7 @@ class History:
         if self._began_ms is not None:
             self.rebalancing_ms += now_ms - before_ms
         self.last = look
+        self._note_commits(look, now_ms)
         if look.described.state in IN_A_ROUND:
             if self._began_ms is None:
                 self._began_ms = now_ms
@@ -203,6 +223,12 @@ class History:
         self.causes[ended.cause] += 1
         self._count(changes)
         return ended
+
+    def _note_commits(self, look: GroupSnapshot, now_ms: float) -> None:
+        self.commits = {at: seen for at, seen in self.commits.items() if at in look.offsets}
+        for at, one in look.offsets.items():
+            if one.committed is not None and one.lag is not None:
+                self.commits.setdefault(at, Commits(one.committed, now_ms)).see(one.committed, one.lag, now_ms)
 
     def _note_shared(self, look: GroupSnapshot) -> None:
         held = Counter(map(_process, look.described.members))
