@@ -37,6 +37,8 @@ def watch(
                         if name in groups and name not in histories and not found.retriable:
                             raise unknown_group(name, found)
                         shown.unread(name, found)
+                        if name in histories:
+                            histories[name].miss()
                         continue
                     history = histories.setdefault(name, History())
                     ended = history.see(found, now_ms)

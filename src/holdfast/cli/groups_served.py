@@ -64,6 +64,8 @@ class Watched:
                 _report_failure(name, found, self.failures)
                 self.failures[name] += 1
                 self.unread.add(name)
+                if name in self.histories:
+                    self.histories[name].miss()
                 if found.code == ErrorCode.GROUP_ID_NOT_FOUND.name:  # a later group of this name is another one
                     self.histories.pop(name, None)
             else:

@@ -131,6 +131,7 @@ def check(
                 if isinstance(found, HoldfastError):
                     if history.last is None or not found.retriable:
                         raise unknown_group(group, found)
+                    history.miss()
                 else:
                     history.see(found, time.monotonic() * 1000)
             return await _broker_settings(cluster, history) if history.looks else {}

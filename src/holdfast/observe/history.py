@@ -129,6 +129,10 @@ class History:
     culprits: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(cause, who)"""
     commits: dict[TopicPartition, Commits] = field(default_factory=dict)
+    _missed: bool = False
+    """Whether a look has failed since the last one: nobody knows what was in between."""
+    _blind_ms: float = 0.0
+    """Time between two looks of which one in between has failed."""
     _settled: GroupSnapshot | None = None
     """The last look outside of a rebalance: what the next one is compared with."""
     _began_ms: float | None = None
@@ -154,7 +158,7 @@ class History:
 
     @property
     def watched_ms(self) -> float:
-        return self.last_ms - self.first_ms
+        return self.last_ms - self.first_ms - self._blind_ms
 
     @property
     def share(self) -> float:
@@ -173,13 +177,21 @@ class History:
         recent = sum(1 for one in self.rebalances if one.ended_ms >= since)
         return recent * 3_600_000.0 / (self.last_ms - since) if self.last_ms > since else 0.0
 
+    def miss(self) -> None:
+        """A look has failed. The time from the look before to the next one counts as not watched."""
+        self._missed = True
+
     def see(self, look: GroupSnapshot, now_ms: float) -> Rebalance | None:
         """Take in a look. Returns the rebalance that has ended with it, if one has."""
         before_ms, self.last_ms = self.last_ms, now_ms
         self.looks += 1
         if self.first is None:
             self.first, self.first_ms, before_ms = look, now_ms, now_ms
-        if self._began_ms is not None:
+        blind, self._missed = self._missed, False
+        if blind:
+            self._blind_ms += now_ms - before_ms
+            self.commits.clear()  # perhaps nobody could commit meanwhile
+        elif self._began_ms is not None:
             self.rebalancing_ms += now_ms - before_ms
         self.last = look
         self._note_commits(look, now_ms)
@@ -189,13 +201,13 @@ class History:
             self._ghosts |= _ghosts(self._settled, look)
             return None
         self._note_shared(look)
-        ended = self._ended(look, before_ms, now_ms)
+        ended = self._ended(look, before_ms, now_ms, blind=blind)
         self._settled, self._began_ms = look, None
         self._ghosts.clear()
         self._owner.update({at: _holder(owner) for at, owner in look.owners.items()})
         return ended
 
-    def _ended(self, look: GroupSnapshot, before_ms: float, now_ms: float) -> Rebalance | None:
+    def _ended(self, look: GroupSnapshot, before_ms: float, now_ms: float, *, blind: bool) -> Rebalance | None:
         settled = self._settled
         if settled is None:
             if self._began_ms is None:
@@ -207,7 +219,7 @@ class History:
             if self._began_ms is None and not _rebalanced(settled, look, changes, moved):
                 self._count(changes)
                 return None
-        seen = self._began_ms is not None
+        seen = self._began_ms is not None and not blind
         began_ms = before_ms if self._began_ms is None else self._began_ms
         last = self.rebalances[-1] if self.rebalances else None
         if last is not None and not changes and last.rounds == 1 and began_ms - last.ended_ms <= FOLLOW_UP_MS:
