@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -85,6 +86,17 @@ def test_figures_end_with_a_failed_look_and_are_back_with_the_next_that_works() 
     assert 'holdfast_group_failed_looks_total{group="billing"} 1' in watched.text("")
     watched.take({"billing": GROUP}, 2_000.0)
     assert lag in watched.text("")
+
+
+def test_the_time_around_a_failed_look_is_no_rebalance() -> None:
+    watched = Watched()
+    preparing = replace(GROUP, described=replace(GROUP.described, state="PreparingRebalance"))
+
+    watched.take({"billing": preparing}, 0.0)
+    watched.take({"billing": failed("COORDINATOR_NOT_AVAILABLE")}, 1_000.0)
+    watched.take({"billing": GROUP}, 600_000.0)
+
+    assert 'holdfast_group_rebalancing_seconds_total{group="billing"} 0\n' in watched.text("")
 
 
 def test_a_group_that_is_not_there_any_more_has_no_history() -> None:

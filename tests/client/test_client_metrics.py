@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -109,6 +111,34 @@ def test_before_the_first_rebalance_there_is_no_latency_to_speak_of() -> None:
 
 def test_before_the_first_rebalance_there_is_none_to_look_back_at() -> None:
     assert seen(told())["last-rebalance-seconds-ago"] == -1
+
+
+def test_who_scrapes_does_not_disturb_who_counts() -> None:
+    """Symptom: IndexError in the control thread, which ended the membership. Cause: a scrape, on a thread of its own,
+    drops samples that are over, and put back a list without the sample that was being added. Rule: one at a time."""
+    metrics, rounds, every_ms = GroupMetrics(), 8_000, 31_000.0
+    at, done = [0.0], threading.Event()
+
+    def scrape() -> None:
+        while not done.is_set():
+            seen(metrics, at[0])
+
+    scrapers = [threading.Thread(target=scrape) for _ in range(2)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # as if the machine were very busy
+    try:
+        for scraper in scrapers:
+            scraper.start()
+        for _ in range(rounds):
+            at[0] += every_ms  # each sample is over when the next one begins
+            for _, step in ROUND:
+                metrics.observe(TraceRecord(at=at[0], source="member", step=step))
+    finally:
+        done.set()
+        sys.setswitchinterval(before)
+        for scraper in scrapers:
+            scraper.join()
+    assert seen(metrics, at[0])["rebalance-total"] == rounds
 
 
 def test_prometheus_gets_names_types_and_labels() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import socket
+import struct
 import threading
 import time
 import urllib.error
@@ -18,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 from holdfast.client.config.errors import ConfigError
 from holdfast.client.config.settings import parse
-from holdfast.client.telemetry.metrics_port import MetricsPort, merged
+from holdfast.client.telemetry import metrics_port
+from holdfast.client.telemetry.metrics_port import MOST_AT_ONCE, MetricsPort, merged
 from holdfast.testing import Broker
 from holdfast.testing.kafka_node import free_port
 from patience import PATIENCE_S
@@ -168,11 +171,7 @@ def test_an_address_of_ipv6_can_be_listened_on() -> None:
             pytest.skip("this machine has no ::1")
         port = probe.getsockname()[1]
 
-    class Consumer:
-        def metrics_text(self) -> str:
-            return "# TYPE lag gauge\nlag 1\n"
-
-    consumer = Consumer()
+    consumer = StandIn()
     opened = MetricsPort(consumer, ("::1", port))
     try:
         opened.show()
@@ -180,3 +179,94 @@ def test_an_address_of_ipv6_can_be_listened_on() -> None:
             assert answer.read() == b"# TYPE lag gauge\nlag 1\n"
     finally:
         opened.close()
+
+
+class StandIn:
+    """A consumer, as far as a metrics port needs one."""
+
+    def __init__(self, text: str = "# TYPE lag gauge\nlag 1\n") -> None:
+        self._text = text
+
+    def metrics_text(self) -> str:
+        return self._text
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests end sooner, so that a test can wait for it."""
+    monkeypatch.setattr(metrics_port, "REQUEST_S", 1.0)
+
+
+def served(consumer: StandIn) -> tuple[MetricsPort, int]:
+    port = free_port()
+    opened = MetricsPort(consumer, ("127.0.0.1", port))
+    opened.show()
+    return opened, port
+
+
+def ended(client: socket.socket) -> bool:
+    """Whether the server has closed it. Sends one byte more of a request that never ends."""
+    try:
+        client.sendall(b"a")
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_clients_that_never_finish_their_requests_are_few_and_not_for_long(quick: None) -> None:
+    """Symptom: 150 clients that sent a byte every two seconds were 150 threads of the application, for as long as they
+    liked. Cause: the limit was the socket's, which begins again with each byte, and nothing counted. Rule: so many at
+    once, and so long in all."""
+    consumer = StandIn()
+    opened, port = served(consumer)
+    before = threading.active_count()
+    clients = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(MOST_AT_ONCE + 20)]
+    try:
+        most = 0
+        for client in clients:
+            client.settimeout(0.001)
+            with contextlib.suppress(OSError):  # turned away
+                client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            most = max(most, threading.active_count() - before)
+        open_ = clients
+        deadline = time.monotonic() + PATIENCE_S
+        while open_:
+            assert time.monotonic() < deadline, f"{len(open_)} are still served"
+            most = max(most, threading.active_count() - before)
+            open_ = [client for client in open_ if not ended(client)]
+        assert 0 < most <= MOST_AT_ONCE
+        until(lambda: threading.active_count() <= before)
+        assert scraped_text(port) == "# TYPE lag gauge\nlag 1\n"
+    finally:
+        for client in clients:
+            client.close()
+        opened.close()
+
+
+def test_a_client_that_goes_away_leaves_no_traceback(quick: None, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nor does one that asks and never reads."""
+    consumer = StandIn('# TYPE lag gauge\nlag{member="' + "x" * 20_000_000 + '"} 1\n')  # more than a socket holds
+    opened, port = served(consumer)
+    before = threading.active_count()
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
+            client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            until(lambda: threading.active_count() > before)
+            until(lambda: threading.active_count() <= before)  # while the connection is still open
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets it
+            client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            until(lambda: threading.active_count() > before)
+        until(lambda: threading.active_count() <= before)
+        until(lambda: "lag" in scraped_text(port))
+    finally:
+        opened.close()
+    assert capfd.readouterr().err == ""
+
+
+def scraped_text(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
+        text: str = answer.read().decode()
+    return text

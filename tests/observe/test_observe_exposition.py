@@ -14,6 +14,7 @@ import pytest
 from observe_groups import member, places, snapshot
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.client.telemetry.metrics import prometheus_text
 from holdfast.observe.exposition import _METRICS, MOST_CULPRITS, exposed
 from holdfast.observe.history import History
 from holdfast.observe.snapshot import GroupSnapshot
@@ -129,7 +130,22 @@ def test_the_examples_ask_for_metrics_that_there_are(file: str) -> None:
     asked = {name for text in expressions for name in re.findall(r"\b(?:holdfast|kafka)_[a-z_]+", text)}
 
     assert len(expressions) >= 8
-    assert asked - set(_METRICS) <= {"kafka_consumer_coordinator_rebalance_total"}
+    consumers = prometheus_text({"rebalance-total": 0.0, "fetched-bytes-local-total": 0.0}, group="g", client_id="c")
+    assert asked <= set(_METRICS) | {name for name, _ in samples(consumers)}
+
+
+def test_the_price_of_what_crosses_zones_is_a_panel_of_the_dashboard() -> None:
+    """A gigabyte an hour across zones is 720 in 30 days: 7.20 dollars at a cent each. What stays local is free."""
+    panels = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
+    (cost,) = [panel for panel in panels if panel["fieldConfig"]["defaults"].get("unit") == "currencyUSD"]
+    (target,) = cost["targets"]
+    rate, _, factor = target["expr"].partition(")) * ")
+    assert 'placement="cross-zone"' in rate and "holdfast_consumer_fetched_bytes_total" in rate
+    per_second = 1e9 / 3_600
+    value = per_second
+    for part in re.split(r" (?=[*/])", f"* {factor}"):
+        value = value * float(part[2:]) if part[0] == "*" else value / float(part[2:])
+    assert value == pytest.approx(7.20)
 
 
 def test_the_alerts_are_the_two_that_matter_most_and_more() -> None:
@@ -146,9 +162,14 @@ def test_the_alerts_are_the_two_that_matter_most_and_more() -> None:
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_takes_rules_configuration_and_metrics() -> None:
+    """Symptom: this failed wherever promtool is installed. Cause: promtool reads our text, and frowns upon one name
+    of kafka_exporter's, which dashboards know. Rule: that name is all it has to say."""
     checks = ["check", "config", str(MONITORING / "prometheus.yaml")]
     subprocess.run(["promtool", *checks], check=True, capture_output=True, timeout=60)
-    subprocess.run(["promtool", "check", "metrics"], input=TEXT.encode(), check=True, capture_output=True, timeout=60)
+    checks = ["check", "metrics"]
+    said = subprocess.run(["promtool", *checks], input=TEXT.encode(), check=False, capture_output=True, timeout=60)
+    frowned = 'kafka_consumergroup_lag_sum non-histogram and non-summary metrics should not have "_sum" suffix\n'
+    assert said.stderr.decode() == frowned
 
 
 def test_the_dashboard_is_one_that_grafana_takes() -> None:

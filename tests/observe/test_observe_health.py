@@ -89,6 +89,36 @@ def test_a_partition_where_nothing_is_committed_is_found_with_its_owner() -> Non
     assert lag.verdict is Verdict.FINDING and "first orders-0 of x@10.0.0.1, 25 behind" in lag.said
 
 
+def watched(*committed: int, every_ms: float = 5_000.0) -> Verdict:
+    """The verdict on the lag of one partition, by what was committed at each look; 100 records come between two."""
+    looks = [
+        snapshot(member("a", 0, instance="x"), offsets={0: (done, 100 * number + 100)})
+        for number, done in enumerate(committed)
+    ]
+    return judged(*looks, every_ms=every_ms).checklist[5].verdict
+
+
+def test_a_member_that_stops_while_it_is_watched_is_found() -> None:
+    """Symptom: watched for five minutes, a member that hung after twenty seconds was well. Cause: the first look was
+    compared with the last, and it had committed in between. Rule: what counts is the time since the last commit."""
+    assert watched(0, 100, 200, 300, 300, 300, 300) is Verdict.FINDING
+
+
+def test_a_group_that_commits_seldom_is_not_called_stuck_between_two_commits() -> None:
+    """Every 30 s here: twelve looks show two commits, and the last was 25 s ago."""
+    seldom = [0] * 3 + [300] * 6 + [900] * 6
+
+    assert watched(*seldom) is not Verdict.FINDING
+    assert watched(*seldom, *[900] * 9) is Verdict.FINDING
+
+
+def test_a_partition_that_was_idle_is_given_time_when_records_come() -> None:
+    """Nothing was committed for a minute because there was nothing to commit; the first record came just now."""
+    looks = [snapshot(member("a", 0, instance="x"), offsets={0: (5, end)}) for end in [5] * 12 + [6]]
+
+    assert judged(*looks).checklist[5].verdict is not Verdict.FINDING
+
+
 def test_lag_is_not_judged_before_anybody_could_have_committed() -> None:
     looks = [snapshot(member("a", 0, instance="x"), offsets={0: (5, 10)})] * 2
 

@@ -216,3 +216,19 @@ def test_a_deploy_of_everybody_costs_twice_as_much_for_twice_as_many() -> None:
         return lines_run(lambda: history.see(after, 1_000.0))
 
     assert deploy(200) < 3 * deploy(100)
+
+
+def test_an_outage_is_no_long_rebalance() -> None:
+    """Symptom: a broker was away for ten minutes, and when it was back the alert about a storm fired. Cause: what was
+    seen last was a rebalance, and all the time until the next look counted as that. Rule: the time around a failed
+    look is neither watched nor spent in a rebalance."""
+    history = History()
+    history.see(snapshot(member("a", 0)), 0.0)
+    history.see(snapshot(member("a", 0), state="PreparingRebalance"), 2_000.0)
+    for _ in range(3):
+        history.miss()
+    ended = history.see(snapshot(member("a", 0), member("b", 1)), 602_000.0)
+    history.see(snapshot(member("a", 0), member("b", 1)), 604_000.0)
+
+    assert (history.rebalancing_ms, history.watched_ms, history.total) == (0.0, 4_000.0, 1)
+    assert ended is not None and not ended.seen and ended.took_ms == 0

@@ -75,6 +75,8 @@ class Watched:
                 self.report(name, found, self.failures[name])
                 self.failures[name] += 1
                 self.unread.add(name)
+                if name in self.histories:
+                    self.histories[name].miss()
                 if found.code == ErrorCode.GROUP_ID_NOT_FOUND.name:  # a later group of this name is another one
                     self.histories.pop(name, None)
             else:

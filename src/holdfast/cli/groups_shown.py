@@ -108,7 +108,8 @@ def describe(
         from holdfast.net.admin_groups import GroupAdmin
         from holdfast.net.group_snapshots import read_groups
 
-        names = groups or [one.group for one in await GroupAdmin(cluster).list_groups()]
+        listed = [] if groups else [one for one in await GroupAdmin(cluster).list_groups() if one.of_consumers]
+        names = groups or [one.group for one in listed]
         return await read_groups(cluster, names)
 
     found = ask(settings, work)

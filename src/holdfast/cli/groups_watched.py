@@ -51,8 +51,8 @@ async def looks(
     cluster: Cluster, groups: Sequence[str], *, every_s: float, for_s: float | None, stopped: Callable[[], bool]
 ) -> AsyncIterator[Looks]:
     """Look at the groups every `every_s` seconds; at least once, unless stopped before. A stop cancels the running
-    look, which could take long if the brokers are gone. Without `groups`, look at all that exist at the time; if they
-    can't be listed, at those listed before."""
+    look, which could take long if the brokers are gone. Without `groups`, look at all of consumers that exist at the
+    time; if they can't be listed, at those listed before."""
     from holdfast.net.group_snapshots import read_groups
 
     loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ async def _listed(cluster: Cluster, before: Sequence[str] | None) -> Sequence[st
     from holdfast.net.errors import NetError
 
     try:
-        return [one.group for one in await GroupAdmin(cluster).list_groups()]
+        return [one.group for one in await GroupAdmin(cluster).list_groups() if one.of_consumers]
     except NetError as error:
         if before is None or not error.retriable:
             raise
@@ -131,6 +131,7 @@ def check(
                 if isinstance(found, HoldfastError):
                     if history.last is None or not found.retriable:
                         raise unknown_group(group, found)
+                    history.miss()
                 else:
                     history.see(found, time.monotonic() * 1000)
             return await _broker_settings(cluster, history) if history.looks else {}

@@ -27,6 +27,7 @@ from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.reading.librdkafka import open_handle, warm
 from holdfast.client.reading.librdkafka_reader import LibrdkafkaReader
 from holdfast.client.reading.turns import Turns
+from holdfast.client.telemetry.broker_bytes import BrokerBytes
 from holdfast.client.telemetry.connections import BrokersSeen, Outage
 from holdfast.group import member as mb
 from holdfast.model import HoldfastError
@@ -90,13 +91,19 @@ class PollingCore(ConsumerCore):
     def _open_data(self, logger: Any) -> DataPlane:
         reset = self._config.auto_offset_reset
         raised, brokers, turns = Raised(), BrokersSeen(Outage(self._config.shown)), Turns()
-        handle = open_handle(raised.guarded(brokers.with_our_error_cb(self._config.librdkafka())), logger=logger)
+        placed = BrokerBytes(self._fetched, self._racks)
+        ours = placed.with_our_stats_cb(brokers.with_our_error_cb(self._config.librdkafka()))
+        handle = open_handle(raised.guarded(ours), logger=logger)
         self._librdkafka = LibrdkafkaReader(
             handle, Book(), turns=turns, raised=raised, reset=RESET[reset], brokers=brokers
         )
         self._batches: BatchReader | None = None
         """Opened by the first consume_arrow()."""
         return DataPlane(self._librdkafka, reset=reset, turns=turns)
+
+    def _racks(self) -> Mapping[int, str | None]:
+        """The brokers' racks. confluent-kafka doesn't tell them, so only the control plane knows."""
+        return self._link.plane.racks() if self._link.plane is not None else {}
 
     def _warm(self, topics: Sequence[str]) -> None:
         if self._data.reader is self._librdkafka:
@@ -330,7 +337,7 @@ class PollingCore(ConsumerCore):
         if self._batches is None:
             from holdfast.client.reading.batch_reader import open_batch_reader  # it loads what only this needs
 
-            self._batches = open_batch_reader(self._config, self._data.book)
+            self._batches = open_batch_reader(self._config, self._data.book, fetched=self._fetched)
         self._data.let_read(self._batches)
         self._librdkafka.make_callbacks()
         try:

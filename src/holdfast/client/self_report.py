@@ -10,18 +10,20 @@ from holdfast.client.telemetry.group_part import group_part
 from holdfast.client.telemetry.metrics import GroupMetrics, prometheus_text
 from holdfast.client.telemetry.statistics import GroupPart
 from holdfast.model import NOBODY
+from holdfast.net.fetched_bytes import FetchedBytes
 
 
 class SelfReport:
     """The report of one consumer."""
 
-    def __init__(self, parts: Parts, metrics: GroupMetrics) -> None:
+    def __init__(self, parts: Parts, metrics: GroupMetrics, fetched: FetchedBytes) -> None:
         self._config = parts.config
         self._data = parts.data
         self._offsets = parts.offsets
         self._link = parts.link
         self._check_open = parts.check_open
         self._metrics = metrics
+        self._fetched = fetched
 
     def memberid(self) -> str | None:
         self._check_open()
@@ -41,6 +43,7 @@ class SelfReport:
             assigned=len(self._data.assigned),
             heartbeat_at=state.requests.heartbeat_at if state is not None else 0.0,
             lag_max=self._data.lag_max(),
+            fetched=self._fetched.by_placement(),
         )
 
     def metrics_text(self) -> str:

@@ -15,7 +15,7 @@ from holdfast.model.consumer_protocol import decode_assignment, decode_subscript
 from holdfast.net.admin import COORDINATOR_ERRORS, raise_refusal, refusal
 from holdfast.net.cluster import Address, Cluster
 from holdfast.net.errors import BrokerError, NetError
-from holdfast.observe.snapshot import DEAD, DescribedGroup, DescribedMember, ListedGroup
+from holdfast.observe.snapshot import DEAD, OTHER_KINDS, DescribedGroup, DescribedMember, ListedGroup
 from holdfast.wire.api import Api
 from holdfast.wire.codec import error_code
 
@@ -61,9 +61,24 @@ class GroupAdmin:
             newer = await self._described(group, Api.CONSUMER_GROUP_DESCRIBE, {"group_ids": [group]})
             if newer is not None:
                 return _newer(newer, address)
+            other = await self._other_kind(group)
+            if other is not None:
+                raise NetError(
+                    "GROUP_KIND_UNSUPPORTED",
+                    f"The group {group} is a {other} group: nobody in it owns partitions as consumers do.",
+                    f"Kafka's own tool for it is kafka-{other}-groups.sh.",
+                    retriable=False,
+                )
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"The group {group} does not exist.")
 
         return await self._cluster.retried(f"the coordinator of group {group}", ask)
+
+    async def _other_kind(self, group: str) -> str | None:
+        """Share and streams groups: a broker describes them by requests of their own, and as unknown by ours."""
+        body = {"states_filter": [], "types_filter": list(OTHER_KINDS)}
+        answer = await self.ask_coordinator(group, Api.LIST_GROUPS, body)
+        kinds = {one.group_id: getattr(one, "group_type", "").lower() for one in answer.groups}
+        return kinds[group] if kinds.get(group) in OTHER_KINDS else None
 
     async def _described(self, group: str, api: Api, body: Any) -> Any:
         """The broker's description, None where there is no group of this kind."""

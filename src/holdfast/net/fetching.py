@@ -47,6 +47,7 @@ from holdfast.net.answers import (
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
 from holdfast.net.errors import NetError
+from holdfast.net.fetched_bytes import FetchedBytes
 from holdfast.net.flows import BEGINNING, NEWEST, Fetched, FetchSettings, Flow, Flows
 from holdfast.net.reading import OffsetOutOfRange
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -84,10 +85,13 @@ class Fetcher:
         *,
         wake: Callable[[], None],
         throttled: Callable[[int, int], None] = lambda _node, _ms: None,
+        fetched: FetchedBytes | None = None,
     ) -> None:
-        """`throttled` is called on the loop with a broker's id and the milliseconds that it made us wait."""
+        """`throttled` is called on the loop with a broker's id and the milliseconds that it made us wait. `fetched`
+        counts what came from where."""
         self._cluster = cluster
         self._throttled = throttled
+        self._fetched = fetched or FetchedBytes(None)
         self._loop = asyncio.get_running_loop()
         self.flows = Flows(settings, wake=wake, changed=self.pump)
         self._settings = settings
@@ -262,6 +266,7 @@ class Fetcher:
             connection = await self._cluster.broker_for(node, self._slot(lane))
             request = self._request(asked)
             answer = await connection.fetch(request, timeout_s=self._cluster.config.request_timeout_s)
+            self._fetched.add(answer.size, self._cluster.info.racks().get(node))
             if answer.throttle_time_ms > 0:
                 self._throttled(node, answer.throttle_time_ms)
         except NetError as error:

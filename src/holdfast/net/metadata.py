@@ -54,6 +54,10 @@ class ClusterInfo:
         info = None if topic is None else topic.partitions.get(partition.partition)
         return None if info is None else self.brokers.get(info.leader)
 
+    def racks(self) -> dict[int, str | None]:
+        """The brokers' racks, as far as they have one."""
+        return {node: broker.rack for node, broker in self.brokers.items()}
+
     def view(self, topics: Iterable[str]) -> ClusterView:
         """What planning needs of these topics. Topics that don't exist are left out."""
         found = {name: self.topics[name] for name in sorted(set(topics)) if name in self.topics}

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from holdfast.model.placement import PLACEMENTS, placement
 from holdfast.observe.history import CAUSES, History
 from holdfast.observe.snapshot import GroupSnapshot
 
 MOST_CULPRITS = 50
 """How many members of one group are named in labels, the most frequent: pods have new names after each deploy."""
-
-PLACEMENTS = ("local", "cross-zone", "unknown")
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -140,11 +139,9 @@ def _add_state(out: Exposition, look: GroupSnapshot) -> None:
     out.add("holdfast_group_state", 1, group=group, state=look.described.state)
     placed = dict.fromkeys(PLACEMENTS, 0)
     for at, owner in look.owners.items():
-        racks = look.racks.get(at, frozenset())
-        known = owner.rack is not None and bool(racks)
-        placed["unknown" if not known else "local" if owner.rack in racks else "cross-zone"] += 1
-    for placement, count in placed.items():
-        out.add("holdfast_group_partitions", count, group=group, placement=placement)
+        placed[placement(owner.rack, look.racks.get(at, frozenset()))] += 1
+    for where, count in placed.items():
+        out.add("holdfast_group_partitions", count, group=group, placement=where)
 
 
 def _add_watched(out: Exposition, group: str, history: History) -> None:

@@ -179,7 +179,7 @@ def _lag(history: History) -> Answer:
     if last.lag is None or last.problems:
         why = last.problems[0] if last.problems else "nothing is committed"
         return Answer(about=about, verdict=Verdict.UNKNOWN, said=why)
-    stuck = _stuck(first, last) if history.watched_ms >= 2 * COMMITS_EVERY_MS else {}
+    stuck = _stuck(history, last)
     said = f"{_counted(last.lag, 'record')} behind"
     if unread:
         said += f"; {_counted(len(unread), 'partition')} can't be read, first {min(unread)}"
@@ -200,13 +200,15 @@ def _lag(history: History) -> Answer:
     return Answer(about=about, verdict=Verdict.FINE, said=said)
 
 
-def _stuck(first: GroupSnapshot, last: GroupSnapshot) -> dict[TopicPartition, int]:
-    """Partitions that were behind at both looks, and where nothing was committed in between."""
+def _stuck(history: History, last: GroupSnapshot) -> dict[TopicPartition, int]:
+    """Partitions that are behind, and where nothing was committed for twice as long as is usual: Kafka's interval, or
+    the longest that was seen there."""
     found = {}
-    for at, one in last.offsets.items():
-        before = first.offsets.get(at)
-        if before is not None and before.lag and one.lag and before.committed == one.committed:
-            found[at] = one.lag
+    for at, seen in history.commits.items():
+        usual_ms = max(COMMITS_EVERY_MS, seen.longest_ms)
+        lag = last.offsets[at].lag
+        if lag and history.last_ms - seen.since_ms >= 2 * usual_ms:
+            found[at] = lag
     return found
 
 

@@ -95,6 +95,24 @@ class Rebalance:
 
 
 @dataclass(slots=True)
+class Commits:
+    """What was seen of one partition's commits."""
+
+    committed: int
+    since_ms: float
+    """When this was seen first, or last without anything left to commit."""
+    longest_ms: float = 0.0
+    """The longest time between two commits while there was something to commit."""
+
+    def see(self, committed: int, lag: int, now_ms: float) -> None:
+        if committed != self.committed:
+            self.longest_ms = max(self.longest_ms, now_ms - self.since_ms)
+            self.committed, self.since_ms = committed, now_ms
+        elif not lag:
+            self.since_ms = now_ms
+
+
+@dataclass(slots=True)
 class History:
     """One group's. `see` takes the looks in their order."""
 
@@ -112,6 +130,11 @@ class History:
     causes: Counter[str] = field(default_factory=Counter)
     culprits: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(cause, who)"""
+    commits: dict[TopicPartition, Commits] = field(default_factory=dict)
+    _missed: bool = False
+    """Whether a look has failed since the last one: nobody knows what was in between."""
+    _blind_ms: float = 0.0
+    """Time between two looks of which one in between has failed."""
     _settled: GroupSnapshot | None = None
     """The last look outside of a rebalance: what the next one is compared with."""
     _began_ms: float | None = None
@@ -137,7 +160,7 @@ class History:
 
     @property
     def watched_ms(self) -> float:
-        return self.last_ms - self.first_ms
+        return self.last_ms - self.first_ms - self._blind_ms
 
     @property
     def share(self) -> float:
@@ -156,28 +179,37 @@ class History:
         recent = sum(1 for one in self.rebalances if one.ended_ms >= since)
         return recent * 3_600_000.0 / (self.last_ms - since) if self.last_ms > since else 0.0
 
+    def miss(self) -> None:
+        """A look has failed. The time from the look before to the next one counts as not watched."""
+        self._missed = True
+
     def see(self, look: GroupSnapshot, now_ms: float) -> Rebalance | None:
         """Take in a look. Returns the rebalance that has ended with it, if one has."""
         before_ms, self.last_ms = self.last_ms, now_ms
         self.looks += 1
         if self.first is None:
             self.first, self.first_ms, before_ms = look, now_ms, now_ms
-        if self._began_ms is not None:
+        blind, self._missed = self._missed, False
+        if blind:
+            self._blind_ms += now_ms - before_ms
+            self.commits.clear()  # perhaps nobody could commit meanwhile
+        elif self._began_ms is not None:
             self.rebalancing_ms += now_ms - before_ms
         self.last = look
+        self._note_commits(look, now_ms)
         if look.described.state in IN_A_ROUND:
             if self._began_ms is None:
                 self._began_ms = now_ms
             self._ghosts |= _ghosts(self._settled, look)
             return None
         self._note_shared(look)
-        ended = self._ended(look, before_ms, now_ms)
+        ended = self._ended(look, before_ms, now_ms, blind=blind)
         self._settled, self._began_ms = look, None
         self._ghosts.clear()
         self._owner.update({at: _holder(owner) for at, owner in look.owners.items()})
         return ended
 
-    def _ended(self, look: GroupSnapshot, before_ms: float, now_ms: float) -> Rebalance | None:
+    def _ended(self, look: GroupSnapshot, before_ms: float, now_ms: float, *, blind: bool) -> Rebalance | None:
         settled = self._settled
         if settled is None:
             if self._began_ms is None:
@@ -189,7 +221,7 @@ class History:
             if self._began_ms is None and not _rebalanced(settled, look, changes, moved):
                 self._count(changes)
                 return None
-        seen = self._began_ms is not None
+        seen = self._began_ms is not None and not blind
         began_ms = before_ms if self._began_ms is None else self._began_ms
         last = self.rebalances[-1] if self.rebalances else None
         if last is not None and not changes and last.rounds == 1 and began_ms - last.ended_ms <= FOLLOW_UP_MS:
@@ -205,6 +237,12 @@ class History:
         self.causes[ended.cause] += 1
         self._count(changes)
         return ended
+
+    def _note_commits(self, look: GroupSnapshot, now_ms: float) -> None:
+        self.commits = {at: seen for at, seen in self.commits.items() if at in look.offsets}
+        for at, one in look.offsets.items():
+            if one.committed is not None and one.lag is not None:
+                self.commits.setdefault(at, Commits(one.committed, now_ms)).see(one.committed, one.lag, now_ms)
 
     def _note_shared(self, look: GroupSnapshot) -> None:
         held = Counter(map(_process, look.described.members))

@@ -27,6 +27,9 @@ IN_A_ROUND = (PREPARING, COMPLETING, ASSIGNING, RECONCILING)
 STATES = (STABLE, *IN_A_ROUND, *NOBODY_IN_IT, "NotReady", "Unknown")
 """All that a broker lists groups with; NotReady is of streams groups."""
 
+OTHER_KINDS = ("share", "streams")
+"""Kinds of groups that have a description of their own, and other offsets (KIP-932, KIP-1071)."""
+
 Address = tuple[str, int]
 
 
@@ -37,7 +40,12 @@ class ListedGroup:
     state: str = ""
     """Empty from brokers that don't tell (ListGroups before version 4)."""
     kind: str = ""
-    """"classic" or "consumer", where the broker tells (version 5)."""
+    """"classic" or "consumer", where the broker tells (version 5); or one of `OTHER_KINDS`."""
+
+    @property
+    def of_consumers(self) -> bool:
+        """Whether it can be described here: not a share group, say, where nobody owns a partition."""
+        return self.kind.lower() not in OTHER_KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ the records of a received one are views of its frame.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from holdfast.wire import frames
@@ -106,6 +106,8 @@ class FetchResponse:
     session_id: int = 0
     throttle_time_ms: int = 0
     topics: tuple[FetchedTopic, ...] = ()
+    size: int = field(default=0, compare=False)
+    """How many bytes came, if it was received."""
 
 
 # -- requests
@@ -280,7 +282,13 @@ def decode_fetch_response(version: int, frame: bytes | memoryview) -> FetchRespo
         cursor.tags()
         topics.append(FetchedTopic(topic=topic, topic_id=topic_id, partitions=partitions))
     cursor.tags()
-    return FetchResponse(error=error, session_id=session_id, throttle_time_ms=throttle_time_ms, topics=tuple(topics))
+    return FetchResponse(
+        error=error,
+        session_id=session_id,
+        throttle_time_ms=throttle_time_ms,
+        topics=tuple(topics),
+        size=len(frame),
+    )
 
 
 _FETCHED = struct.Struct(">ihqq")

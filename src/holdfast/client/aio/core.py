@@ -112,6 +112,7 @@ class Core(ConsumerCore):
             throttled=self._throttled,
             tell=self.tell,
             in_statistics=True,
+            fetched=self._fetched,
         )
         self._engine = engines.acquire()
         self._answers = ClusterAnswers(self._engine, self._config.raw)

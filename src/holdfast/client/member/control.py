@@ -202,6 +202,10 @@ class ControlPlane:
         if self._subscribes:
             self._outage.heard(address, error, self._cluster.addresses())
 
+    def racks(self) -> dict[int, str | None]:
+        """The brokers' racks, from the last metadata. From any thread."""
+        return self._cluster.info.racks() if self._cluster is not None else {}
+
     async def _shut(self) -> None:
         if self._topics is not None:
             self._topics.stop()

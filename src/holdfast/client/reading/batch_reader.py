@@ -40,6 +40,7 @@ from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.cluster import Address
 from holdfast.net.config import ClientConfig, client_config, unpack_limits
 from holdfast.net.errors import BrokerError, NetError
+from holdfast.net.fetched_bytes import FetchedBytes
 from holdfast.net.fetching import Fetcher
 from holdfast.net.flows import Fetched, FetchSettings, Flow, Trouble
 from holdfast.net.metadata import ClusterInfo
@@ -70,6 +71,7 @@ class BatchReader:
         throttled: Callable[[int, int], None] = lambda _node, _ms: None,
         tell: Callable[[ck.KafkaError], bool] | None = None,
         in_statistics: bool = False,
+        fetched: FetchedBytes | None = None,
     ) -> None:
         """`wake` is called from another thread when there is something to read; without it, use `wait`.
 
@@ -87,6 +89,7 @@ class BatchReader:
         self._engine = engines.acquire()
         self._settings = settings
         self._throttled = throttled
+        self._fetched = fetched
         self._tell = tell
         self._watchers: list[Callable[[Address, NetError | None], None]] = []
         self._fetcher = self._engine.call(self._open(config, wake or self._came.set))
@@ -97,7 +100,7 @@ class BatchReader:
 
     async def _open(self, config: ClientConfig, wake: Callable[[], None]) -> Fetcher:
         self._cluster = self._engine.cluster(config)
-        return Fetcher(self._cluster, self._settings, wake=wake, throttled=self._throttled)
+        return Fetcher(self._cluster, self._settings, wake=wake, throttled=self._throttled, fetched=self._fetched)
 
     def close(self) -> None:
         engine = self._engine
@@ -305,6 +308,7 @@ def open_batch_reader(
     throttled: Callable[[int, int], None] = lambda _node, _ms: None,
     tell: Callable[[ck.KafkaError], bool] | None = None,
     in_statistics: bool = False,
+    fetched: FetchedBytes | None = None,
 ) -> BatchReader:
     """The reader for a consumer with this configuration."""
     return BatchReader(
@@ -317,4 +321,5 @@ def open_batch_reader(
         throttled=throttled,
         tell=tell,
         in_statistics=in_statistics,
+        fetched=fetched,
     )

@@ -8,6 +8,7 @@ Averages, maxima and rates cover the last 30 to 60 seconds (`windows`); names th
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 from holdfast.client.telemetry.windows import Window
@@ -20,10 +21,18 @@ FETCH_METRICS = frozenset({"records-lag-max"})
 """Metrics of Java's fetch manager; the others belong to its coordinator."""
 
 
+FETCHED = "fetched-bytes-"
+"""Ours, not Java's: followed by the placement. In Prometheus's format one metric with the placement as its label."""
+
+EMPTY: Mapping[str, int] = {}
+
+
 class GroupMetrics:
-    """Counts trace records."""
+    """Counts trace records. They come from the threads that write the trace; who scrapes asks on another one, and
+    asking drops samples that are over."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._rebalance, self._failed, self._join, self._sync = Window(), Window(), Window(), Window()
         self._callbacks = {"assigned": Window(), "revoked": Window(), "lost": Window()}
         self._began_at: float | None = None
@@ -39,6 +48,10 @@ class GroupMetrics:
         return _seconds_ago(now, self._last_rebalance)
 
     def observe(self, record: TraceRecord) -> None:
+        with self._lock:
+            self._observe(record)
+
+    def _observe(self, record: TraceRecord) -> None:
         at = record.at
         match record.step:
             case "join-sent":
@@ -60,13 +73,29 @@ class GroupMetrics:
                 took = record.data.get("listener_ms", record.data.get("took_ms"))
                 self._callbacks[record.step.removeprefix("callback-")].add(took if isinstance(took, float) else 0.0, at)
 
-    def snapshot(self, now: float, *, assigned: int, heartbeat_at: float, lag_max: int | None) -> dict[str, float]:
-        """Every metric by its Java name."""
+    def snapshot(
+        self,
+        now: float,
+        *,
+        assigned: int,
+        heartbeat_at: float,
+        lag_max: int | None,
+        fetched: Mapping[str, int] = EMPTY,
+    ) -> dict[str, float]:
+        """Every metric by its Java name. `fetched` are bytes by placement, which Java does not count."""
+        with self._lock:
+            found = self._group_figures(now)
+        found["assigned-partitions"] = float(assigned)
+        found["last-heartbeat-seconds-ago"] = _seconds_ago(now, heartbeat_at or None)
+        if lag_max is not None:
+            found["records-lag-max"] = float(lag_max)
+        found |= {f"{FETCHED}{where}-total": float(size) for where, size in fetched.items()}
+        return dict(sorted(found.items()))
+
+    def _group_figures(self, now: float) -> dict[str, float]:
         found: dict[str, float] = {
-            "assigned-partitions": float(assigned),
             "failed-rebalance-rate-per-hour": self._failed.per_hour(now),
             "failed-rebalance-total": float(self._failed.count),
-            "last-heartbeat-seconds-ago": _seconds_ago(now, heartbeat_at or None),
             "last-rebalance-seconds-ago": self.last_rebalance_s(now),
             "rebalance-latency-total": self._rebalance.total,
             "rebalance-rate-per-hour": self._rebalance.per_hour(now),
@@ -79,9 +108,7 @@ class GroupMetrics:
         for name, window in timings.items():
             found[f"{name}-avg"] = window.average(now)
             found[f"{name}-max"] = window.highest(now)
-        if lag_max is not None:
-            found["records-lag-max"] = float(lag_max)
-        return dict(sorted(found.items()))
+        return found
 
 
 def _seconds_ago(now: float, then: float | None) -> float:
@@ -90,15 +117,27 @@ def _seconds_ago(now: float, then: float | None) -> float:
 
 def prometheus_text(metrics: Mapping[str, float], *, group: str, client_id: str) -> str:
     """The metrics in Prometheus's text form."""
-    client = f'client_id="{_escaped(client_id)}"'
-    lines = []
+    lines: list[str] = []
+    told = ""
     for name, value in sorted(metrics.items()):
-        fetching = name in FETCH_METRICS
-        labels = client if fetching else f'{client},group="{_escaped(group)}"'
-        full = f"kafka_consumer_{'fetch_manager' if fetching else 'coordinator'}_{name.replace('-', '_')}"
-        kind = "counter" if name.endswith("-total") else "gauge"
-        lines += [f"# TYPE {full} {kind}", f"{full}{{{labels}}} {_number(value)}"]
+        full, labels = _named(name, group=group, client_id=client_id)
+        if full != told:
+            lines.append(f"# TYPE {full} {'counter' if name.endswith('-total') else 'gauge'}")
+            told = full
+        lines.append(f"{full}{{{labels}}} {_number(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _named(name: str, *, group: str, client_id: str) -> tuple[str, str]:
+    """A metric's name and labels in Prometheus's form."""
+    client, whole = f'client_id="{_escaped(client_id)}"', f'client_id="{_escaped(client_id)}",group="{_escaped(group)}"'
+    if name.startswith(FETCHED):
+        where = name.removeprefix(FETCHED).removesuffix("-total")
+        return "holdfast_consumer_fetched_bytes_total", f'{whole},placement="{where}"'
+    plain = name.replace("-", "_")
+    if name in FETCH_METRICS:
+        return f"kafka_consumer_fetch_manager_{plain}", client
+    return f"kafka_consumer_coordinator_{plain}", whole
 
 
 def _escaped(text: str) -> str:
@@ -106,4 +145,4 @@ def _escaped(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    return "NaN" if value != value else f"{value:.10g}"
+    return "NaN" if value != value else f"{value:.15g}"

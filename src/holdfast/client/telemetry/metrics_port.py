@@ -7,18 +7,24 @@ weakly, so that one which the application has dropped can be freed.
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.client.config.errors import ConfigError
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_S = 10.0
-"""How long a client may take to send its request."""
+"""How long a client may take to send its request and to read the answer, in all."""
+
+MOST_AT_ONCE = 32
+"""Requests at a time. Each has a thread of the application's process."""
 
 Address = tuple[str, int]
 
@@ -37,12 +43,37 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: Address) -> None:
         self.consumers: weakref.WeakSet[HasMetrics] = weakref.WeakSet()
         self.users = 0
+        self._until: dict[Any, float] = {}
+        """When each connection that is being served has to end."""
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._until) >= MOST_AT_ONCE:
+            super().shutdown_request(request)
+            return
+        self._until[request] = time.monotonic() + REQUEST_S
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._until.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called every 0.1 s. A time limit of the socket would begin again with each byte."""
+        now = time.monotonic()
+        for request, until in list(self._until.items()):
+            if now >= until:
+                with contextlib.suppress(OSError):  # it has just ended
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is not the application's business."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = REQUEST_S
     server: _Server
 
     def do_GET(self) -> None:
