@@ -248,12 +248,13 @@ class QueryMember:
             raise failure
 
     async def _serve(self) -> None:
-        """Answer the group's calls in order."""
+        """Answer the group's calls in order. What one call of a round hands over is kept for the round's answer: the
+        next call may have to wait for start offsets."""
         plane = self._plane
+        final: dict[TopicPartition, OffsetEntry] = {}
         while True:
             await self._woken.wait()
             self._woken.clear()
-            final: dict[TopicPartition, OffsetEntry] = {}
             while plane.calls and plane.calls[0].ready:
                 pending = plane.calls.popleft()
                 for step in steps_around(plane.state, pending.call):

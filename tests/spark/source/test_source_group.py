@@ -8,6 +8,10 @@ from collections.abc import Iterator
 import pytest
 from source_engine import Checkpoint, Engine, committed, every, produce, wait_until
 
+from holdfast.broker.exchange import Exchange
+from holdfast.group.user_data import read_member_note
+from holdfast.model import ErrorCode, TopicPartition
+from holdfast.model.consumer_protocol import decode_subscription
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 
@@ -121,6 +125,42 @@ def test_a_round_that_takes_nothing_from_a_query_does_not_wait_for_its_batch(bro
     assert busy.owned() == {0, 1, 2, 3}
     for query in (busy, *others):
         query.stop()
+
+
+def test_what_a_round_takes_is_handed_over_although_the_round_also_gives_something(broker: Broker) -> None:
+    """Symptom: the next owner of a query's partition began without the position that the query was to hand over; if the
+    commit had failed, it did a finished batch again. Cause: in a round that also gave partitions, the query waited for
+    their start offsets, and forgot the final positions of those it had just released. Rule: what the calls of a round
+    hand over is kept until the round is answered."""
+    broker.topics.create("other", partitions=2)
+    produce(broker, 5)
+    calm = {"kafka__holdfast__poke": "false"}
+    query = Engine(broker.bootstrap, subscribe="orders,other", **calm)
+    leaving = Engine(broker.bootstrap, subscribe="other", **calm)
+    query.run_until(lambda: bool(len(query.seen) == 20 and leaving.owned() == {0, 1}), leaving)
+    assert query.plan() is None
+    no_news = broker.faults.error(Api.HEARTBEAT, ErrorCode.NONE)  # so that a leave and a join become one round
+    leaving.stop()
+    newcomer = Engine(broker.bootstrap, **calm)
+    wait_until(lambda: len(broker.group("g").members) == 2)
+    broker.faults.delay(Api.OFFSET_FETCH, ms=200)
+    handed: set[TopicPartition] = set()
+    broker.faults.call(Api.JOIN_GROUP, lambda exchange: handed.update(handed_over(exchange)))
+    no_news.clear()
+    wait_until(lambda: len(newcomer.owned()) == 3)
+    assert query.member.report()["owned"]["other"] == [0, 1]
+    assert {p.partition for p in handed if p.topic == "orders"} == newcomer.owned()
+    query.stop()
+    newcomer.stop()
+
+
+def handed_over(exchange: Exchange) -> set[TopicPartition]:
+    """The partitions whose final positions this JoinGroup carries."""
+    found: set[TopicPartition] = set()
+    for protocol in exchange.body.protocols:
+        note = read_member_note(decode_subscription(bytes(protocol.metadata)).user_data)
+        found |= set() if note is None else note.positions.keys()
+    return found
 
 
 def test_a_stopped_query_commits_nothing_of_the_batch_it_leaves_behind(broker: Broker) -> None:
