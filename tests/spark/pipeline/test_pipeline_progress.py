@@ -7,7 +7,7 @@ from collections import Counter
 
 from holdfast.model import TopicPartition
 from holdfast.spark.explaining import explain
-from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
+from holdfast.spark.pipeline.progress import Batches, InGroup, Report, count_batches, in_group
 from holdfast.spark.pipeline.scene import rate_and_lag
 from holdfast.spark.pipeline.verdict import Balance, Commit, Event, balance, effect, longest_pause
 
@@ -29,7 +29,7 @@ def test_a_report_says_the_same_to_people_and_to_programs() -> None:
     report = Report(
         at_s=12.34,
         name="orders",
-        membership=membership(told),
+        in_group=in_group(told),
         batches=Batches(count=2, rows=30, longest_ms=120, last_id=4),
         seconds=2.0,
         total_rows=99,
@@ -46,7 +46,7 @@ def test_a_report_says_the_same_to_people_and_to_programs() -> None:
 
 
 def test_before_anything_is_known_nothing_is_claimed() -> None:
-    line = Report(at_s=0.0, name="x", membership=Membership()).as_line()
+    line = Report(at_s=0.0, name="x", in_group=InGroup()).as_line()
     assert "gen -" in line
     assert "lag       ?" in line
 

@@ -17,7 +17,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class InGroup:
     """The query in its group, from its reader's report."""
 
     member: str = ""
@@ -29,9 +29,9 @@ class Membership:
     """How often the group has rebalanced, our own join included."""
 
 
-def membership(report: Mapping[str, Any]) -> Membership:
+def in_group(report: Mapping[str, Any]) -> InGroup:
     """From one reader's report in `holdfast.spark.report`."""
-    return Membership(
+    return InGroup(
         member=str(report["member"]),
         generation=int(report["generation"]),
         owned=flatten(report["owned"]),
@@ -69,7 +69,7 @@ class Report:
     name: str
     event: str = "progress"
     """started, progress, draining, stopped or failed."""
-    membership: Membership = field(default_factory=Membership)
+    in_group: InGroup = field(default_factory=InGroup)
     batches: Batches = field(default_factory=Batches)
     seconds: float = 0.0
     total_rows: int = 0
@@ -85,16 +85,16 @@ class Report:
             "at_s": round(self.at_s, 3),
             "name": self.name,
             "event": self.event,
-            "member": self.membership.member,
-            "generation": self.membership.generation,
-            "owned": dict(by_topic(self.membership.owned)),
-            "rebalances": self.membership.rebalances,
+            "member": self.in_group.member,
+            "generation": self.in_group.generation,
+            "owned": dict(by_topic(self.in_group.owned)),
+            "rebalances": self.in_group.rebalances,
             "batches": self.batches.count,
             "rows": self.batches.rows,
             "rows_per_s": round(self.rows_per_s, 1),
             "longest_batch_ms": self.batches.longest_ms,
             "total_rows": self.total_rows,
-            "lag": self.membership.lag,
+            "lag": self.in_group.lag,
             **({"message": self.message} if self.message else {}),
         }
 
@@ -102,11 +102,11 @@ class Report:
         start = f"{self.at_s:7.1f} s  {self.name:<12} {self.event:<9}"
         if self.event not in ("progress", "draining"):
             return f"{start} {self.message}".rstrip()
-        owned = partitions_text(dict(by_topic(self.membership.owned))) or "-"
-        generation = "-" if self.membership.generation is None else self.membership.generation
-        lag = "?" if self.membership.lag is None else f"{self.membership.lag:,}"
+        owned = partitions_text(dict(by_topic(self.in_group.owned))) or "-"
+        generation = "-" if self.in_group.generation is None else self.in_group.generation
+        lag = "?" if self.in_group.lag is None else f"{self.in_group.lag:,}"
         return (
-            f"{start} gen {generation:<4} owns {len(self.membership.owned):>2} {owned:<18} lag {lag:>7}  "
+            f"{start} gen {generation:<4} owns {len(self.in_group.owned):>2} {owned:<18} lag {lag:>7}  "
             f"{self.rows_per_s:>8,.0f} rows/s  {self.batches.count:>3} batches, longest {self.batches.longest_ms} ms  "
-            f"{self.membership.rebalances} rebalances"
+            f"{self.in_group.rebalances} rebalances"
         )

@@ -23,7 +23,7 @@ from holdfast.spark.checking import check_member, check_reachable
 from holdfast.spark.explaining import explain
 from holdfast.spark.options import parse
 from holdfast.spark.pipeline.job import check_file, function_of, load_module, transformed
-from holdfast.spark.pipeline.progress import Batches, Membership, Report, count_batches, membership
+from holdfast.spark.pipeline.progress import Batches, InGroup, Report, count_batches, in_group
 from holdfast.spark.pipeline.python import need_pyspark, quick_python, use_bundled_java
 from holdfast.spark.pipeline.replacing import Announced, Succession
 from holdfast.spark.pipeline.settings import FOREACH_BATCH, Pipeline
@@ -81,7 +81,7 @@ class Run:
         self._trace = trace
         self._log = log or Path(self._folder.name) / "spark.log"
         self._began = time.monotonic()
-        self._membership = Membership()
+        self._in_group = InGroup()
         self._total = 0
         self._seen = -1
         self._looked_at = self._began
@@ -292,7 +292,7 @@ class Run:
             found = report(query) if query.isActive else []
         except HoldfastError:
             return False  # its reader has not started
-        return any((membership(one).generation or 0) > 0 for one in found)
+        return any((in_group(one).generation or 0) > 0 for one in found)
 
     def _look(self, query: StreamingQuery, now: float) -> None:
         from holdfast.spark import report
@@ -305,12 +305,12 @@ class Run:
         except HoldfastError:
             found = []  # its reader has not started, or has ended
         if found:
-            self._membership = membership(found[0])
+            self._in_group = in_group(found[0])
         elif not query.isActive:
-            self._membership = Membership(
-                member=self._membership.member,
-                generation=self._membership.generation,
-                rebalances=self._membership.rebalances,
+            self._in_group = InGroup(
+                member=self._in_group.member,
+                generation=self._in_group.generation,
+                rebalances=self._in_group.rebalances,
             )
         seconds, self._looked_at = now - self._looked_at, now
         self._tell("progress", batches=batches, seconds=seconds)
@@ -321,7 +321,7 @@ class Run:
                 at_s=time.monotonic() - self._began,
                 name=self._pipeline.name or "holdfast",
                 event=event,
-                membership=self._membership,
+                in_group=self._in_group,
                 batches=batches or Batches(),
                 seconds=seconds,
                 total_rows=self._total,
