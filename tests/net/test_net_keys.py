@@ -298,11 +298,14 @@ def test_what_a_provider_can_not_be_asked_for_is_refused(provider: Provider) -> 
         assert "hush" not in str(refused.value)
 
 
-def test_a_token_that_nobody_signed_is_made_for_development() -> None:
+@pytest.mark.parametrize("yes", ["true", "1", "t", "on", "yes", True])
+def test_a_token_that_nobody_signed_is_made_for_development(yes: object) -> None:
+    """Symptom: with `=on` in a command's properties file, a source of tokens was missed. Cause: this setting had words
+    for "true" of its own. Rule: all settings have the same (`as_boolean`)."""
     settings = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "OAUTHBEARER",
-        "enable.sasl.oauthbearer.unsecure.jwt": "true",
+        "enable.sasl.oauthbearer.unsecure.jwt": yes,
         "sasl.oauthbearer.config": "principal=admin scope=a,b lifeSeconds=60 extension_pool=p",
     }
     sasl = security_from(settings).sasl

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.model import HoldfastError
+from holdfast.net.security import as_boolean
 
 Token = tuple[str, float, str, dict[str, str]]
 """Token, expiry in seconds since the epoch, principal and extensions, as confluent-kafka's oauth_cb returns them."""
@@ -48,7 +49,7 @@ def built_in(config: Mapping[str, Any]) -> Callable[[], Token] | None:
         return CachedToken(_oidc(config))
     if method != "default":
         raise _bad(_PREFIX + "method", f"is {method!r}", "Use default or oidc.")
-    if str(config.get("enable.sasl.oauthbearer.unsecure.jwt", "")).lower() in ("true", "1", "t"):
+    if as_boolean(config.get("enable.sasl.oauthbearer.unsecure.jwt")):
         return _unsecured(str(config.get(_PREFIX + "config") or ""))
     return None
 

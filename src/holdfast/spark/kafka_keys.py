@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from holdfast.client.config.known import JAVAS, LIBRDKAFKAS, did_you_mean
 from holdfast.model import HoldfastError
+from holdfast.net.security import as_boolean
 
 PREFIX = "kafka."
 OURS = "holdfast."
@@ -34,9 +35,9 @@ def check_kafka_keys(kafka: Mapping[str, str]) -> None:
             near = did_you_mean(key, JAVAS | LIBRDKAFKAS, prefix=PREFIX)
             what = f"option {PREFIX}{key} is not a setting of a Kafka consumer."
             raise HoldfastError("INVALID_OPTION", what, near or "Check its spelling in Kafka's documentation.")
-    if kafka.get("enable.auto.commit", "false").strip().lower() == "true":
+    if as_boolean(kafka.get("enable.auto.commit", "false").strip()) is not False:
         raise HoldfastError(
             "INVALID_OPTION",
-            f"option {PREFIX}enable.auto.commit is true.",
+            f"option {PREFIX}enable.auto.commit is {kafka['enable.auto.commit']}.",
             "Leave it out: offsets are committed when a batch is done, and not by the clock.",
         )

@@ -68,6 +68,7 @@ def test_what_belongs_to_sparks_own_source_alone_does_no_harm() -> None:
         ({"kafka.colour": "red"}, "Check its spelling in Kafka's documentation"),
         ({"kafka.value.deserializer": "org.x.Y"}, "cast(value as string)"),
         ({"kafka.enable.auto.commit": "true"}, "committed when a batch is done"),
+        ({"kafka.enable.auto.commit": "1"}, "committed when a batch is done"),
         ({"endingOffsets": "latest"}, "endingOffsets is for batches"),
     ],
 )
