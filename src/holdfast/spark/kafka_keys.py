@@ -38,6 +38,6 @@ def check_kafka_keys(kafka: Mapping[str, str]) -> None:
     if as_boolean(kafka.get("enable.auto.commit", "false").strip()) is not False:
         raise HoldfastError(
             "INVALID_OPTION",
-            f"option {PREFIX}enable.auto.commit is {kafka['enable.auto.commit']}.",
+            f"option {PREFIX}enable.auto.commit is not false.",
             "Leave it out: offsets are committed when a batch is done, and not by the clock.",
         )
