@@ -31,7 +31,7 @@ test: fast page kafka-jars spark-jars postgres chromium ## everything CI runs
 	@echo "[test] with Spark"
 	@$(BIN)/python -m pytest -m "spark and not nightly"
 
-fast: setup lint types contracts ## what needs no Java, Kafka or Spark: about a minute and a half
+fast: setup lint types contracts ## what needs no Java, Kafka or Spark: two minutes
 	@echo "[test] without Java, Kafka or Spark"
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not ($(OTHERS) or nightly)"
 

@@ -122,7 +122,7 @@ class ConsumerCore:
         self.cluster = ClusterCalls(parts, self._asking)
         self.about = SelfReport(parts, self._trace.metrics, self._fetched)
         self._awake_since = 0.0
-        """When the application last came back after a session timeout or more without a poll."""
+        """When the application last polled again after a session timeout or more without a poll."""
         self._active_at = now_ms()
         """When the last record came, or the membership last changed its phase."""
         self._phase = mb.Phase.UNSUBSCRIBED

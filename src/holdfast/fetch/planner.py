@@ -125,7 +125,8 @@ def _came(track: Track, answer: Came) -> Step:
 
 
 def _cut(track: Track, asked: Asked, now: float, rules: Rules) -> Step:
-    """Ask for more bytes, and ask for it first: a broker sends only the first batch of an answer whole (KIP-74)."""
+    """The first batch did not fit. Ask for more bytes, and ask for this partition first: a broker sends a batch that is
+    larger than the limit whole only if it is the first of the answer (KIP-74)."""
     larger = min(2 * (track.partition_bytes or rules.partition_bytes), LARGEST_BATCH_BYTES)
     track = replace(_without_error(track, quiet=track.quiet + 1), partition_bytes=larger)
     return _stall(track, asked, now, rules, reach=None, effects=(AskFirst(),))

@@ -9,6 +9,9 @@ Rules
 - The next offset is read from the batches' headers. The records themselves are left to the reader.
 
 Everything runs on one loop. `flows` holds what was fetched until it is read.
+
+More than 400 lines and one idea: asking for records, for leaders and for start offsets change the same flows under the
+same lock, and only side by side does one see that a partition is asked for once at a time.
 """
 
 from __future__ import annotations

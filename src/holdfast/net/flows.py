@@ -7,7 +7,8 @@ Rules
 - Bounded: `room()` is how much more may be asked for, counting requests under way as if their answers had come.
 - Partitions take turns, one answer each, so that none starves.
 
-It must not know sockets, requests, groups or what records hold.
+It must not know sockets, requests, groups or what records hold. More than 400 lines and one idea: every method takes
+the one lock and keeps the same sums (what is queued, what is reserved) right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a simulated application may go on with what its member owns: the rule is the group's (`may_process`).
+"""Whether a simulated application may go on with what its member owns. The rule is the group's (`may_process`).
 
 If the coordinator has acknowledged nothing for a session timeout, others may own everything by now. The application
 then stops until its member is acknowledged again, or hears that it has lost its partitions. A batch in work is finished

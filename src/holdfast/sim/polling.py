@@ -24,7 +24,8 @@ class Polling:
         self._member = member
         self.hung = False
         self.working = False
-        """Whether the application is at a batch that outlasts its usual polls: until it is done, nothing is called."""
+        """Whether the application is busy with a batch longer than its usual pause between polls. Until it is done, no
+        listener is called."""
         self.polled_at = member.world.clock.now
         """When the application last polled."""
         self.cluster = ClusterView()

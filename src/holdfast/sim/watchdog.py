@@ -2,7 +2,7 @@
 
 It knows what the member noted: who it is, and its application's positions. It commits these and leaves in the member's
 name, over a connection of its own, and then pokes the others. Like `client.watchdog.child` it tries once; what fails is
-left to the session timeout. It dies with its machine. A member that ends properly has dismissed it.
+left to the session timeout. It dies with its machine. A member that leaves by itself dismisses it first.
 """
 
 from __future__ import annotations
@@ -72,4 +72,4 @@ class SimWatchdog:
 
 
 def _given_up(_reason: str) -> None:
-    """It tried once."""
+    """It tries once; the session timeout does the rest."""

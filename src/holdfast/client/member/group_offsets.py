@@ -89,18 +89,18 @@ class GroupOffsets:
         """Try until the group has these positions, as long as they are ours to commit: that is, until we commit their
         partitions again, give them up or lose them. Their next owner may be further."""
         while True:
-            known = {p: entry for p, entry in handed.items() if left.get(p) is entry}
+            remaining = {p: entry for p, entry in handed.items() if left.get(p) is entry}
             held = held_partitions(self._driver.state, member_id)
-            ours = {p: entry for p, entry in known.items() if p in held}
+            ours = {p: entry for p, entry in remaining.items() if p in held}
             wanted = self._committing.still_wanted(self._outside(ours), number).offsets
-            settled = known.keys() - wanted.keys()
+            done = remaining.keys() - wanted.keys()
             if wanted:
                 with contextlib.suppress(HoldfastError):  # it is tried again
-                    settled |= await self._commit_unknown(wanted, number)
-            for partition in settled:
+                    done |= await self._commit_unknown(wanted, number)
+            for partition in done:
                 if left.get(partition) is handed[partition]:
                     del left[partition]
-            if wanted.keys() <= settled:
+            if wanted.keys() <= done:
                 return
             await asyncio.sleep(MOST_BACKOFF_S)
 

@@ -150,7 +150,7 @@ class DataPlane:
         return self.reader.positions(sorted(set(partitions) & self.assigned))
 
     def handed_out(self) -> dict[TopicPartition, OffsetEntry]:
-        """The same of all that is assigned, for who asks all the time (`Reader.handed_out`)."""
+        """The same for everything assigned, quickly, for callers that ask often (see `Reader.handed_out`)."""
         return self.reader.handed_out(sorted(self.assigned))
 
     def standing(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
