@@ -33,6 +33,16 @@ def test_the_scene_has_its_steps_its_timeline_and_its_gaps(capsys: pytest.Captur
     assert "paused by rebalances" in out
 
 
+def test_a_scene_that_ends_within_its_first_batch_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Symptom: batches longer than max.poll.interval.ms seemed to cost no rebalance at all. Cause: a scene lasts a
+    minute unless told otherwise, and ended before the first batch did."""
+    slow = ["--batch", "6m", "--max-poll", "5m"]
+    _, short, _ = run(capsys, *slow)
+    _, long, _ = run(capsys, *slow, "--duration", "20m")
+    assert "play longer, with --duration" in short
+    assert "play longer" not in long and "18 times taken and given back" in long
+
+
 def test_everything_is_printed_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
     _, short, _ = run(capsys, *SCENE)
     _, long, _ = run(capsys, *SCENE, "--all")

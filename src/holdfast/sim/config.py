@@ -147,6 +147,8 @@ class WorldConfig:
         if self.short_notes:
             lines.append(f"notes are short ones, as in a large group; a plan takes {self.plan_ms:g} ms")
         lines += [f"  {_member_line(member)}" for member in self.members]
+        if any(member.batch_ms >= self.duration_ms for member in self.members):
+            lines.append("The scene ends before the first batch does: play longer, with --duration.")
         lines += [f"  {happening}" for happening in sorted(self.happenings, key=lambda h: (h.at_ms, str(h)))]
         return lines
 
