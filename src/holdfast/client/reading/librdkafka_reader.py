@@ -271,7 +271,7 @@ class LibrdkafkaReader:
 
     def write_down(self) -> None:
         assigned = set(self.book.assigned)
-        # Only where records were handed out: until librdkafka has begun, its position may be that of an assignment before.
+        # Only where records were handed out: until librdkafka begins, its position may be of an earlier assignment.
         reached = {p: entry.offset for p, entry in self.positions(self.ahead.positions(assigned).keys()).items()}
         starts = {**self.book.starts, **self.ahead.unread(), **reached}
         unnamed = [p for p in assigned if starts[p] in AS_COMMITTED]
