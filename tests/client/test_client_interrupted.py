@@ -8,6 +8,7 @@ not come any more, and close() would commit it.
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
@@ -22,6 +23,7 @@ from holdfast.client.reading.book import Book
 from holdfast.client.reading.taken_ahead import Ahead
 from holdfast.model import TopicPartition
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -181,3 +183,103 @@ def test_a_poll_that_is_interrupted_as_it_takes_a_record_gives_it_to_the_next(
         assert stood == {n: max(m.offset() or 0 for m in found if m.partition() == n) + 1 for n in stood}
         found += take(consumer, len(EVERYTHING) - len(found))
         assert places(found) == EVERYTHING
+
+
+# -- what is read changes
+
+
+def of_batch(batch: Any) -> list[tuple[int, int]]:
+    return list(zip(batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), strict=True))
+
+
+def arrow_rest(consumer: holdfast.Consumer, found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    until = time.monotonic() + PATIENCE_S
+    while len(found) < len(EVERYTHING) and time.monotonic() < until:
+        found = found + of_batch(consumer.consume_arrow(4, 0.05))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("to_arrow", [True, False])
+def test_a_change_of_the_reader_that_is_interrupted_is_finished_by_the_next_call(
+    broker: Broker, topic: str, to_arrow: bool
+) -> None:
+    """Symptom: after a Ctrl-C in the instant in which poll() and consume_arrow() change over nothing came any more.
+    Cause: everything was unassigned from the one reader, and assigned to nobody. Rule: see `DataPlane._changing`."""
+    struck = 0
+    with reader_of(broker, topic) as consumer:
+
+        def change() -> None:
+            came.extend(of_batch(consumer.consume_arrow(1, 0)) if to_arrow else places(consumer.consume(1, 0)))
+
+        step = 1
+        while True:
+            came: list[tuple[Any, Any]] = []
+            begin(consumer, topic)
+            if to_arrow:
+                came += places(take(consumer, 2))
+            else:
+                while not came:
+                    came += of_batch(consumer.consume_arrow(2, 0.05))
+            if not interrupted_at(step, change, "reading/data_plane"):
+                break
+            struck += 1
+            if to_arrow:
+                assert arrow_rest(consumer, came) == EVERYTHING, f"step {step}"
+            else:
+                assert sorted(came + places(take(consumer, len(EVERYTHING) - len(came)))) == EVERYTHING, f"step {step}"
+            step += 2
+    assert struck > 10
+
+
+def test_a_seek_that_is_interrupted_is_done_by_the_next_call(broker: Broker, topic: str) -> None:
+    """Symptom: a Ctrl-C in seek(), after librdkafka had sought, and some records came twice. Cause: those taken ahead
+    from before were still handed out. Rule: from the first record on it is as if it had been sought, or not at all."""
+    struck = 0
+    with reader_of(broker, topic) as consumer:
+        step = 1
+        while True:
+            begin(consumer, topic)
+            found = take(consumer, 2)
+            while not consumer._holdfast._ready and len(found) < len(EVERYTHING):
+                found += take(consumer, 1)
+            upto = {number: sum(m.partition() == number for m in found) for number in range(3)}
+            where = ck.TopicPartition(topic, 1, 0)
+            if not interrupted_at(step, lambda where=where: consumer.seek(where), "client/reading"):  # type: ignore[misc]
+                break
+            struck += 1
+            as_before = [(p, o) for p, o in EVERYTHING if o >= upto[p]]
+            as_sought = [(p, o) for p, o in EVERYTHING if o >= (0 if p == 1 else upto[p])]
+            came = places(take(consumer, len(as_before)))
+            if came != as_before:
+                assert sorted(came + places(take(consumer, len(as_sought) - len(came)))) == as_sought, f"step {step}"
+            step += 11
+    assert struck > 10
+
+
+@pytest.mark.parametrize("file", ["client/polling", "client/reading", "records/arrow"])
+def test_a_batch_that_the_application_did_not_get_is_read_again(broker: Broker, topic: str, file: str) -> None:
+    """Symptom: a Ctrl-C in consume_arrow() cost the batch that was decoded just then, up to 65,536 records, and close()
+    committed it. Cause: it counted as handed out as soon as it was decoded."""
+    struck = 0
+    with reader_of(broker, topic) as consumer:
+        step = 1
+        while True:
+            begin(consumer, topic)
+            found: list[tuple[int, int]] = []
+            while not found:
+                found = of_batch(consumer.consume_arrow(2, 0.05))
+            came: list[tuple[int, int]] = []
+
+            def one(came: list[tuple[int, int]] = came) -> None:
+                batch = consumer.consume_arrow(5, 0)
+                sys.settrace(None)  # from here on the application has it
+                came += of_batch(batch)
+
+            if not interrupted_at(step, one, file):
+                break
+            struck += 1
+            stood = {p.partition: p.offset for p in consumer.position(consumer.assignment()) if p.offset >= 0}
+            assert all(sum(q == p for q, _ in found) == at for p, at in stood.items()), f"step {step}: {stood}, {found}"
+            assert arrow_rest(consumer, found) == EVERYTHING, f"step {step}"
+            step += 29
+    assert struck > 5

@@ -51,3 +51,48 @@ def test_what_a_callback_raises_waits_and_the_others_are_called() -> None:
     with pytest.raises(KeyboardInterrupt):
         raised.raise_first()
     raised.raise_first()
+
+
+class Heard:
+    """A logger that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[Any, ...]] = []
+
+    def log(self, *line: Any) -> None:
+        self.lines.append(line)
+
+
+LINE = (30, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "broker 1 is down\nand so are the others")
+
+
+def test_a_signal_before_a_log_line_does_not_come_out_of_the_logger() -> None:
+    """Symptom: with `logger=` one Ctrl-C in some 25 was lost while librdkafka had much to log. Cause: as above, the
+    logger was called by confluent-kafka itself."""
+    heard, raised = Heard(), Raised()
+    went_on: list[int] = []
+    log = raised.noting(heard).log
+    interrupt = ctypes.pythonapi.PyErr_SetInterrupt
+    calls: list[Callable[[], Any]] = [interrupt, partial(log, *LINE), partial(log, *LINE), partial(went_on.append, 1)]
+    with pytest.raises(KeyboardInterrupt):
+        list(map(operator.call, calls))
+        pytest.fail("it is handled here at the latest")
+    assert went_on and heard.lines == [], "it came out of the logger"
+    raised.call_back()
+    assert heard.lines == [LINE, LINE]
+
+
+def test_what_a_logger_raises_costs_no_other_line() -> None:
+    class Full(Heard):
+        def log(self, *line: Any) -> None:
+            super().log(*line)
+            raise OSError("no space left")
+
+    heard, raised = Full(), Raised()
+    log = raised.noting(heard).log
+    log(*LINE)
+    log(*LINE)
+    raised.call_back()
+    assert heard.lines == [LINE, LINE]
+    with pytest.raises(OSError, match="no space"):
+        raised.raise_first()

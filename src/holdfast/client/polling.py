@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
@@ -93,7 +94,8 @@ class PollingCore(ConsumerCore):
         raised, brokers, turns = Raised(), BrokersSeen(Outage(self._config.shown)), Turns()
         placed = BrokerBytes(self._fetched, self._racks)
         ours = placed.with_our_stats_cb(brokers.with_our_error_cb(self._config.librdkafka()))
-        handle = open_handle(raised.guarded(ours), logger=logger)
+        noting = None if logger is None else raised.noting(logger)
+        handle = open_handle(raised.guarded(ours), logger=noting)
         self._librdkafka = LibrdkafkaReader(
             handle, Book(), turns=turns, raised=raised, reset=RESET[reset], brokers=brokers
         )
@@ -317,13 +319,21 @@ class PollingCore(ConsumerCore):
             self._raise_error()
             if not self._may_process() or self._revoking_elsewhere():
                 self._hold_back(deadline)
-            elif (batch := self._arrow_batch(max_records, self._slice(deadline), include_headers)) is None:
-                pass
-            elif self._keep_or_rewind(batch):
-                self._active_at = self._polled_at
-                self._offsets.touched = True
-                self._notes.returned_batch(batch.num_rows)
-                return batch
+            else:
+                reader = self._arrow_reader()
+                stood = reader.stand()
+                try:
+                    batch = self._arrow_batch(reader, max_records, self._slice(deadline), include_headers)
+                    if batch is not None and self._keep_or_rewind(batch):
+                        self._active_at = self._polled_at
+                        self._offsets.touched = True
+                        self._notes.returned_batch(batch.num_rows)
+                        return batch
+                except ck.KafkaException:
+                    raise
+                except BaseException:  # Ctrl-C: the application does not get the batch, so it is read again
+                    self._data.read_again(partial(reader.read_again, stood))
+                    raise
             if deadline is not None and time.monotonic() >= deadline:
                 self._serve()
                 return _no_records(include_headers)
@@ -333,19 +343,25 @@ class PollingCore(ConsumerCore):
         if (news := self._next_error(0.0)) is not None and (error := news.error()) is not None:
             raise ck.KafkaException(error)
 
-    def _arrow_batch(self, max_records: int, wait_s: float, include_headers: bool) -> pa.RecordBatch | None:
+    def _arrow_reader(self) -> BatchReader:
+        """Put the reader of batches in charge."""
         if self._batches is None:
             from holdfast.client.reading.batch_reader import open_batch_reader  # it loads what only this needs
 
             self._batches = open_batch_reader(self._config, self._data.book, fetched=self._fetched)
         self._data.let_read(self._batches)
+        return self._batches
+
+    def _arrow_batch(
+        self, reader: BatchReader, max_records: int, wait_s: float, include_headers: bool
+    ) -> pa.RecordBatch | None:
         self._librdkafka.make_callbacks()
         try:
-            batch = self._batches.take_batch(max_records, include_headers=include_headers)
+            batch = reader.take_batch(max_records, include_headers=include_headers)
         except HoldfastError as error:
             raise as_kafka_exception(error) from error
         if batch is None:
-            self._batches.wait(wait_s)
+            reader.wait(wait_s)
         return batch
 
     # -- waiting

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 GUARDED = ("error_cb", "stats_cb", "throttle_cb")
@@ -44,6 +46,17 @@ class Raised:
         noted: deque[Any] = deque()
         self._noted_calls.append((noted, function))
         return noted.append
+
+    def noting(self, logger: Any) -> Any:
+        """A logger for librdkafka that only notes its lines, for the same reason. `call_back` gives them to this one.
+
+        A logger gets several arguments, and an append takes one. So a line is made an exception, which keeps its
+        arguments, and is appended when confluent-kafka drops it. No step of that is Python code: `lru_cache` is here
+        because it is a function in C that binds `self`; without a size it caches nothing.
+        """
+        noted: deque[Exception] = deque()
+        self._noted_calls.append((noted, lambda line: logger.log(*line.args)))
+        return SimpleNamespace(log=type("Line", (Exception,), {"__del__": lru_cache(maxsize=0)(noted.append)}))
 
     def call_back(self) -> None:
         """Make the calls that librdkafka made since the last time. What they raise is remembered."""

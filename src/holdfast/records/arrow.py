@@ -120,6 +120,10 @@ class ArrowDecoder:
         """Per partition the offset after the last row handed out, and after rows that were filtered out next."""
         return dict(sorted(self._positions.items()))
 
+    def marks(self) -> dict[TopicPartition, int]:
+        """The same without order, for who asks before every batch."""
+        return dict(self._positions)
+
     def position(self, partition: TopicPartition) -> int | None:
         """The same for one partition; None while nothing is known of it."""
         return self._positions.get(partition)

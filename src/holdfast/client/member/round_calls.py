@@ -10,8 +10,7 @@ others start when the callback has returned.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import confluent_kafka as ck
@@ -24,7 +23,7 @@ from holdfast.client.member.listener import Listener
 from holdfast.client.member.pending_calls import PendingCall
 from holdfast.client.partitions import AS_COMMITTED, confluent_list, name_of, offsets_of
 from holdfast.client.raised import Raised
-from holdfast.client.reading.data_plane import DataPlane
+from holdfast.client.reading.data_plane import REFUSALS, DataPlane
 from holdfast.client.telemetry.tracing import ConsumerTrace
 from holdfast.client.watchdog.positions import WatchdogNotes
 from holdfast.group import member as mb
@@ -40,6 +39,9 @@ from holdfast.group.session import (
     steps_around,
 )
 from holdfast.model import GroupMetadata, Membership, TopicPartition
+
+TRIES = 3
+"""How many times a step that the group counts on is performed if signals interrupt it."""
 
 
 class RoundCalls:
@@ -82,8 +84,8 @@ class RoundCalls:
         state, started = plane.state, now_ms()
         self._final, self._listener_ms = {}, 0.0
         for step in steps_around(state, pending.call):
-            with self._remembering():
-                self._perform(plane, pending, step)
+            self._make_sure(plane, pending, step)
+        self.adding = None
         match pending.call:
             case mb.OnAssignment():
                 return False
@@ -96,6 +98,21 @@ class RoundCalls:
         took = now_ms() - started
         self._trace.callback(word, started, plane.state, partitions, took, listener_ms=self._listener_ms)
         return word != "assigned" or bool(partitions)
+
+    def _make_sure(self, plane: ControlPlane, pending: PendingCall, step: Step) -> None:
+        """Perform a step, and remember what it raises: a listener may raise anything; poll raises the first of them.
+
+        The group counts on what is let go and what is started. So if Ctrl-C interrupts these, they are done again.
+        """
+        for _ in range(TRIES if isinstance(step, LetGo | Start) else 1):
+            try:
+                self._perform(plane, pending, step)
+                return
+            except REFUSALS as error:
+                self.raised.remember(error)
+                return
+            except BaseException as error:  # noqa: BLE001
+                self.raised.remember(error)
 
     def _perform(self, plane: ControlPlane, pending: PendingCall, step: Step) -> None:
         match step:
@@ -111,8 +128,8 @@ class RoundCalls:
                 self._let_go(plane, partitions)
                 if hands_over:
                     self._positions.update(self._final)
-            case Start():
-                self._start(plane)
+            case Start(partitions):
+                self._start(plane, {p: pending.offsets.get(p) for p in partitions})
 
     def _metadata(self, membership: Membership) -> GroupMetadata:
         return GroupMetadata(
@@ -160,8 +177,7 @@ class RoundCalls:
         self._offsets.given_up |= partitions
         self._notes.gave_up(partitions)
 
-    def _start(self, plane: ControlPlane) -> None:
-        starts, self.adding = self.adding or {}, None
+    def _start(self, plane: ControlPlane, starts: Mapping[TopicPartition, int | None]) -> None:
         if not self.replaced:
             self._drop_strangers(plane, self._before)
             self._data.add(starts)
@@ -182,10 +198,3 @@ class RoundCalls:
         wanted = {p: at for p, at in offsets_of(named).items() if p in adding and p not in self._data.assigned}
         starts = {p: adding[p] if at in AS_COMMITTED else at for p, at in wanted.items()}
         self._data.add(starts, named=[p for p in named if name_of(p) in wanted])
-
-    @contextlib.contextmanager
-    def _remembering(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:  # noqa: BLE001  # a listener may raise anything; poll raises the first of them
-            self.raised.remember(error)

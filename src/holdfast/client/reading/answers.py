@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.client.reading.book import Book
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.records.arrow import ArrowDecoder
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where the application stood at some time: the decoder's positions, and the book's."""
+
+    decoded: dict[TopicPartition, int]
+    reached: dict[TopicPartition, OffsetEntry]
+    starts: dict[TopicPartition, int]
 
 
 class Answers:
@@ -124,6 +134,14 @@ class Answers:
         if found is not None and found > self._book.starts.get(partition, 0):
             return self.entry(partition, found)
         return self._book.reached.get(partition)
+
+    def stand(self) -> Stand:
+        """All positions before the next batch is taken. Copied as they are, since every batch asks."""
+        return Stand(self._decoder.marks(), dict(self._book.reached), dict(self._book.starts))
+
+    def positions_at(self, stand: Stand) -> dict[TopicPartition, OffsetEntry]:
+        moved = {p: at for p, at in stand.decoded.items() if at > stand.starts.get(p, 0)}
+        return {**stand.reached, **{p: self.entry(p, at) for p, at in moved.items()}}
 
     def entry(self, partition: TopicPartition, offset: int) -> OffsetEntry:
         """This offset, with the leader epoch of the record before it if that is known."""

@@ -22,6 +22,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import confluent_kafka as ck
@@ -30,7 +31,7 @@ from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.member import engine as engines
 from holdfast.client.member.events import end_message, trouble_message
 from holdfast.client.partitions import name_of, offsets_of
-from holdfast.client.reading.answers import Answers
+from holdfast.client.reading.answers import Answers, Stand
 from holdfast.client.reading.book import Book
 from holdfast.client.reading.fetch_settings import fetch_settings, wants_crcs
 from holdfast.client.reading.message_view import CHUNK, MessageView
@@ -94,8 +95,12 @@ class BatchReader:
         self._watchers: list[Callable[[Address, NetError | None], None]] = []
         self._fetcher = self._engine.call(self._open(config, wake or self._came.set))
         self._flows = self._fetcher.flows
-        decoder = ArrowDecoder(check_crcs=check_crcs, limits=limits)
-        self._answers = Answers(decoder, self._flows, book, ended=self._ended)
+        self._decoder = partial(ArrowDecoder, check_crcs=check_crcs, limits=limits)
+        self._begin_answers()
+
+    def _begin_answers(self) -> None:
+        """Nothing is fetched or decoded yet."""
+        self._answers = Answers(self._decoder(), self._flows, self.book, ended=self._ended)
         self._view = MessageView()
 
     async def _open(self, config: ClientConfig, wake: Callable[[], None]) -> Fetcher:
@@ -153,6 +158,9 @@ class BatchReader:
         with self._lock:
             self._stop(partitions)
             self.book.forget(partitions)
+
+    def drop_again(self, partitions: Collection[TopicPartition]) -> None:
+        self.drop(partitions)
 
     def replace(self, partitions: Sequence[ck.TopicPartition]) -> None:
         with self._lock:
@@ -246,6 +254,26 @@ class BatchReader:
                 self._view.take_batch(max_rows, include_headers=include_headers)  # raises an error that came meanwhile
             return batch
 
+    def stand(self) -> Stand:
+        """Where the application stands, for `read_again`."""
+        with self._lock:
+            return self._answers.stand()
+
+    def read_again(self, stood: Stand) -> None:
+        """`take_batch` was interrupted, and nobody got the batch: begin again from where the application stood. What
+        was fed or decoded meanwhile may be half done, so all of it is fetched again."""
+        with self._lock:
+            book, assigned = self.book, set(self.book.assigned)
+            reached = {p: entry for p, entry in self._answers.positions_at(stood).items() if p in assigned}
+            starts = {p: at for p, at in stood.starts.items() if p in assigned}
+            book.starts.update({**starts, **{p: entry.offset for p, entry in reached.items()}})
+            for partition in assigned - reached.keys():
+                book.reached.pop(partition, None)
+            book.reached.update(reached)
+            self.stop()
+            self._begin_answers()
+            self.take_over()
+
     def wait(self, timeout_s: float) -> None:
         """Wait until something came, or the time is up."""
         self._came.wait(timeout_s)
@@ -286,14 +314,17 @@ class BatchReader:
 
     # -- who reads
 
-    def hand_over(self) -> dict[TopicPartition, int]:
+    def write_down(self) -> None:
         with self._lock:
             assigned = list(self.book.assigned)
             reached = self.positions(assigned)
             starts = {p: self._answers.resume_at(p) for p in assigned} | self._view.unread()
-            self._stop(assigned)
             self.book.reached.update(reached)
-            return starts
+            self.book.starts.update(starts)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stop(self.book.assigned)
 
     def take_over(self) -> None:
         self._begin(self.book.starts)

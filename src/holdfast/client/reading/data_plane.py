@@ -6,12 +6,17 @@ every partition over at the application's position. So a program may mix them: n
 
 Calls come from the thread that polls, or from others in their turn (`turns`). Only assigned partitions are delivered:
 when `drop` or `replace` returns, no reader delivers what was taken away.
+
+A signal handler may raise, as Ctrl-C does, between any two steps. A change that was interrupted is finished by the next
+call (`_changing`), before anything is read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterable, KeysView, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import confluent_kafka as ck
@@ -40,6 +45,9 @@ if TYPE_CHECKING:
 CLOSE_TRIES = 5
 """How many times closing librdkafka is tried while callbacks raise; each try leaves fewer callbacks to make."""
 
+REFUSALS = (ck.KafkaException, TypeError, ValueError, RuntimeError)
+"""What a reader raises for a change that it refuses; then nothing has changed."""
+
 STORED = OffsetEntry(ck.OFFSET_STORED)
 """The start of a partition for which the application named none."""
 
@@ -56,19 +64,66 @@ class DataPlane:
         self._readers = [reader]
         """All that were in charge, and have to be closed."""
         self._reset = RESET[reset]
+        self._unfinished: Callable[[], None] | None = None
+        """What finishes a change that was interrupted."""
 
     # -- who reads
 
     def let_read(self, reader: Reader) -> None:
         """Put this reader in charge. It goes on where the application stands."""
-        if self.reader is reader:
+        if self.reader is reader and self._unfinished is None:
             return
         with self.turns.asking():
-            self.book.starts.update(self.reader.hand_over())
-            self.reader = reader
+            self._finish()
+            if self.reader is reader:
+                return
             if reader not in self._readers:
                 self._readers.append(reader)
-            reader.take_over()
+            self.reader.write_down()
+            change = partial(self._change_over, self.reader, reader)
+            with self._changing(change):
+                change()
+
+    def _change_over(self, before: Reader, after: Reader) -> None:
+        before.stop()
+        self.reader = after
+        after.take_over()
+
+    # -- what was interrupted
+
+    @contextlib.contextmanager
+    def _changing(self, again: Callable[[], None]) -> Iterator[None]:
+        """A change of what is read. Ctrl-C may interrupt it at any step, and then the reader and the book disagree. So
+        before anything else is read or changed, `again` is called, which must finish it from wherever it was left."""
+        with self.turns.asking():
+            self._finish()
+            try:
+                yield
+            except REFUSALS:
+                raise
+            except BaseException:
+                self._unfinished = again
+                raise
+
+    def read_again(self, again: Callable[[], None]) -> None:
+        """A call was interrupted after it had taken records. `again` puts them back, with the next call."""
+        self._unfinished = again
+
+    def _settle(self) -> None:
+        """Finish what was interrupted, if anything was."""
+        if self._unfinished is not None:
+            with self.turns.asking():
+                self._finish()
+
+    def _finish(self) -> None:
+        """The same for a thread that has the turn."""
+        if (again := self._unfinished) is not None:
+            try:
+                again()
+            except REFUSALS:
+                self._unfinished = None
+                raise
+            self._unfinished = None
 
     # -- what is assigned
 
@@ -81,27 +136,42 @@ class DataPlane:
 
         `named` is what the application gave to `assign`, here and below: what `assignment` returns.
         """
+        self._settle()
         starts = {p: self._reset if at is None else at for p, at in offsets.items() if p not in self.assigned}
         if starts:
             self.take([confluent_at(p, at) for p, at in sorted(starts.items())], named=named)
 
     def take(self, partitions: Iterable[ck.TopicPartition], *, named: Iterable[ck.TopicPartition] = ()) -> None:
         """Read these too, each from the offset it names."""
-        with self.turns.asking():
-            self.reader.add(list(partitions))
-            self._remember(named)
+        wanted, given = list(partitions), list(named)
+        with self._changing(partial(self._take_again, wanted, given, names_of(wanted) - self.assigned)):
+            self.reader.add(wanted)
+            self._remember(given)
+
+    def _take_again(
+        self, wanted: list[ck.TopicPartition], named: list[ck.TopicPartition], new: set[TopicPartition]
+    ) -> None:
+        self.reader.drop_again(new)
+        self.reader.add(wanted)
+        self._remember(named)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         with self.turns.asking():
+            self._finish()
             gone = set(partitions) & self.assigned
             if gone:
-                self.reader.drop(gone)
+                with self._changing(lambda: self.reader.drop_again(gone)):
+                    self.reader.drop(gone)
 
     def replace(self, partitions: Iterable[ck.TopicPartition], *, named: Iterable[ck.TopicPartition] = ()) -> None:
         """A manual assignment of the user's own."""
-        with self.turns.asking():
-            self.reader.replace(list(partitions))
-            self._remember(named)
+        wanted, given = list(partitions), list(named)
+        with self._changing(replace := partial(self._replace, wanted, given)):
+            replace()
+
+    def _replace(self, wanted: list[ck.TopicPartition], named: list[ck.TopicPartition]) -> None:
+        self.reader.replace(wanted)
+        self._remember(named)
 
     def _remember(self, named: Iterable[ck.TopicPartition]) -> None:
         given = {name_of(p): entry_of(p) for p in named if p.offset not in AS_COMMITTED}
@@ -114,13 +184,22 @@ class DataPlane:
 
     def seek(self, partition: ck.TopicPartition) -> None:
         with self.turns.asking():
+            self._finish()
             stood = self.standing([name_of(partition)])
-            self.reader.seek(partition)
-            self.book.before_seek.update(stood)
+            with self._changing(seek := partial(self._seek, partition, stood)):
+                seek()
+
+    def _seek(self, partition: ck.TopicPartition, stood: Mapping[TopicPartition, OffsetEntry]) -> None:
+        self.reader.seek(partition)
+        self.book.before_seek.update(stood)
 
     def rewind(self, taken: list[ck.Message] | pa.RecordBatch) -> None:
         """These records are not handed out after all: read each partition again from its first one."""
         first = first_offsets(taken) if isinstance(taken, list) else first_offsets_of_batch(taken)
+        with self._changing(rewind := partial(self._rewind, first)):
+            rewind()
+
+    def _rewind(self, first: Mapping[TopicPartition, int]) -> None:
         for where, offset in sorted(first.items()):
             if where in self.assigned:
                 self.reader.seek(confluent_at(where, offset))
@@ -129,12 +208,14 @@ class DataPlane:
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
         """Stop reading these. A partition that was never read is not paused, as with librdkafka. So the first on_assign
         can pause its partitions only after it has assigned them itself."""
-        with self.turns.asking():
-            self.reader.pause(names_of(partitions) & self.book.known)
+        named = names_of(partitions) & self.book.known
+        with self._changing(lambda: self.reader.pause(named)):
+            self.reader.pause(named)
 
     def resume(self, partitions: list[ck.TopicPartition]) -> None:
-        with self.turns.asking():
-            self.reader.resume(names_of(partitions))
+        named = names_of(partitions)
+        with self._changing(lambda: self.reader.resume(named)):
+            self.reader.resume(named)
 
     # -- where it stands
 
@@ -147,10 +228,12 @@ class DataPlane:
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """Where the application stands: one past the last record it got, with that record's leader epoch if known.
         Partitions of which it got nothing are left out."""
+        self._settle()
         return self.reader.positions(sorted(set(partitions) & self.assigned))
 
     def handed_out(self) -> dict[TopicPartition, OffsetEntry]:
         """The same for everything assigned, quickly, for callers that ask often (see `Reader.handed_out`)."""
+        self._settle()
         return self.reader.handed_out(sorted(self.assigned))
 
     def standing(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:

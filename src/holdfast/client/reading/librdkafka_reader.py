@@ -20,6 +20,7 @@ from holdfast.client.partitions import (
     confluent_list,
     epoch_of,
     name_of,
+    names_of,
     offsets_of,
 )
 from holdfast.client.raised import Raised
@@ -74,6 +75,10 @@ class LibrdkafkaReader:
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         unassign(self.handle, partitions)
+        self._forget(partitions)
+
+    def drop_again(self, partitions: Collection[TopicPartition]) -> None:
+        unassign(self.handle, names_of(self.handle.assignment()).intersection(partitions))
         self._forget(partitions)
 
     def replace(self, partitions: Sequence[ck.TopicPartition]) -> None:
@@ -264,43 +269,43 @@ class LibrdkafkaReader:
 
     # -- who reads
 
-    def hand_over(self) -> dict[TopicPartition, int]:
+    def write_down(self) -> None:
         assigned = set(self.book.assigned)
-        reached = self.positions(assigned)
-        starts = {**self.book.starts, **self.ahead.unread(), **{p: entry.offset for p, entry in reached.items()}}
-        starts = self._unassign_all({p: starts[p] for p in assigned})
-        self.ahead.forget(assigned)
-        self.book.reached.update(reached)
-        return starts
-
-    def _unassign_all(self, starts: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Unassign everything, and return the same starts, with numbers where librdkafka had looked them up.
-
-        A partition that was to start at the end and has delivered nothing yet started at an offset that we were not
-        told. If records came since, the first one in librdkafka's queue is at that offset. If none came, the end has
-        not moved.
-        """
-        unnamed = [p for p, at in starts.items() if at in AS_COMMITTED]
+        # Only where records were handed out: until librdkafka begins, its position may be of an earlier assignment.
+        reached = {p: entry.offset for p, entry in self.positions(self.ahead.positions(assigned).keys()).items()}
+        starts = {**self.book.starts, **self.ahead.unread(), **reached}
+        unnamed = [p for p in assigned if starts[p] in AS_COMMITTED]
         if unnamed:  # librdkafka looks these up when it begins to read, our fetcher can't
             known = committed_offsets(self.handle, unnamed)
             starts.update({p: known.get(p, self._reset) for p in unnamed})
-        open_ends = {p for p, at in starts.items() if at == ck.OFFSET_END or at <= TAIL}
-        unassign(self.handle, starts.keys() - open_ends)
+        self.book.starts.update({p: starts[p] for p in assigned})
+
+    def stop(self) -> None:
+        open_ends = {p for p, at in self.book.starts.items() if at == ck.OFFSET_END or at <= TAIL}
+        if open_ends:
+            self._find_ends(open_ends)
+        self.handle.unassign()
+        self.ahead.discard()
+
+    def _find_ends(self, open_ends: set[TopicPartition]) -> None:
+        """Write down where these began: they were to start at the end, have delivered nothing yet, and we were not told
+        at which offset. If records came since, the first one in librdkafka's queue is at that offset. If none came, the
+        end has not moved. The others are unassigned first, so that only these are in the queue."""
+        there = names_of(self.handle.assignment())
+        unassign(self.handle, there - open_ends)
         queued = first_queued(self.handle, len(open_ends))
         for partition in sorted(open_ends):
             marks = self.watermarks(partition)
             if partition in queued:
-                starts[partition] = queued[partition]
-            elif marks is not None and starts[partition] == ck.OFFSET_END:
-                starts[partition] = marks[1]
-        unassign(self.handle, open_ends)
-        return starts
+                self.book.starts[partition] = queued[partition]
+            elif marks is not None and self.book.starts[partition] == ck.OFFSET_END:
+                self.book.starts[partition] = marks[1]
 
     def take_over(self) -> None:
         starts = [confluent_at(p, at) for p, at in sorted(self.book.starts.items())]
         if starts:
             found = looked_up(self.handle, starts)
-            self.handle.incremental_assign(found)
+            self.handle.assign(found)
             self.book.begin(offsets_of(found))
         self.handle.pause(confluent_list(self.book.paused))
         self.handle.resume(confluent_list(self.book.known - self.book.paused))

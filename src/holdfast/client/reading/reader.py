@@ -48,6 +48,9 @@ class Reader(Protocol):
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Stop reading these, which must be assigned. When this returns, no record of theirs will be handed out."""
 
+    def drop_again(self, partitions: Collection[TopicPartition]) -> None:
+        """The same for partitions of which some may not be read any more, or not yet: a call was interrupted."""
+
     def replace(self, partitions: Sequence[ck.TopicPartition]) -> None:
         """Read exactly these, each from the offset it names."""
 
@@ -82,9 +85,14 @@ class Reader(Protocol):
 
     # -- who reads
 
-    def hand_over(self) -> dict[TopicPartition, int]:
-        """Stop reading everything, so that another reader can take over. Writes all positions into the book and
-        returns where each partition goes on: at the first record that was not handed out, or at its start."""
+    # Each of these three can be repeated if it was interrupted.
+
+    def write_down(self) -> None:
+        """Write into the book all positions, and where each partition goes on: at the first record that was not handed
+        out, or at its start. Reading goes on undisturbed."""
+
+    def stop(self) -> None:
+        """Stop reading everything, so that another reader can take over from what was written down."""
 
     def take_over(self) -> None:
         """Read everything in the book, from where it says, with the same partitions paused."""

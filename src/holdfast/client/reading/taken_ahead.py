@@ -232,6 +232,15 @@ class Ahead:
             if self.filling:
                 self._changed |= gone
 
+    def discard(self) -> None:
+        """Drop all unread records, since another reader reads them again. The positions stay."""
+        with self._lock:
+            self._rearrange(lambda _: [])
+            self._aside = []
+            self._book.went_back.clear()
+            if self.filling:
+                self._changed.update(self._book.assigned)
+
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
         """These are paused: keep back their unread records. librdkafka's position is already past them."""
         paused = set(partitions)
