@@ -14,8 +14,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+OURS = {"holdfast", "holdfast_hook", "pyspark_holdfast", "pyspark_holdfast_files"}
+"""The packages that we install."""
+
 if TYPE_CHECKING:
     from holdfast.testing.broker import Broker
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have our modules imported as they are.
+
+    pytest rewrites the assertions of every package that brings a plugin, with `ast.parse`. Ours are imported when they
+    are first needed, on any thread, and in Python 3.11 two threads in `ast.parse` make one of them fail ("SystemError:
+    AST constructor recursion depth mismatch", CPython issue 106905): a consumer could not be made, or a topic not be
+    subscribed to. pytest has a call that marks a package for this, and none that takes the mark back.
+    """
+    hook = config.pluginmanager.rewrite_hook
+    for name in OURS & getattr(hook, "_must_rewrite", set()):
+        hook._must_rewrite.remove(name)
+    getattr(hook, "_marked_for_rewrite_cache", {}).clear()
 
 
 @pytest.fixture
