@@ -39,6 +39,9 @@ SESSION_MS = 1_800_000
 
 JOIN_LIMIT_S = 300.0
 COMMIT_AT_ONCE = 1_000
+CREATED_AT_ONCE = 5_000
+"""Partitions of a request. Kafka's controller writes at most 10,000 records for one, and there is one a partition."""
+
 GOAL = 2.0
 """Ours must take less than this many times as long."""
 
@@ -57,10 +60,7 @@ BROKERS: dict[str, Callable[[], System]] = {
 async def fill(cluster: Cluster, members: int, partitions: int) -> None:
     """Create the topic, let the members join and share it, commit an offset for each partition."""
     admin = Admin(cluster)
-    topic = NewTopic(name=TOPIC, partitions=partitions, replication_factor=1)
-    refused = (await admin.create_topics([topic], timeout_s=120))[TOPIC]
-    if refused is not None:
-        raise refused
+    await _create(admin, partitions)
     await cluster.leader_of(TopicPartition(TOPIC, partitions - 1))
     subscription = encode_subscription(Subscription(topics=(TOPIC,)))
     channels = [GroupChannel(cluster, GROUP) for _ in range(members)]
@@ -94,6 +94,18 @@ async def fill(cluster: Cluster, members: int, partitions: int) -> None:
         commit = m.CommitRequest(group=GROUP, membership=answers[0].membership, offsets=some)
         told = await channels[0].send(commit)
         assert isinstance(told, m.CommitAnswer) and told.first_error is ErrorCode.NONE, told
+
+
+async def _create(admin: Admin, partitions: int) -> None:
+    topic = NewTopic(name=TOPIC, partitions=min(partitions, CREATED_AT_ONCE), replication_factor=1)
+    refused = (await admin.create_topics([topic], timeout_s=120))[TOPIC]
+    for total in range(CREATED_AT_ONCE, partitions, CREATED_AT_ONCE):
+        if refused is None:
+            refused = (await admin.create_partitions({TOPIC: min(partitions, total + CREATED_AT_ONCE)}, timeout_s=120))[
+                TOPIC
+            ]
+    if refused is not None:
+        raise refused
 
 
 async def _share(channels: Sequence[GroupChannel], answers: Sequence[m.JoinAnswer], partitions: int) -> None:
