@@ -44,7 +44,6 @@ from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.positions import WatchdogNotes, watch
 from holdfast.group import member as mb
 from holdfast.model import HoldfastError
-from holdfast.net.fetched_bytes import FetchedBytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +93,6 @@ class ConsumerCore:
         self._config = cfg.parse(raw)
         self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._engine: Engine | None = None
-        self._fetched = FetchedBytes(self._config.rack)
         self._data = self._open_data(logger)  # first: it refuses bad settings in the best words
         try:
             self._trace = open_trace(self._config)
@@ -120,7 +118,7 @@ class ConsumerCore:
         self.offsets = OffsetCalls(parts, self._notes, self._pitfalls, polled_at=lambda: self._polled_at)
         self.partitions = PartitionCalls(parts, ask=self.offsets.ask)
         self.cluster = ClusterCalls(parts, self._asking)
-        self.about = SelfReport(parts, self._trace.metrics, self._fetched)
+        self.about = SelfReport(parts, self._trace.metrics, self._data.fetched)
         self._awake_since = 0.0
         """When the application last polled again after a session timeout or more without a poll."""
         self._active_at = now_ms()

@@ -32,6 +32,7 @@ from holdfast.client.telemetry.broker_bytes import BrokerBytes
 from holdfast.client.telemetry.connections import BrokersSeen, Outage
 from holdfast.group import member as mb
 from holdfast.model import HoldfastError
+from holdfast.net.fetched_bytes import FetchedBytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +93,8 @@ class PollingCore(ConsumerCore):
     def _open_data(self, logger: Any) -> DataPlane:
         reset = self._config.auto_offset_reset
         raised, brokers, turns = Raised(), BrokersSeen(Outage(self._config.shown)), Turns()
-        placed = BrokerBytes(self._fetched, self._racks)
+        fetched = FetchedBytes(self._config.rack)
+        placed = BrokerBytes(fetched, self._racks)
         ours = placed.with_our_stats_cb(brokers.with_our_error_cb(self._config.librdkafka()))
         noting = None if logger is None else raised.noting(logger)
         handle = open_handle(raised.guarded(ours), logger=noting)
@@ -101,7 +103,7 @@ class PollingCore(ConsumerCore):
         )
         self._batches: BatchReader | None = None
         """Opened by the first consume_arrow()."""
-        return DataPlane(self._librdkafka, reset=reset, turns=turns)
+        return DataPlane(self._librdkafka, reset=reset, turns=turns, fetched=fetched)
 
     def _racks(self) -> Mapping[int, str | None]:
         """The brokers' racks. confluent-kafka doesn't tell them, so only the control plane knows."""
@@ -348,7 +350,7 @@ class PollingCore(ConsumerCore):
         if self._batches is None:
             from holdfast.client.reading.batch_reader import open_batch_reader  # it loads what only this needs
 
-            self._batches = open_batch_reader(self._config, self._data.book, fetched=self._fetched)
+            self._batches = open_batch_reader(self._config, self._data.book, fetched=self._data.fetched)
         self._data.let_read(self._batches)
         return self._batches
 

@@ -10,7 +10,7 @@ needs when it is used.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from holdfast.testing.broker import Broker
 
 
-def pytest_configure(config: pytest.Config) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Have our modules imported as they are.
 
     pytest rewrites the assertions of every package that brings a plugin, with `ast.parse`. Ours are imported when they
@@ -29,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     AST constructor recursion depth mismatch", CPython issue 106905): a consumer could not be made, or a topic not be
     subscribed to. pytest has a call that marks a package for this, and none that takes the mark back.
     """
-    hook = config.pluginmanager.rewrite_hook
+    hook: Any = early_config.pluginmanager.rewrite_hook
     for name in OURS & getattr(hook, "_must_rewrite", set()):
         hook._must_rewrite.remove(name)
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()

@@ -36,6 +36,7 @@ from holdfast.client.reading.book import Book
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.client.telemetry.connections import Health, OncePerMinute
 from holdfast.group import member as mb
+from holdfast.net.fetched_bytes import FetchedBytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,6 +105,7 @@ class Core(ConsumerCore):
 
     def _open_data(self, logger: Any) -> DataPlane:
         check_keys(self._config.librdkafka())
+        fetched = FetchedBytes(self._config.rack)
         self.reader = open_batch_reader(
             self._config,
             Book(),
@@ -112,11 +114,11 @@ class Core(ConsumerCore):
             throttled=self._throttled,
             tell=self.tell,
             in_statistics=True,
-            fetched=self._fetched,
+            fetched=fetched,
         )
         self._engine = engines.acquire()
         self._answers = ClusterAnswers(self._engine, self._config.raw)
-        return DataPlane(self.reader, reset=self._config.auto_offset_reset)
+        return DataPlane(self.reader, reset=self._config.auto_offset_reset, fetched=fetched)
 
     def _wake(self) -> None:
         self._on_wake()

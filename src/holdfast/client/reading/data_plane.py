@@ -37,6 +37,7 @@ from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.turns import Turns
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
+from holdfast.net.fetched_bytes import FetchedBytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,12 +56,15 @@ STORED = OffsetEntry(ck.OFFSET_STORED)
 class DataPlane:
     """What one consumer reads."""
 
-    def __init__(self, reader: Reader, *, reset: str, turns: Turns | None = None) -> None:
-        """`reader` is the first one in charge. All readers of a consumer have the same book."""
+    def __init__(
+        self, reader: Reader, *, reset: str, turns: Turns | None = None, fetched: FetchedBytes | None = None
+    ) -> None:
+        """`reader` is the first in charge. All readers of a consumer have the same book, and count into `fetched`."""
         self.reader = reader
         """The one in charge."""
         self.book = reader.book
         self.turns = turns or Turns()
+        self.fetched = fetched or FetchedBytes(None)
         self._readers = [reader]
         """All that were in charge, and have to be closed."""
         self._reset = RESET[reset]
