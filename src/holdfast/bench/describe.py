@@ -61,7 +61,7 @@ async def fill(cluster: Cluster, members: int, partitions: int) -> None:
     """Create the topic, let the members join and share it, commit an offset for each partition."""
     admin = Admin(cluster)
     await _create(admin, partitions)
-    await cluster.leader_of(TopicPartition(TOPIC, partitions - 1))
+    await _led(cluster, TopicPartition(TOPIC, partitions - 1))
     subscription = encode_subscription(Subscription(topics=(TOPIC,)))
     channels = [GroupChannel(cluster, GROUP) for _ in range(members)]
 
@@ -106,6 +106,18 @@ async def _create(admin: Admin, partitions: int) -> None:
             ]
     if refused is not None:
         raise refused
+
+
+async def _led(cluster: Cluster, last: TopicPartition) -> None:
+    """Wait until the last partition has a leader. Kafka opens the logs of 10,000 partitions for half a minute."""
+    until = time.monotonic() + JOIN_LIMIT_S
+    while True:
+        try:
+            await cluster.leader_of(last)
+            return
+        except HoldfastError as error:
+            if not error.retriable or time.monotonic() > until:
+                raise
 
 
 async def _share(channels: Sequence[GroupChannel], answers: Sequence[m.JoinAnswer], partitions: int) -> None:
