@@ -198,3 +198,39 @@ def test_an_instance_that_comes_back_again_and_again_unfenced_crashes() -> None:
                 f"Stable state. Replacing previously mapped member {before} with this groupInstanceId.")  # fmt: skip
         before = f"pod-0-{uuid.UUID(int=501 + number)}"
     assert log.found() == {(f.CRASH_LOOP, "pod-0")}
+
+
+def test_a_process_that_dies_again_and_again_is_a_crash_loop_also_under_a_watchdog() -> None:
+    """Symptom: twelve kills in two minutes were "many rebalances" with the advice to look at the table. Cause: crashes
+    were looked for in sessions that end, and holdfast's watchdog leaves in a dead process's name before that."""
+    log = Coordinator()
+    member = log.begin("c0", "c1")[1]
+    for number in range(3):
+        at = 60.0 * (number + 1)
+        log.leave(at, member, "its process ended without closing the consumer (reported by its watchdog)")
+        member = log.join(at + 5, "c1")
+    assert log.found() == {(f.CRASH_LOOP, "c1")}
+    (loop,) = findings_of(log.history())
+    assert loop.times == 3 and "Find why it dies" in loop.do and not loop.change
+
+
+def test_a_process_that_was_killed_once_under_a_watchdog_is_no_finding() -> None:
+    log = Coordinator()
+    member = log.begin("c0", "c1")[1]
+    log.leave(60.0, member, "its process ended without closing the consumer (reported by its watchdog)")
+    log.join(65.0, "c1")
+    assert log.found() == set()
+
+
+def test_the_advised_poll_interval_is_of_the_groups_own_size() -> None:
+    """Symptom: to a group with six seconds the doctor advised max.poll.interval.ms=606020. Cause: where no client says
+    its limit, Kafka's default of five minutes was taken, also for members that lived for ten seconds."""
+    log = Coordinator()
+    member = log.begin("c0", "c1")[1]
+    for number in range(2):
+        at = 20.0 * (number + 1)
+        log.leave(at, member, "consumer poll timeout has expired.")
+        member = log.join(at + 5, "c1")
+    (storm,) = findings_of(log.history())
+    assert storm.kind == f.STORM
+    assert int(storm.change["max.poll.interval.ms"]) <= 2 * (20_000 + 5_000)

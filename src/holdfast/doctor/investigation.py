@@ -29,6 +29,7 @@ from holdfast.doctor.finding import (
     host_of,
     instance_id_for,
     lives_evidence,
+    poll_limit_ms,
     session_for,
     share_of,
     span_of,
@@ -122,6 +123,37 @@ def static_crashes(history: History) -> list[Finding]:
     return found
 
 
+def watched_crashes(history: History) -> list[Finding]:
+    """Processes that died again and again, and holdfast's watchdog left in their name: the session never ended."""
+    found = []
+    for process, lives in by_process(history, causes.WATCHDOG).items():
+        ended = [life for life in lives if life.how == causes.WATCHDOG and _back_after(life, lives, history.session_ms)]
+        if len(ended) < AGAIN or not process:
+            continue
+        cost, measured = cost_of(history, caused_by(history, lives, causes.WATCHDOG, causes.JOIN))
+        culprit = ended[-1]
+        found.append(
+            Finding(
+                kind=CRASH_LOOP,
+                culprit=culprit.name,
+                host=host_of(lives),
+                times=len(ended),
+                cost_ms=cost,
+                measured=measured,
+                what=f"{culprit.name} died {times_text(len(ended))} and was started again soon. Its watchdog left for "
+                "it at once, so nobody waited for its session; each time its partitions move away and back.",
+                do="Find why it dies: its own log, OOMKilled, failing probes.",
+                evidence=lives_evidence(ended, "it died, and its watchdog left for it"),
+            )
+        )
+    return found
+
+
+def _back_after(gone: Life, lives: Iterable[Life], session_ms: float) -> bool:
+    """Whether the process was started again sooner than its session would have ended."""
+    return any(again is not gone and 0 <= again.from_ms - gone.to_ms < session_ms for again in lives)
+
+
 def _back_within(gone: Life, again: Life, session_ms: float) -> bool:
     """Whether `again` joined while the dead member's session was still running."""
     return again is not gone and gone.from_ms < again.from_ms and gone.to_ms - session_ms <= again.from_ms < gone.to_ms
@@ -150,7 +182,7 @@ def too_slow(history: History) -> list[Finding]:
         rebalances = caused_by(history, lives, causes.TOO_SLOW, causes.JOIN)
         cost, measured = cost_of(history, rebalances)
         cost += sum(life.poll_ms for life in ended if life.poll_ms == life.poll_ms) * share_of(history)
-        limit = max((life.poll_ms for life in ended if life.poll_ms == life.poll_ms), default=300_000.0)
+        limit = poll_limit_ms(ended)
         away = [
             later.from_ms - life.to_ms
             for life, later in pairwise(lives)
