@@ -2,14 +2,16 @@
 
 The logs of members tell when partitions were assigned and revoked: those times are measured. For members without a log
 the times are bounds from the leader's plan and the rounds. A plan holds from the round's end. An eager member owns
-nothing from the round's beginning. A crashed member has owned nothing since its last sign of life.
+nothing from the round's beginning. A crashed member has owned nothing since its last sign of life. Between two
+rebalances a member of whom nothing is told may have owned what nobody else did: that is no pause.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
@@ -67,7 +69,10 @@ def lanes_of(
 ) -> Lanes:
     found = Lanes()
     found.plans = _plans(events)
-    changes = _changes(events, people, rebalances, found.plans, cooperative=cooperative)
+    tell = {one.client for one in events if one.kind in (e.ADDED, e.REVOKED) and one.client}
+    silent = {member for member, life in people.lives.items() if life.client not in tell}
+    changes = _changes(events, people, rebalances, found.plans, silent, cooperative=cooperative)
+    hidden = _hidden(people, rebalances, found.plans, silent)
     open_: dict[str, _Open] = {}
     for at_ms, _, partition, who, told, whose in changes[:KEPT]:
         one = open_.setdefault(partition, _Open())
@@ -77,7 +82,7 @@ def lanes_of(
             found.lanes.append(Lane(partition=partition, who=one.who, from_ms=one.since_ms, to_ms=at_ms))
             one.last, one.off_ms, one.off_told = one.who, at_ms, told
         if who:
-            if one.off_ms == one.off_ms and at_ms > one.off_ms:
+            if one.off_ms == one.off_ms and at_ms > one.off_ms and not _falls_into(hidden, one.off_ms, at_ms):
                 pause = Pause(partition=partition, from_ms=one.off_ms, to_ms=at_ms, before=one.last, after=who,
                               measured=told and one.off_told)  # fmt: skip
                 found.pauses.append(pause)
@@ -91,6 +96,28 @@ def lanes_of(
     found.lanes.sort(key=lambda one: (one.partition, one.from_ms))
     found.pauses.sort(key=lambda one: (one.from_ms, one.partition))
     return found
+
+
+def _hidden(
+    people: People,
+    rebalances: Sequence[Rebalance],
+    plans: Mapping[int, Mapping[str, frozenset[str]]],
+    silent: set[str],
+) -> list[tuple[float, float]]:
+    """From each rebalance's end to the next one's begin, where somebody was in the group of whom nothing is told."""
+    ended = sorted(rebalances, key=lambda one: one.ended_ms)
+    there = people.at_each([one.ended_ms for one in ended])
+    return [
+        (one.ended_ms, after.began_ms)
+        for (one, after), alive in zip(pairwise(ended), there, strict=False)
+        if any(life.member in silent and life.member not in plans.get(one.generation, {}) for life in alive)
+    ]
+
+
+def _falls_into(hidden: Sequence[tuple[float, float]], from_ms: float, to_ms: float) -> bool:
+    """Whether one of these times lies between."""
+    place = bisect_left(hidden, from_ms, key=lambda one: one[0])
+    return place < len(hidden) and hidden[place][1] <= to_ms
 
 
 def _plans(events: Sequence[Event]) -> dict[int, dict[str, frozenset[str]]]:
@@ -115,12 +142,11 @@ def _changes(
     people: People,
     rebalances: Sequence[Rebalance],
     plans: Mapping[int, Mapping[str, frozenset[str]]],
+    silent: set[str],
     *,
     cooperative: bool | None,
 ) -> list[_Change]:
     changes = _from_logs(events, people)
-    tell = {one.client for one in events if one.kind in (e.ADDED, e.REVOKED) and one.client}
-    silent = {member for member, life in people.lives.items() if life.client not in tell}
     held: Mapping[str, frozenset[str]] = {}
     for one in rebalances:
         if cooperative is False:
