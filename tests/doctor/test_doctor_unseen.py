@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from holdfast.doctor import causes
+from holdfast.doctor import events as e
 from holdfast.doctor import finding as f
 from holdfast.doctor.clocks import offsets_ms
-from holdfast.doctor.events import BROKER, GENERATION, JOINED, Event
-from holdfast.doctor.events import JAVA as JAVA_CLIENT
+from holdfast.doctor.events import Event
 from holdfast.doctor.findings import findings_of
 from holdfast.doctor.history import History, history_of
 from holdfast.doctor.naming import by_group
@@ -72,14 +72,15 @@ class Coordinator:
         else:
             self.say(at + 0.001, f"Group g with generation {self.generation} is now empty.")
 
-    def history(self) -> History:
+    def history(self, *told: Event) -> History:
+        """`told` is what members' traces say."""
         text = ""
         for at, line in sorted(self.lines, key=lambda one: one[0]):
             stamp = datetime.fromtimestamp(START_S + at, UTC).strftime("[%Y-%m-%d %H:%M:%S,%f")[:-3]
             text += f"{stamp}] INFO {line}\n"
         read = scan(text.encode(), file="server.log")
         assert not read.strange, read.strange
-        return history_of("g", by_group(read.events)["g"])
+        return history_of("g", by_group([*read.events, *told])["g"])
 
     def found(self) -> set[tuple[str, str]]:
         return {(one.kind, one.culprit) for one in findings_of(self.history())}
@@ -222,8 +223,67 @@ def test_generations_that_begin_at_one_again_put_no_clock_off() -> None:
     """A deleted group, or one that its brokers forgot, counts from 1 again. A client that started then joined
     generation 1 a day after the first one of that number, and its whole log was put back by a day."""
     day_ms = 86_400_000.0
-    told = [Event(at_ms=at_ms, kind=GENERATION, source=BROKER, generation=1, file="b.log") for at_ms in (0.0, day_ms)]
-    heard = Event(at_ms=day_ms + 10, kind=JOINED, source=JAVA_CLIENT, generation=1, client="c", file="new.log")
+    told = [
+        Event(at_ms=at_ms, kind=e.GENERATION, source=e.BROKER, generation=1, file="b.log") for at_ms in (0.0, day_ms)
+    ]
+    heard = Event(at_ms=day_ms + 10, kind=e.JOINED, source=e.JAVA, generation=1, client="c", file="new.log")
     assert offsets_ms([*told, heard]) == {}
     late = replace(heard, at_ms=heard.at_ms + 2_000)
     assert offsets_ms([*told, late]) == {"new.log": 2_010.0}
+
+
+def test_a_process_that_dies_again_and_again_is_a_crash_loop_also_under_a_watchdog() -> None:
+    """Symptom: twelve kills in two minutes were "many rebalances" with the advice to look at the table. Cause: crashes
+    were looked for in sessions that end, and holdfast's watchdog leaves in a dead process's name before that."""
+    log = Coordinator()
+    member = log.begin("c0", "c1")[1]
+    for number in range(3):
+        at = 60.0 * (number + 1)
+        log.leave(at, member, "its process ended without closing the consumer (reported by its watchdog)")
+        member = log.join(at + 5, "c1")
+    assert log.found() == {(f.CRASH_LOOP, "c1")}
+    (loop,) = findings_of(log.history())
+    assert loop.times == 3 and "Find why it dies" in loop.do and not loop.change
+
+
+def test_a_process_that_was_killed_once_under_a_watchdog_is_no_finding() -> None:
+    log = Coordinator()
+    member = log.begin("c0", "c1")[1]
+    log.leave(60.0, member, "its process ended without closing the consumer (reported by its watchdog)")
+    log.join(65.0, "c1")
+    assert log.found() == set()
+
+
+def test_the_advised_poll_interval_is_of_the_groups_own_size() -> None:
+    """Symptom: to a group with six seconds the doctor advised max.poll.interval.ms=606020. Cause: where no client says
+    its limit, Kafka's default of five minutes was taken, also for members that lived for ten seconds."""
+    log = Coordinator()
+    member = log.begin("c0", "c1")[1]
+    for number in range(2):
+        at = 20.0 * (number + 1)
+        log.leave(at, member, "consumer poll timeout has expired.")
+        member = log.join(at + 5, "c1")
+    (storm,) = findings_of(log.history())
+    assert storm.kind == f.STORM
+    assert int(storm.change["max.poll.interval.ms"]) <= 2 * (20_000 + 5_000)
+
+
+def test_what_a_silent_member_may_have_owned_did_not_stand_still() -> None:
+    """Symptom: the report drew pauses of ten minutes for partitions that a librdkafka member read all the while.
+    Cause: only one of two members left a trace, and whatever that one did not hold counted as held by nobody. Rule:
+    between two rebalances somebody of whom nothing is told may have it; what lies within one rebalance is a pause."""
+    log = Coordinator()
+    member = log.begin("silent", "told")[1]
+    told = [Event(at_ms=(START_S + 4) * 1000, kind=e.ADDED, group="g", member=member, client="told",
+                  partitions="orders-0", source=e.TRACE)]  # fmt: skip
+    for number in range(2):
+        at = 600.0 * (number + 1)
+        log.leave(at, member)
+        member = log.join(at + 590, "told")
+        told.append(Event(at_ms=(START_S + at + 592) * 1000, kind=e.ADDED, group="g", member=member, client="told",
+                          partitions="orders-0", source=e.TRACE))  # fmt: skip
+
+    history = log.history(*told)
+
+    assert [pause.ms for pause in history.lanes.pauses if pause.ms > 60_000] == []
+    assert sum(one.partition_ms for one in history.disturbances) < 60_000

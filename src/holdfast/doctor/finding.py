@@ -85,6 +85,15 @@ def share_of(history: History) -> float:
     return max(1.0, history.partitions / max(1, history.members))
 
 
+def poll_limit_ms(lives: Sequence[Life]) -> float:
+    """The max.poll.interval.ms of members that exceeded it: what they logged. Else Kafka's default, but no more than
+    the shortest of their lives: nobody can exceed it in less time than that."""
+    told = [life.poll_ms for life in lives if life.poll_ms == life.poll_ms]
+    if told:
+        return max(told)
+    return max(1_000.0, min([300_000.0, *(life.ms for life in lives if life.ms > 0)]))
+
+
 def span_of(lives: Sequence[Life]) -> float:
     """The time from the first life's end to the last. While two processes share an instance id, one is always out."""
     return max((one.to_ms for one in lives), default=0.0) - min((one.to_ms for one in lives), default=0.0)

@@ -29,6 +29,7 @@ from holdfast.doctor.finding import (
     host_of,
     instance_id_for,
     lives_evidence,
+    poll_limit_ms,
     session_for,
     share_of,
     span_of,
@@ -120,11 +121,46 @@ def static_crashes(history: History) -> list[Finding]:
     return found
 
 
+def watched_crashes(history: History) -> list[Finding]:
+    """Processes that died again and again, and holdfast's watchdog left in their name: the session never ended."""
+    found = []
+    for lives in by_process(history, causes.WATCHDOG).values():
+        ended = [life for life in lives if life.how == causes.WATCHDOG and _back_soon(life, lives, history.session_ms)]
+        if len(ended) < AGAIN:
+            continue
+        cost, measured = cost_of(history, caused_by(history, lives, causes.WATCHDOG, causes.JOIN))
+        culprit = ended[-1]
+        found.append(
+            Finding(
+                kind=CRASH_LOOP,
+                culprit=culprit.name,
+                host=host_of(lives),
+                times=len(ended),
+                cost_ms=cost,
+                measured=measured,
+                what=f"{culprit.name} died {times_text(len(ended))} and was started again soon. Its watchdog left for "
+                "it at once, so nobody waited for its session; each time its partitions move away and back.",
+                do="Find why it dies: its own log, OOMKilled, failing probes.",
+                evidence=lives_evidence(ended, "it died, and its watchdog left for it"),
+            )
+        )
+    return found
+
+
 def _back_within_its_session(gone: Life, lives: Sequence[Life], session_ms: float) -> bool:
     """Whether one of its process's `lives` began while the dead member's session was still running."""
+    return _back_between(gone, lives, gone.to_ms - session_ms, gone.to_ms)
+
+
+def _back_soon(gone: Life, lives: Sequence[Life], session_ms: float) -> bool:
+    """Whether the process was started again sooner than its session would have ended."""
+    return _back_between(gone, lives, gone.to_ms, gone.to_ms + session_ms)
+
+
+def _back_between(gone: Life, lives: Sequence[Life], from_ms: float, until_ms: float) -> bool:
     later = bisect_right(lives, gone.since_ms, key=lambda one: one.since_ms)
-    again = bisect_left(lives, gone.to_ms - session_ms, lo=later, key=lambda one: one.since_ms)
-    return again < len(lives) and lives[again].from_ms < gone.to_ms
+    again = bisect_left(lives, from_ms, lo=later, key=lambda one: one.since_ms)
+    return again < len(lives) and lives[again].from_ms < until_ms
 
 
 def _not_the_end(history: History, ended: Iterable[Life]) -> bool:
@@ -143,7 +179,7 @@ def too_slow(history: History) -> list[Finding]:
         rebalances = caused_by(history, lives, causes.TOO_SLOW, causes.JOIN)
         cost, measured = cost_of(history, rebalances)
         cost += sum(life.poll_ms for life in ended if life.poll_ms == life.poll_ms) * share_of(history)
-        limit = max((life.poll_ms for life in ended if life.poll_ms == life.poll_ms), default=300_000.0)
+        limit = poll_limit_ms(ended)
         away = [
             later.from_ms - life.to_ms
             for life, later in pairwise(lives)
