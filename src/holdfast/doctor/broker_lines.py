@@ -152,7 +152,7 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
     (
         "is fenced by existing member", e.FENCED,
         rf"\[GroupId {_G}\] Static member {_M} with instance id (?P<instance>.+?) is fenced by existing member "
-        r"(?P<reason>\S+?)\.?", _reason_only,
+        r"(?P<reason>\S+?)\.?$", _reason_only,
     ),
     (
         "joins the consumer group using", e.ARRIVED,
@@ -162,7 +162,7 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
     (
         "to replace the existing member", e.REPLACED,
         rf"\[GroupId {_G}\] Static member with instance id (?P<instance>.+?) re-joins the consumer group using the \w+ "
-        rf"protocol\. Created a new member {_M} to replace the existing member (?P<old>\S+?)\.?", _replaced,
+        rf"protocol\. Created a new member {_M} to replace the existing member (?P<old>\S+?)\.?$", _replaced,
     ),
     (
         "Bumped group epoch", e.PREPARING,
@@ -178,7 +178,7 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
      _left_new),
     (
         "fenced from the group because", e.EXPIRED,
-        rf"\[GroupId {_G}\] Member {_M} fenced from the group because (?P<reason>.+?)\.?", _fenced_new,
+        rf"\[GroupId {_G}\] Member {_M} fenced from the group because (?P<reason>.+?)\.?$", _fenced_new,
     ),
 )  # fmt: skip
 _COMPILED = tuple((word, kind, re.compile(pattern), fill) for word, kind, pattern, fill in _SHAPES)

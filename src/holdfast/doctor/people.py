@@ -177,6 +177,11 @@ def _adopt(lives: dict[str, Life], unnamed: dict[str, str], member: str) -> None
 
 def _seen(lives: dict[str, Life], event: Event, member: str) -> None:
     life = lives.get(member)
+    if life is not None and life.over and event.kind == e.ARRIVED:
+        # A member of the new protocol keeps its id when it leaves and joins again: that is another life.
+        lives[f"{member} (life {len(lives)})"] = before = lives.pop(member)
+        life = lives[member] = Life(member=member, client=before.client, instance=before.instance, host=before.host,
+                                    from_ms=event.at_ms)  # fmt: skip
     if life is None:
         if len(lives) >= LIVES_KEPT:
             return
