@@ -16,6 +16,7 @@ from holdfast.doctor import events as e
 from holdfast.doctor.clocks import put_right
 from holdfast.doctor.events import Event
 from holdfast.doctor.lanes import Lanes, lanes_of
+from holdfast.doctor.once import told_once
 from holdfast.doctor.people import EXPELLED, REPLACED, Life, People, described, people_of
 from holdfast.doctor.rounds import Rebalance, Round, from_members, rebalances_of, rounds_of
 
@@ -107,7 +108,7 @@ def cooperative(protocol: str, level: str) -> bool | None:
 
 
 def history_of(group: str, events: Iterable[Event]) -> History:
-    ordered, off = put_right(events)
+    ordered, off = put_right(told_once(events))
     timed = [one for one in ordered if one.at_ms == one.at_ms]
     found = History(group=group, events=ordered, off_ms=off)
     told = [one for one in timed if one.kind in e.COORDINATOR_KINDS]
