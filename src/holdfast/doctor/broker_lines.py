@@ -18,8 +18,9 @@ _Fill = Callable[[Event, "re.Match[str]"], None]
 
 
 def _reason(event: Event, match: re.Match[str]) -> None:
-    event.said = match["reason"][: e.MAX_SAID]
-    event.member = culprit_of(match["reason"])
+    reason = match["reason"] or ""  # a coordinator of 2.x gives none, nor does a line that was cut short
+    event.said = reason[: e.MAX_SAID]
+    event.member = culprit_of(reason)
     event.client = client_of(event.member)
 
 

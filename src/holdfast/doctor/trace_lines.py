@@ -123,7 +123,7 @@ def parse_described(text: str, header: tuple[str, ...]) -> Event | None:
         return None
     row = dict(zip(header, cells, strict=True))
     topic, number, member = row.get("TOPIC", ""), row.get("PARTITION", ""), row.get("CONSUMER-ID", _DASH)
-    if not number.isdigit():
+    if not number.isdecimal():
         return None
     lag = row.get("LAG", _DASH)
     instance = row.get("GROUP-INSTANCE-ID") or row.get("INSTANCE-ID") or _DASH
@@ -136,7 +136,7 @@ def parse_described(text: str, header: tuple[str, ...]) -> Event | None:
         client=row.get("CLIENT-ID", "").strip(_DASH) or client_of(member),
         instance="" if instance == _DASH else instance,
         host=row.get("HOST", "").lstrip("/").strip(_DASH),
-        number=float(lag) if lag.isdigit() else -1.0,
+        number=float(lag) if lag.isdecimal() else -1.0,
         partitions=f"{topic}-{number}",
     )
 
