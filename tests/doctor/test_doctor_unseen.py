@@ -69,6 +69,19 @@ class Coordinator:
         else:
             self.say(at + 0.001, f"Group g with generation {self.generation} is now empty.")
 
+    def instance(self, at: float, name: str) -> str:
+        """A static member joins for the first time."""
+        member = f"{name}-{uuid.UUID(int=len(self.lines) + 1)}"
+        self.say(at, f"Static member with groupInstanceId={name} and unknown member id joins group g in Stable state. "
+                 f"Created a new member id {member} for this member and added to the group.")  # fmt: skip
+        return member
+
+    def replace(self, at: float, name: str, before: str) -> str:
+        """It comes back within its session: no rebalance."""
+        self.say(at, f"Static member with groupInstanceId={name} and unknown member id joins group g in Stable state. "
+                 f"Replacing previously mapped member {before} with this groupInstanceId.")  # fmt: skip
+        return f"{name}-{uuid.UUID(int=len(self.lines) + 1)}"
+
     def history(self) -> History:
         text = ""
         for at, line in sorted(self.lines, key=lambda one: one[0]):
@@ -190,11 +203,38 @@ def test_one_join_and_one_leave_in_an_hour_are_no_finding() -> None:
 def test_an_instance_that_comes_back_again_and_again_unfenced_crashes() -> None:
     log = Coordinator()
     log.begin("c0", "c1")
-    before = f"pod-0-{uuid.UUID(int=500)}"
-    log.say(5.0, f"Static member with groupInstanceId=pod-0 and unknown member id joins group g in Stable state. "
-                 f"Created a new member id {before} for this member and added to the group.")  # fmt: skip
+    before = log.instance(5.0, "pod-0")
     for number in range(3):
-        log.say(60.0 + 20 * number, "Static member with groupInstanceId=pod-0 and unknown member id joins group g in "
-                f"Stable state. Replacing previously mapped member {before} with this groupInstanceId.")  # fmt: skip
-        before = f"pod-0-{uuid.UUID(int=501 + number)}"
+        before = log.replace(60.0 + 20 * number, "pod-0", before)
     assert log.found() == {(f.CRASH_LOOP, "pod-0")}
+
+
+def test_deploys_of_static_members_are_no_crash_loop() -> None:
+    """Each deploy replaces each instance once, within its session: that is what the doctor itself advises. From the third
+    deploy on, every instance was told to crash in a loop."""
+    log = Coordinator()
+    log.begin("other")
+    ids = {f"pod-{number}": log.instance(5.0 + number, f"pod-{number}") for number in range(3)}
+    for deploy in range(4):
+        for number, name in enumerate(ids):
+            ids[name] = log.replace(100.0 + 600 * deploy + 20 * number, name, ids[name])
+    assert log.found() == set()
+
+
+def test_an_instance_that_crashes_between_deploys_is_told_alone() -> None:
+    log = Coordinator()
+    ids = {f"pod-{number}": log.instance(5.0 + number, f"pod-{number}") for number in range(3)}
+    for number, name in enumerate(ids):
+        ids[name] = log.replace(100.0 + 20 * number, name, ids[name])
+    for crash in range(3):
+        ids["pod-1"] = log.replace(300.0 + 60 * crash, "pod-1", ids["pod-1"])
+    assert log.found() == {(f.CRASH_LOOP, "pod-1")}
+
+
+def test_one_static_member_that_is_deployed_every_day_does_not_crash() -> None:
+    log = Coordinator()
+    log.begin("other")
+    member = log.instance(5.0, "pod-0")
+    for day in range(5):
+        member = log.replace(100.0 + 86_400 * day, "pod-0", member)
+    assert log.found() == set()

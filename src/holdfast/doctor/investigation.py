@@ -4,9 +4,11 @@ eager assignors.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from statistics import median_low
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
@@ -39,7 +41,10 @@ from holdfast.doctor.people import EXPELLED, REPLACED, Life
 from holdfast.doctor.rounds import GATHERING_MS
 
 STATIC_AGAIN = 3
-"""Two deploys replace an instance twice, which is normal; three times is not."""
+"""So often within `STATIC_WITHIN_MS`, and so much more often than its neighbours: a deploy replaces every instance."""
+
+STATIC_WITHIN_MS = 3_600_000.0
+"""Kubernetes restarts a crashed container after five minutes at the most. Deploys of a week are no crash loop."""
 
 RESTART_MS = 5_000.0
 """The shortest time that a restart takes; used where the logs do not tell."""
@@ -101,10 +106,11 @@ def static_crashes(history: History) -> list[Finding]:
               if one.kind == e.FENCED and one.member in history.people.lives}  # fmt: skip
     fenced |= {one.instance or _instance_in(one.said) for one in history.events if one.kind == e.FENCED}
     found = []
-    for process, lives in by_process(history, REPLACED).items():
+    replaced = by_process(history, REPLACED)
+    for process, lives in replaced.items():
         ended = [life for life in lives if life.how == REPLACED]
         instance = process.removeprefix("instance ")
-        if len(ended) < STATIC_AGAIN or instance in fenced:
+        if instance in fenced or not _again_and_again(ended, _neighbours(history, replaced, process)):
             continue
         found.append(
             Finding(
@@ -120,6 +126,24 @@ def static_crashes(history: History) -> list[Finding]:
             )
         )
     return found
+
+
+def _neighbours(history: History, replaced: Mapping[str, list[Life]], process: str) -> list[list[Life]]:
+    """The replaced lives of each other instance of the group; none for an instance that stayed."""
+    instances = {f"instance {life.instance}" for life in history.people.lives.values() if life.instance}
+    return [[life for life in replaced.get(one, ()) if life.how == REPLACED] for one in sorted(instances - {process})]
+
+
+def _again_and_again(ended: Sequence[Life], others: Sequence[Sequence[Life]]) -> bool:
+    """Whether one hour has so many more ends of this instance than of a usual neighbour."""
+    ends = [life.to_ms for life in ended]
+    for last, end_ms in enumerate(ends):
+        began_ms = end_ms - STATIC_WITHIN_MS
+        own = last + 1 - bisect_left(ends, began_ms)
+        usual = median_low([sum(began_ms <= life.to_ms <= end_ms for life in each) for each in others] or [0])
+        if own - usual >= STATIC_AGAIN:
+            return True
+    return False
 
 
 def _back_within(gone: Life, again: Life, session_ms: float) -> bool:
