@@ -8,7 +8,7 @@ import pytest
 from holdfast.doctor import causes
 from holdfast.doctor import finding as f
 from holdfast.doctor.broker_lines import parse
-from holdfast.doctor.events import EXPELLED, EXPIRED, REPLACED, Event
+from holdfast.doctor.events import EXPELLED, EXPIRED, LOADED, REPLACED, Event
 from holdfast.doctor.findings import findings_of
 from holdfast.doctor.history import History, history_of
 from holdfast.doctor.naming import by_group
@@ -73,6 +73,18 @@ def test_why_a_member_was_fenced_is_read_to_its_end(why: str, kind: str) -> None
     assert (read.kind, read.said) == (kind, why)
 
 
+@pytest.mark.parametrize(("line", "group", "members"), [
+    ("[GroupCoordinator id=1 topic=__consumer_offsets partition=0] Loaded classic group g with 3 members.", "g", 3.0),
+    ("[GroupCoordinator id=1 topic=__consumer_offsets partition=0] Loaded consumer group g with 2 members.", "g", 2.0),
+    ("[GroupCoordinator 1]: Loading group metadata for g with generation 7 (kafka.coordinator.group.G)", "g", -1.0),
+])  # fmt: skip
+def test_a_group_that_a_coordinator_has_read_is_known(line: str, group: str, members: float) -> None:
+    read = parse(line, 0.0)
+    assert isinstance(read, Event)
+    assert (read.kind, read.group, read.number, read.generation) == (LOADED, group, members, -1)
+    assert parse(line.replace("with 3", "with 0").replace("with 2", "with 0").replace("tion 7", "tion 0"), 0.0) is True
+
+
 def test_the_member_that_a_static_one_replaces_is_read_to_its_end() -> None:
     read = parse("[GroupCoordinator id=1] [GroupId g] Static member with instance id pod-0 re-joins the consumer group "
                  f"using the consumer protocol. Created a new member {SECOND} to replace the existing member {SICK}.",
@@ -101,3 +113,16 @@ def test_a_member_that_hangs_again_under_its_old_id_is_a_storm() -> None:
                                                                     causes.TOO_SLOW, ""]  # fmt: skip
     (storm,) = findings_of(history)
     assert (storm.kind, storm.culprit, storm.times) == (f.STORM, "hung", 3)
+
+
+def test_a_session_that_ends_after_a_restart_is_the_coordinators() -> None:
+    """Both come back under the ids they had: what their first lives' end was is asked of those lives."""
+    log = Coordinator()
+    log.join(0, CALM)
+    log.join(2, SICK)
+    log.say(120, "Loaded consumer group g with 2 members.")
+    log.lines[-1] = log.lines[-1].replace("[GroupId g] ", "")
+    log.expire(126, SICK)
+    log.join(130, SICK)
+    assert [one.trigger for one in log.history().disturbances] == [causes.COORDINATOR, causes.JOIN]
+    assert findings_of(log.history()) == []

@@ -209,6 +209,33 @@ def test_an_instance_that_comes_back_again_and_again_unfenced_crashes() -> None:
     assert log.found() == {(f.CRASH_LOOP, "pod-0")}
 
 
+def test_a_coordinators_restart_is_no_members_fault() -> None:
+    """librdkafka gives its membership up when it finds no coordinator for its session, and comes back under another
+    id; the coordinator, started again, waits a session for the old one. That was a crash loop of the member."""
+    log = Coordinator()
+    lost = log.begin("c0", "c1", "c2")[0]
+    for restart in range(2):
+        at = 200.0 * (restart + 1)
+        log.say(at, "Loaded classic group g with 3 members.")
+        again = log.join(at + 0.2, "c0")
+        log.expire(at + 6.0, lost)
+        lost = again
+    assert log.found() == set()
+    assert {one.trigger for one in log.history().disturbances} <= {causes.COORDINATOR, causes.JOIN}
+
+
+def test_who_crashes_long_after_a_restart_did_so_by_itself() -> None:
+    log = Coordinator()
+    dead = log.begin("c0", "c1", "c2")[0]
+    log.say(60.0, "Loaded classic group g with 3 members.")
+    for crash in range(2):
+        at = 200.0 * (crash + 1)
+        again = log.join(at, "c0")
+        log.expire(at + 5.0, dead)
+        dead = again
+    assert log.found() == {(f.CRASH_LOOP, "c0")}
+
+
 def test_deploys_of_static_members_are_no_crash_loop() -> None:
     """Each deploy replaces each instance once, within its session: that is what the doctor itself advises. From the third
     deploy on, every instance was told to crash in a loop."""

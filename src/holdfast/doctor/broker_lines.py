@@ -74,6 +74,12 @@ def _fenced_new(event: Event, match: re.Match[str]) -> None:
     event.kind = e.EXPIRED if "session" in event.said else e.EXPELLED
 
 
+def _loaded(event: Event, match: re.Match[str]) -> None:
+    """The generation says nothing about a round: it was completed by another coordinator."""
+    event.generation = -1
+    _counted(event, match)
+
+
 def _left_new(event: Event, match: re.Match[str]) -> None:
     event.level = "consumer"
 
@@ -177,6 +183,13 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
     ("left the consumer group", e.LEFT,
      rf"\[GroupId {_G}\] (?:Static )?[Mm]ember {_M}(?: with instance id (?P<instance>.+?))? left the consumer group\.?",
      _left_new),
+    (
+        "Loaded c", e.LOADED, rf"Loaded (?:classic|consumer) group {_G} with (?P<count>[1-9]\d*) members\.?$", _loaded,
+    ),
+    (
+        "Loading group metadata", e.LOADED,
+        rf"Loading group metadata for {_G} with generation (?P<count>)(?P<generation>[1-9]\d*)\.?$", _loaded,
+    ),
     (
         "fenced from the group because", e.EXPIRED,
         rf"\[GroupId {_G}\] Member {_M} fenced from the group because (?P<reason>.+?)\.?$", _fenced_new,

@@ -100,7 +100,7 @@ def _long_waits(history: History) -> dict[str, list[Rebalance]]:
     waits: dict[str, list[Rebalance]] = defaultdict(list)
     open_: list[tuple[Rebalance, frozenset[str]]] = []
     for one in history.rebalances:
-        if one.trigger == causes.CRASH:
+        if one.trigger in (causes.CRASH, causes.COORDINATOR):
             continue  # the wait was for the dead member
         for each in one.rounds:
             if _waited(each) >= SLOW_MS:

@@ -28,6 +28,8 @@ REPLACED = "replaced"
 """An instance id was taken over: `member` is the new id, `said` the old one."""
 FENCED = "fenced"
 REFUSED_COMMIT = "refused-commit"
+LOADED = "loaded"
+"""A coordinator has read the group: it was started, or took the group over from another broker."""
 
 # -- what a member says
 WANTS = "wants"
@@ -57,7 +59,7 @@ HOLDS = "holds"
 """A row: this member holds this partition; `number` is its lag."""
 
 COORDINATOR_KINDS = frozenset(
-    {PREPARING, GENERATION, STABLE, EMPTY, ARRIVED, LEFT, EXPIRED, EXPELLED, REPLACED, FENCED, REFUSED_COMMIT}
+    {PREPARING, GENERATION, STABLE, EMPTY, ARRIVED, LEFT, EXPIRED, EXPELLED, REPLACED, FENCED, REFUSED_COMMIT, LOADED}
 )
 
 BROKER, JAVA, LIBRDKAFKA, TRACE, DESCRIBE = "broker", "java", "librdkafka", "trace", "describe"

@@ -80,6 +80,7 @@ class History:
         """The largest number of members at once: of a generation if the log tells (the new protocol's does not), else
         counted from the members' lives."""
         told = max((each.members for one in self.rebalances for each in one.rounds), default=0)
+        told = max([told, *(int(one.number) for one in self.events if one.kind == e.LOADED)])
         if told > 0:
             return told
         came = sorted(life.from_ms for life in self.people.lives.values() if life.from_ms == life.from_ms)
@@ -146,13 +147,17 @@ def _protocol(events: Sequence[Event]) -> str:
 def _complete(one: Rebalance, history: History, plans: Sequence[int]) -> None:
     people = history.people
     if one.culprit:
-        life = people.lives.get(one.culprit)
+        life = people.life_at(one.culprit, one.began_ms)
         one.who = people.name_of(one.culprit)
         one.host = "" if life is None else life.host
         if life is not None and one.trigger == causes.LEAVE and life.how in (causes.TOO_SLOW, causes.DRAIN):
             one.trigger = life.how  # the client's own log says why it left
-        if life is not None and one.trigger == causes.JOIN and _ghost(life, one, people):
-            one.trigger = causes.CRASH
+        if life is not None and one.trigger == causes.JOIN:
+            one.trigger = _ghost(life, one, people) or one.trigger
+        if life is not None and one.trigger == causes.CRASH and life.how == causes.COORDINATOR:
+            one.trigger = causes.COORDINATOR
+        if one.trigger == causes.COORDINATOR:
+            one.who = one.host = ""  # no member is to blame
     one.moved, one.needless = _moved(one, history, plans)
 
 
@@ -166,13 +171,14 @@ def _came_and_went(history: History) -> None:
         one.left = [name for _, name in went[bisect_left(went, within[0]) : bisect_right(went, within[1])]]
 
 
-def _ghost(life: Life, one: Rebalance, people: People) -> bool:
-    """Whether the member's join began a round that then waited for the member's own dead predecessor."""
-    return any(
-        other.how == causes.CRASH and one.began_ms <= other.to_ms <= one.ended_ms + 1_000.0
+def _ghost(life: Life, one: Rebalance, people: People) -> str:
+    """How the member's own predecessor ended, if the round that the member's join began waited for its session; or ""."""
+    hows = (
+        other.how
         for other in people.of_process(life)
-        if other is not life
+        if other is not life and one.began_ms <= other.to_ms <= one.ended_ms + 1_000.0
     )
+    return next((how for how in hows if how in (causes.CRASH, causes.COORDINATOR)), "")
 
 
 def _moved(one: Rebalance, history: History, numbers: Sequence[int]) -> tuple[int, int]:

@@ -22,6 +22,12 @@ EXPELLED = "expelled"
 NEAR_MS = 5_000.0
 """How far apart, on corrected clocks, the client's and the coordinator's line about the same leave may be."""
 
+AT_ONCE_MS = 1_000.0
+"""A coordinator logs who is gone, and begins the round that this causes, within this time."""
+
+LOADED_MS = 50_000.0
+"""A coordinator that has just read a group gives each member its whole session, 45 s by default, to be heard of."""
+
 INFINITY = float("inf")
 
 TooSlow = dict[str, list[tuple[float, str]]]
@@ -67,8 +73,19 @@ class People:
     """By member id, in the order in which they began."""
     shared: frozenset[str] = frozenset()
     """Client ids that several processes used at the same time."""
+    _earlier: dict[str, list[Life]] | None = None
     _processes: dict[str, list[Life]] | None = None
     _clients: dict[str, list[Life]] | None = None
+
+    def life_at(self, member_id: str, at_ms: float) -> Life | None:
+        """The member's life at that time. Under the new protocol one member id may have several."""
+        if self._earlier is None:
+            self._earlier = {}
+            for key, life in self.lives.items():
+                if key != life.member:
+                    self._earlier.setdefault(life.member, []).append(life)
+        over = (life for life in self._earlier.get(member_id, ()) if life.to_ms >= at_ms - AT_ONCE_MS)
+        return next(over, self.lives.get(member_id))
 
     def name_of(self, member_id: str) -> str:
         life = self.lives.get(member_id)
@@ -127,6 +144,7 @@ def people_of(events: Sequence[Event]) -> People:
     for one in events:
         if one.kind == e.TOO_SLOW:
             too_slow[one.client].append((one.at_ms, one.said))
+    loaded = [one.at_ms for one in events if one.kind == e.LOADED]
     drained = {one.member for one in events if one.kind == e.LEAVING and causes.of_leave(one.said) == causes.DRAIN}
     for event in events:
         if event.kind == e.PLANNED:
@@ -149,7 +167,9 @@ def people_of(events: Sequence[Event]) -> People:
         if event.kind in (e.LEFT, e.EXPIRED, e.EXPELLED):
             known = lives.get(event.member)
             client = event.client or (known.client if known is not None else "")
-            _end(lives, event, event.member, _how(event, client, too_slow, drained))
+            cut_off = event.kind == e.EXPIRED and _not_found(known, event.at_ms, loaded)
+            how = causes.COORDINATOR if cut_off else _how(event, client, too_slow, drained)
+            _end(lives, event, event.member, how)
             _poll_interval(lives[event.member], too_slow)
             continue
         _seen(lives, event, event.member)
@@ -220,6 +240,13 @@ def _poll_interval(life: Life, too_slow: TooSlow) -> None:
             life.poll_ms = float(told)
 
 
+def _not_found(life: Life | None, at_ms: float, loaded: Sequence[float]) -> bool:
+    """Whether the session that ends was begun anew by a coordinator that had just been started, and that the member had
+    not found yet. A client that was without a coordinator for longer than its session comes back as a new member."""
+    joined_ms = float("nan") if life is None else life.from_ms
+    return any(0 <= at_ms - began_ms <= LOADED_MS and not joined_ms > began_ms for began_ms in loaded)
+
+
 def _how(event: Event, client: str, too_slow: TooSlow, draining: set[str]) -> str:
     if event.kind == e.EXPIRED:
         return causes.CRASH
@@ -244,7 +271,7 @@ def _shared(lives: Iterable[Life]) -> frozenset[str]:
         each.sort(key=lambda one: one.from_ms)
         for before, after in pairwise(each):
             beside = not before.over or before.to_ms > after.from_ms + NEAR_MS
-            ghost = before.how in (causes.CRASH, REPLACED, EXPELLED) or (before.instance and after.instance)
+            ghost = before.how in (causes.CRASH, causes.COORDINATOR, REPLACED, EXPELLED) or (before.instance and after.instance)
             if beside and not ghost:
                 found.add(client)
     return frozenset(found)
