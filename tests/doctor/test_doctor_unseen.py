@@ -166,6 +166,36 @@ def test_a_member_that_gives_up_partitions_late_is_the_slow_one() -> None:
     assert log.found() == {(f.SLOW_LISTENER, "c0")}
 
 
+def test_a_java_member_that_gives_up_partitions_late_is_the_slow_one() -> None:
+    """Java says why it rejoins, so its second round was taken for a usual handover: nobody was named, however long its
+    listener took. Its own log has the lines before and after the call."""
+    log = Coordinator(takes=0.3)
+    (slow,) = log.begin("c0")
+    for number in (1, 2):
+        log.join(60.0 * number, f"c{number}")
+        log._round(60.0 * number + 5.0, f"Updating metadata for member {slow} during Stable; client reason: need to "
+                   "revoke partitions [t-1] as indicated by the current assignment and re-join")  # fmt: skip
+    assert log.found() == {(f.SLOW_LISTENER, "c0")}
+
+
+def test_a_java_listener_is_timed_by_the_lines_around_it() -> None:
+    java = "[Consumer clientId=c0, groupId=g] "
+    said = [
+        f"2026-11-18 20:2{minute}:{second},307 INFO {java}{text}"
+        for minute in (5, 6)
+        for second, text in (
+            ("54", "Revoke previously assigned partitions [t-2, t-3]"),
+            ("55", "Request joining group due to: group is already rebalancing"),
+            ("58", "Request joining group due to: need to revoke partitions [t-2, t-3] as indicated by the current"),
+            ("58", "(Re-)joining group"),
+        )
+    ]
+    events = by_group(scan("\n".join(said).encode(), file="app.log").events)["g"]
+    (slow,) = findings_of(history_of("g", events))
+    assert (slow.kind, slow.culprit, slow.times) == (f.SLOW_LISTENER, "c0", 2)
+    assert "its listener took up to 4.0 s" in slow.what
+
+
 def test_an_autoscaler_is_told_from_a_deploy_by_who_goes() -> None:
     log = Coordinator()
     log.begin("c0", "c1")

@@ -121,7 +121,8 @@ def _restarts(history: History, setup: Setup, kind: str, one: Finding) -> Plays:
 
 def _slow(history: History, setup: Setup, kind: str) -> Plays:
     """Members join, so that the slow one must revoke something; its listener takes as long as rounds waited."""
-    waits = (each.barrier_ms - each.began_ms for one in history.rebalances for each in one.rounds)
+    waits = [each.barrier_ms - each.began_ms for one in history.rebalances for each in one.rounds]
+    waits += [one.between_ms for one in history.disturbances]
     slow_s = min(60.0, max((wait for wait in waits if wait == wait), default=0.0) / 1000)
     joins = f"join@{LEAD_S:g}s,join@{LEAD_S + slow_s + 20:g}s"
     partitions = max(setup.partitions, 4 * setup.members)
