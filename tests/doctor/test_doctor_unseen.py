@@ -82,14 +82,15 @@ class Coordinator:
                  f"Replacing previously mapped member {before} with this groupInstanceId.")  # fmt: skip
         return f"{name}-{uuid.UUID(int=len(self.lines) + 1)}"
 
-    def history(self) -> History:
+    def history(self, member_log: str = "") -> History:
         text = ""
         for at, line in sorted(self.lines, key=lambda one: one[0]):
             stamp = datetime.fromtimestamp(START_S + at, UTC).strftime("[%Y-%m-%d %H:%M:%S,%f")[:-3]
             text += f"{stamp}] INFO {line}\n"
         read = scan(text.encode(), file="server.log")
         assert not read.strange, read.strange
-        return history_of("g", by_group(read.events)["g"])
+        told = scan(member_log.encode(), file="app.log").events
+        return history_of("g", by_group([*read.events, *told])["g"])
 
     def found(self) -> set[tuple[str, str]]:
         return {(one.kind, one.culprit) for one in findings_of(self.history())}
@@ -266,8 +267,55 @@ def test_who_crashes_long_after_a_restart_did_so_by_itself() -> None:
     assert log.found() == {(f.CRASH_LOOP, "c0")}
 
 
+def test_a_static_member_that_hangs_is_no_crash() -> None:
+    """It does not leave: its session ends later, as if it had crashed. Its own log says what happened."""
+    log = Coordinator()
+    log.begin("c0")
+    member = log.instance(3.0, "pod-1")
+    log.members.append(member)
+    said = ""
+    for number in range(2):
+        at = 100.0 * (number + 1)
+        stamp = datetime.fromtimestamp(START_S + at - 6.0, UTC).strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+        said += (
+            f"{stamp} WARN [Consumer instanceId=pod-1, clientId=hung, groupId=g] consumer poll timeout has expired.\n"
+        )
+        log.expire(at, member)
+        member = log.instance(at + 5.0, "pod-1")
+        log.members.append(member)
+    history = log.history(said)
+    assert {(one.kind, one.culprit) for one in findings_of(history)} == {(f.STORM, "pod-1")}
+    assert [one.trigger for one in history.disturbances] == [causes.TOO_SLOW] * 2
+
+
+def test_what_stood_still_before_a_crash_was_noticed_is_in_the_cost() -> None:
+    """Kafka 4 does not say how long a session is: the cost was that of the rebalance alone, and was said to be
+    the most. A session is at most Kafka's default, and at most as long as the member was there."""
+    log = Coordinator(takes=0.5)
+    log.begin("c0", "c1")
+    for number in range(2):
+        at = 100.0 * (number + 1)
+        log.expire(at + 8.0, log.join(at, "icy"))
+    (crash,) = findings_of(log.history())
+    assert (crash.kind, crash.culprit, crash.measured) == (f.CRASHES, "icy", False)
+    assert 16_000 <= crash.cost_ms < 20_000
+    assert crash.change == {}, "a session of 8 s at the most is not made shorter by 10 s"
+
+
+def test_what_stood_still_before_a_hang_was_noticed_is_in_the_cost() -> None:
+    """Java does not log its max.poll.interval.ms."""
+    log = Coordinator(takes=0.5)
+    log.begin("c0", "c1")
+    for number in range(2):
+        at = 100.0 * (number + 1)
+        log.leave(at + 20.0, log.join(at, "hung"), "consumer poll timeout has expired.")
+    (storm,) = findings_of(log.history())
+    assert (storm.kind, storm.measured) == (f.STORM, False)
+    assert 40_000 <= storm.cost_ms < 50_000
+
+
 def test_deploys_of_static_members_are_no_crash_loop() -> None:
-    """Each deploy replaces each instance once, within its session: that is what the doctor itself advises. From the third
+    """Each deploy replaces each instance once, within its session: the doctor itself advises that. From the third
     deploy on, every instance was told to crash in a loop."""
     log = Coordinator()
     log.begin("other")

@@ -138,7 +138,9 @@ def _late_revokers(one: Rebalance) -> list[str]:
     return [
         after.culprit
         for before, after in pairwise(one.rounds)
-        if (after.trigger in REJOINS or JAVA_REVOKED in after.reason) and after.culprit and after.began_ms - before.ended_ms >= SLOW_MS
+        if (after.trigger in REJOINS or JAVA_REVOKED in after.reason)
+        and after.culprit
+        and after.began_ms - before.ended_ms >= SLOW_MS
     ]
 
 
@@ -185,7 +187,9 @@ def skew(history: History) -> list[Finding]:
             culprit=history.people.name_of(worst),
             times=1,
             what=f"{history.people.name_of(worst)} holds {most} partitions, others {least}.",
-            change={"partition.assignment.strategy": "cooperative-sticky"},
+            change={"group.remote.assignor": "uniform"}
+            if history.level == "consumer"
+            else {"partition.assignment.strategy": "cooperative-sticky"},
             do="range gives the first members one partition of every topic more; sticky assignors balance over all. "
             "If members subscribe to different topics, check whether that is intended.",
             evidence=[],

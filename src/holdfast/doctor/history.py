@@ -15,7 +15,7 @@ from holdfast.doctor import causes
 from holdfast.doctor import events as e
 from holdfast.doctor.clocks import put_right
 from holdfast.doctor.events import Event
-from holdfast.doctor.lanes import Lanes, lanes_of
+from holdfast.doctor.lanes import Lanes, lanes_of, stopped_ms
 from holdfast.doctor.once import told_once
 from holdfast.doctor.people import EXPELLED, REPLACED, Life, People, described, people_of
 from holdfast.doctor.rounds import Rebalance, Round, from_members, rebalances_of, rounds_of
@@ -88,9 +88,7 @@ class History:
 
     @cached_property
     def session_ms(self) -> float:
-        """session.timeout.ms, if a coordinator logged it for a member that left; else Kafka's default."""
-        told = [life.session_ms for life in self.people.lives.values() if life.session_ms == life.session_ms]
-        return max(told, default=45_000.0)
+        return self.people.session_ms
 
     @property
     def partition_ms(self) -> float:
@@ -154,8 +152,8 @@ def _complete(one: Rebalance, history: History, plans: Sequence[int]) -> None:
             one.trigger = life.how  # the client's own log says why it left
         if life is not None and one.trigger == causes.JOIN:
             one.trigger = _ghost(life, one, people) or one.trigger
-        if life is not None and one.trigger == causes.CRASH and life.how == causes.COORDINATOR:
-            one.trigger = causes.COORDINATOR
+        if life is not None and one.trigger == causes.CRASH and life.how in (causes.COORDINATOR, causes.TOO_SLOW):
+            one.trigger = life.how
         if one.trigger == causes.COORDINATOR:
             one.who = one.host = ""  # no member is to blame
     one.moved, one.needless = _moved(one, history, plans)
@@ -172,7 +170,7 @@ def _came_and_went(history: History) -> None:
 
 
 def _ghost(life: Life, one: Rebalance, people: People) -> str:
-    """How the member's own predecessor ended, if the round that the member's join began waited for its session; or ""."""
+    """How the member's own predecessor ended, if the round that the member began waited for its session; or ""."""
     hows = (
         other.how
         for other in people.of_process(life)
@@ -254,11 +252,23 @@ def _costs(history: History) -> None:
         if place and pause.to_ms <= history.rebalances[place - 1].ended_ms + 2_000.0:
             place -= 1  # the pause belongs to the rebalance before, and another one has begun since
         owner = history.rebalances[place]
+        if owner.trigger in (causes.CRASH, causes.TOO_SLOW) and owner.partition_ms:
+            owner.measured = owner.measured and pause.measured  # nobody logs when a silent member stopped
+        else:
+            owner.measured = owner.measured or pause.measured
         owner.partition_ms += pause.ms
-        owner.measured = owner.measured or pause.measured
     for one in history.disturbances:
-        if not one.partition_ms and one.moved != 0:
-            one.partition_ms = bound_ms(one, history)
+        if not one.partition_ms:
+            one.partition_ms = _silent_ms(one, history) + (bound_ms(one, history) if one.moved else 0.0)
+
+
+def _silent_ms(one: Rebalance, history: History) -> float:
+    """For how long the partitions of a member that crashed or hung had stood still before anybody noticed, at most."""
+    life = history.people.life_at(one.culprit, one.began_ms)
+    if life is None or not life.over or one.trigger not in (causes.CRASH, causes.TOO_SLOW) or life.to_ms > one.ended_ms:
+        return 0.0
+    share = max(1.0, history.partitions / max(1, history.members))
+    return max(0.0, life.to_ms - stopped_ms(life, history.people)) * share
 
 
 def bound_ms(one: Rebalance, history: History) -> float:

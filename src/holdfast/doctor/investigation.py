@@ -32,12 +32,14 @@ from holdfast.doctor.finding import (
     instance_id_for,
     lives_evidence,
     session_for,
+    session_key,
     share_of,
+    shorter_session,
     span_of,
     times_text,
 )
 from holdfast.doctor.history import History
-from holdfast.doctor.people import EXPELLED, REPLACED, Life
+from holdfast.doctor.people import EXPELLED, POLL_MS, REPLACED, Life
 from holdfast.doctor.rounds import GATHERING_MS
 
 STATIC_AGAIN = 3
@@ -74,7 +76,7 @@ def crashes(history: History) -> list[Finding]:
                     measured=measured,
                     what=f"{culprit.name} crashed {times_text(len(ended))} and was back before its session had ended: "
                     "every time the group waits for its dead predecessor.",
-                    change={"group.instance.id": instance_id_for(culprit), "session.timeout.ms": session_for(session)},
+                    change={"group.instance.id": instance_id_for(culprit), session_key(history): session_for(session)},
                     do="Find why it dies (its own log, OOMKilled, failing probes). With an instance id a restart "
                     "within the session moves nothing; holdfast's watchdog leaves in a dead process's name at once.",
                     evidence=lives_evidence(ended, "its session ended"),
@@ -91,9 +93,10 @@ def crashes(history: History) -> list[Finding]:
                     measured=measured,
                     what=f"{culprit.name} was silent for its whole session {times_text(len(ended))}: it crashed, was "
                     "killed or cut off. Its partitions stood still for all of it.",
-                    change={"session.timeout.ms": "10000", "heartbeat.interval.ms": "3000"},
-                    do="Stop processes with SIGTERM and let them close. A shorter session notices sooner; holdfast's "
-                    "watchdog notices at once.",
+                    change=shorter_session(history),
+                    do="Stop processes with SIGTERM and let them close. "
+                    + ("A shorter session notices sooner; holdfast's" if shorter_session(history) else "Holdfast's")
+                    + " watchdog notices at once.",
                     evidence=lives_evidence(ended, "its session ended"),
                 )
             )
@@ -173,8 +176,7 @@ def too_slow(history: History) -> list[Finding]:
         culprit = ended[-1]
         rebalances = caused_by(history, lives, causes.TOO_SLOW, causes.JOIN)
         cost, measured = cost_of(history, rebalances)
-        cost += sum(life.poll_ms for life in ended if life.poll_ms == life.poll_ms) * share_of(history)
-        limit = max((life.poll_ms for life in ended if life.poll_ms == life.poll_ms), default=300_000.0)
+        limit = max((history.people.poll_ms_of(life) for life in ended), default=POLL_MS)
         away = [
             later.from_ms - life.to_ms
             for life, later in pairwise(lives)

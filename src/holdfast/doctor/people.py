@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 from holdfast.doctor import causes
@@ -30,8 +31,11 @@ LOADED_MS = 50_000.0
 
 INFINITY = float("inf")
 
+SESSION_MS, POLL_MS = 45_000.0, 300_000.0
+"""Kafka's defaults for session.timeout.ms and max.poll.interval.ms."""
+
 TooSlow = dict[str, list[tuple[float, str]]]
-"""By client: when it logged that it had exceeded max.poll.interval.ms, and the text."""
+"""By client id and by instance id: when it logged that it had exceeded max.poll.interval.ms, and the text."""
 
 LIVES_KEPT = 20_000
 """A rebalance storm of a day has thousands of lives. Beyond this number no more are kept."""
@@ -52,6 +56,8 @@ class Life:
     session_ms: float = float("nan")
     poll_ms: float = float("nan")
     """Its max.poll.interval.ms, if it logged that value when it exceeded it."""
+    slow_ms: float = float("nan")
+    """When it logged that it had exceeded it. A static member does not leave then: its session ends later."""
 
     @property
     def name(self) -> str:
@@ -67,7 +73,7 @@ class Life:
         return self.to_ms - self.from_ms
 
 
-@dataclass(slots=True)
+@dataclass
 class People:
     lives: dict[str, Life] = field(default_factory=dict)
     """By member id, in the order in which they began."""
@@ -100,6 +106,24 @@ class People:
         if life.client in self.shared:
             return f"{life.client}@{life.host}" if life.host else life.member
         return life.client
+
+    @cached_property
+    def session_ms(self) -> float:
+        """session.timeout.ms, if a coordinator logged it for a member that left; else the most that it can be: Kafka's
+        default, but no longer than anybody was in the group whose session ended."""
+        told = [life.session_ms for life in self.lives.values() if life.session_ms == life.session_ms]
+        ended = [life.ms for life in self.lives.values() if life.how == causes.CRASH and life.ms > 0]
+        return max(told) if told else min([SESSION_MS, *ended])
+
+    def poll_ms_of(self, life: Life) -> float:
+        """A member's max.poll.interval.ms, if told; else the most that it can be: Kafka's default, but no longer than
+        its process was in the group before it exceeded it."""
+        if life.poll_ms == life.poll_ms:
+            return life.poll_ms
+        lives = [one for one in self.of_process(life) if one.how == causes.TOO_SLOW]
+        told = [one.poll_ms for one in lives if one.poll_ms == one.poll_ms]
+        ended = [_exceeded_ms(one) - one.from_ms for one in lives]
+        return max(told) if told else min([POLL_MS, *(ms for ms in ended if ms > 0)])
 
     def returned(self, member_id: str) -> bool:
         """Whether its process had been in the group before."""
@@ -143,7 +167,8 @@ def people_of(events: Sequence[Event]) -> People:
     too_slow: TooSlow = defaultdict(list)
     for one in events:
         if one.kind == e.TOO_SLOW:
-            too_slow[one.client].append((one.at_ms, one.said))
+            for name in {one.client, one.instance} - {""}:
+                too_slow[name].append((one.at_ms, one.said))
     loaded = [one.at_ms for one in events if one.kind == e.LOADED]
     drained = {one.member for one in events if one.kind == e.LEAVING and causes.of_leave(one.said) == causes.DRAIN}
     for event in events:
@@ -166,11 +191,13 @@ def people_of(events: Sequence[Event]) -> People:
             continue
         if event.kind in (e.LEFT, e.EXPIRED, e.EXPELLED):
             known = lives.get(event.member)
-            client = event.client or (known.client if known is not None else "")
+            client = event.client or (known.client or known.instance if known is not None else "")
             cut_off = event.kind == e.EXPIRED and _not_found(known, event.at_ms, loaded)
-            how = causes.COORDINATOR if cut_off else _how(event, client, too_slow, drained)
+            slow = _slow_before(known, event, client, too_slow)
+            how = causes.COORDINATOR if cut_off else _how(event, slow, drained)
             _end(lives, event, event.member, how)
-            _poll_interval(lives[event.member], too_slow)
+            if slow is not None and how == causes.TOO_SLOW:
+                _exceeded(lives[event.member], *slow)
             continue
         _seen(lives, event, event.member)
     return People(lives, _shared(lives.values()))
@@ -233,11 +260,25 @@ def _end(lives: dict[str, Life], event: Event, member: str, how: str) -> None:
             life.session_ms = event.number
 
 
-def _poll_interval(life: Life, too_slow: TooSlow) -> None:
-    for at_ms, said in too_slow.get(life.client, ()):
-        told = said.partition("max.poll.interval.ms=")[2]
-        if abs(at_ms - life.to_ms) <= NEAR_MS and told.isdigit():
-            life.poll_ms = float(told)
+def _slow_before(life: Life | None, event: Event, client: str, too_slow: TooSlow) -> tuple[float, str] | None:
+    """What the member's own log says about max.poll.interval.ms, if that is why it is gone. A dynamic member leaves at
+    once; a static one stays silent until its session ends."""
+    latest = event.at_ms + NEAR_MS
+    earliest = event.at_ms - (LOADED_MS if event.kind == e.EXPIRED else NEAR_MS)
+    if life is not None and event.kind == e.EXPIRED:
+        earliest = max(earliest, life.from_ms)
+    return next((told for told in reversed(too_slow.get(client, ())) if earliest <= told[0] <= latest), None)
+
+
+def _exceeded(life: Life, at_ms: float, said: str) -> None:
+    told = said.partition("max.poll.interval.ms=")[2]
+    life.slow_ms = min(at_ms, life.to_ms)
+    if told.isdecimal():
+        life.poll_ms = float(told)
+
+
+def _exceeded_ms(life: Life) -> float:
+    return life.slow_ms if life.slow_ms == life.slow_ms else life.to_ms
 
 
 def _not_found(life: Life | None, at_ms: float, loaded: Sequence[float]) -> bool:
@@ -247,15 +288,20 @@ def _not_found(life: Life | None, at_ms: float, loaded: Sequence[float]) -> bool
     return any(0 <= at_ms - began_ms <= LOADED_MS and not joined_ms > began_ms for began_ms in loaded)
 
 
-def _how(event: Event, client: str, too_slow: TooSlow, draining: set[str]) -> str:
+def stopped_polling_ms(life: Life, people: People) -> float:
+    """When a member that exceeded max.poll.interval.ms polled last, at the earliest."""
+    return _exceeded_ms(life) - people.poll_ms_of(life)
+
+
+def _how(event: Event, slow: tuple[float, str] | None, draining: set[str]) -> str:
     if event.kind == e.EXPIRED:
-        return causes.CRASH
+        return causes.CRASH if slow is None else causes.TOO_SLOW
     if event.kind == e.EXPELLED:
         return EXPELLED
     told = causes.of_leave(event.said)
     if told == causes.LEAVE and event.member in draining:
         return causes.DRAIN
-    if told == causes.LEAVE and any(abs(at - event.at_ms) <= NEAR_MS for at, _ in too_slow.get(client, ())):
+    if told == causes.LEAVE and slow is not None:
         return causes.TOO_SLOW
     return told
 
@@ -271,7 +317,9 @@ def _shared(lives: Iterable[Life]) -> frozenset[str]:
         each.sort(key=lambda one: one.from_ms)
         for before, after in pairwise(each):
             beside = not before.over or before.to_ms > after.from_ms + NEAR_MS
-            ghost = before.how in (causes.CRASH, causes.COORDINATOR, REPLACED, EXPELLED) or (before.instance and after.instance)
+            ghost = before.how in (causes.CRASH, causes.COORDINATOR, REPLACED, EXPELLED) or (
+                before.instance and after.instance
+            )
             if beside and not ghost:
                 found.add(client)
     return frozenset(found)

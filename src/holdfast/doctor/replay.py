@@ -15,6 +15,7 @@ from holdfast.doctor import finding as f
 from holdfast.doctor.finding import Finding
 from holdfast.doctor.history import History
 from holdfast.doctor.lanes import stopped_ms
+from holdfast.doctor.people import POLL_MS
 from holdfast.doctor.rounds import Rebalance
 from holdfast.model import HoldfastError
 from holdfast.sim.played import play
@@ -57,6 +58,8 @@ def _plays(history: History, one: Finding) -> Plays | None:
     kind = "eager" if history.cooperative is False else "cooperative"
     if one.kind in (f.STORM, f.HANG):
         return _hangs(history, setup, kind, one)
+    if one.kind == f.CRASHES and not f.shorter_session(history):
+        return None  # nothing is changed
     if one.kind in (f.CRASH_LOOP, f.CRASHES):
         return _crashes(history, setup, kind, one)
     if one.kind == f.RESTARTS:
@@ -87,7 +90,7 @@ def _setup(history: History) -> Setup:
 
 def _hangs(history: History, setup: Setup, kind: str, one: Finding) -> Plays:
     lives = [life for life in history.people.lives.values() if life.how in (causes.TOO_SLOW, "expelled")]
-    limit_s = max((life.poll_ms for life in lives if life.poll_ms == life.poll_ms), default=300_000.0) / 1000
+    limit_s = max((history.people.poll_ms_of(life) for life in lives), default=POLL_MS) / 1000
     every_s = limit_s + 20.0
     count = max(1, min(one.times, int((MOST_S - LEAD_S) / every_s)))
     hangs = ",".join(f"hang:c0@{LEAD_S + n * (every_s + 5):g}s+{limit_s + 5:g}s" for n in range(count))

@@ -6,6 +6,7 @@ such lines there were.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from holdfast.doctor.events import Event, client_of
 from holdfast.doctor.times import NO_TIME
 from holdfast.model import TRACE_VERSION, HoldfastError, TraceRecord
 from holdfast.trace import decode
+
+_LIMIT = re.compile(r"max\.poll\.interval\.ms is (\d{1,12})")
 
 _STEPS: Mapping[tuple[str, str], str] = {
     ("coordinator", "rebalance-started"): e.PREPARING,
@@ -86,6 +89,8 @@ def _fill(event: Event, record: TraceRecord) -> None:
         event.said = str(data.get("fenced", ""))
     elif event.kind in (e.LEFT, e.EXPIRED):
         event.client = str(data.get("client_id", "")) or event.client
+    elif event.kind == e.TOO_SLOW and (limit := _LIMIT.search(event.said)):
+        event.said = f"max.poll.interval.ms={limit[1]}"
     elif event.kind == e.LEAVING and record.step == "draining":
         event.said = "drain"
 

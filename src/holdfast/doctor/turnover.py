@@ -26,6 +26,7 @@ from holdfast.doctor.finding import (
     host_of,
     lives_evidence,
     session_for,
+    session_key,
     times_text,
 )
 from holdfast.doctor.history import History
@@ -183,7 +184,7 @@ def _restarts(history: History, pairs: list[tuple[Life, Life]]) -> list[Finding]
             measured=measured,
             what=f"{len(pairs)} members were restarted or replaced, away for up to {away_s:.0f} s: without instance "
             f"ids that took {counted(len(rebalances), 'rebalance')}.",
-            change={"group.instance.id": "${HOSTNAME}", "session.timeout.ms": session_for(away_s * 2000)},
+            change={"group.instance.id": "${HOSTNAME}", session_key(history): session_for(away_s * 2000)},
             do="Give each process a stable group.instance.id (a StatefulSet's pod name) and a session longer than a "
             "restart takes. Or run it with `holdfast run`, which hands over before it stops.",
             evidence=lives_evidence([life for life, _ in pairs], "left, to be replaced"),
