@@ -89,6 +89,9 @@ def scan(data: bytes, *, file: str = "", first_line: int = 1, last_ms: float = N
             continue
         _one(text, found, file, number, last_ms)
     found.lines = data.count(b"\n") + (1 if data and not data.endswith(b"\n") else 0)
+    last = data.rfind(b"\n") + 1
+    if len(data) - last > MAX_LINE_BYTES and (not starts or starts[-1][0] < last):
+        found.too_long += 1  # the reader hands over the beginning of a line that is far too long
     return found
 
 

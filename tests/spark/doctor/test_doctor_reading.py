@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 
 from holdfast.doctor.events import Event
 from holdfast.model import HoldfastError
+from holdfast.spark.doctor import reading
 from holdfast.spark.doctor.pieces import found_under, pieces_of
 from holdfast.spark.doctor.reading import READ, Piece, events_of, read_pieces
 
@@ -49,6 +52,37 @@ def test_a_file_that_is_cut_anywhere_has_the_same_events_on_the_same_lines(tmp_p
     assert [(event.generation, event.line) for event in events] == [(n, n + 1) for n in range(0, 60, 3)]
     assert sum(event.number for event in told) == 60
     assert sum(event.at_ms for event in told) == len(TEXT)
+
+
+@pytest.mark.parametrize("piece_bytes", [7, 111, 10_000])
+def test_a_file_in_an_object_store_is_cut_as_one_on_a_disk(
+    tmp_path: Path, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's files have no readline: every file of more than one piece could not be read from S3."""
+    path = tmp_path / "broker.log"
+    path.write_bytes(TEXT)
+    monkeypatch.setattr(reading, "_found", lambda piece: fs.LocalFileSystem().open_input_file(piece.path))
+    events, told = read(path, piece_bytes)
+    assert not any(one.said for one in told)
+    assert [(event.generation, event.line) for event in events] == [(n, n + 1) for n in range(0, 60, 3)]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_line_of_a_hundred_megabytes_is_passed_over_within_bounds(tmp_path: Path, packed: bool) -> None:
+    """A dump on one line. The first piece read all of it into memory, and so did each other piece, to look for its end;
+    gzip made all of it of a small chunk. It counts as one line: what follows has its right number."""
+    path, line, size = tmp_path / "dump.log", LINES[0].encode() + b"\n", 96 << 20
+    text = line + b"[GroupCoordinator" + b"x" * size + b"\n" + line
+    path.write_bytes(gzip.compress(text, 1) if packed else text)
+    del text
+    tracemalloc.start()
+    events, told = read(path, 16 << 20)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [event.line for event in events] == [1, 3]
+    assert sum(event.number for event in told) == 3
+    assert [one.said for one in told if one.said] == [reading.TOO_LONG.format(1)]
+    assert most < 80 << 20
 
 
 def test_a_last_line_without_its_end_is_read(tmp_path: Path) -> None:
