@@ -267,6 +267,16 @@ def test_who_crashes_long_after_a_restart_did_so_by_itself() -> None:
     assert log.found() == {(f.CRASH_LOOP, "c0")}
 
 
+def test_a_stateful_sets_last_pod_that_comes_and_goes_is_an_autoscaler() -> None:
+    """It has the same name each time, so it was told to be beyond max.poll.interval.ms; but it says that it is being
+    closed."""
+    log = Coordinator()
+    log.begin("app-0", "app-1")
+    for number in range(3):
+        log.leave(160.0 + 120 * number, log.join(100.0 + 120 * number, "app-2"), "the consumer is being closed")
+    assert log.found() == {(f.FLAPPING, "app-2")}
+
+
 def test_a_static_member_that_hangs_is_no_crash() -> None:
     """It does not leave: its session ends later, as if it had crashed. Its own log says what happened."""
     log = Coordinator()

@@ -56,6 +56,8 @@ class Life:
     session_ms: float = float("nan")
     poll_ms: float = float("nan")
     """Its max.poll.interval.ms, if it logged that value when it exceeded it."""
+    closed: bool = False
+    """Whether it said that it was being closed. librdkafka gives no reason, closed or beyond its limit."""
     slow_ms: float = float("nan")
     """When it logged that it had exceeded it. A static member does not leave then: its session ends later."""
 
@@ -253,6 +255,7 @@ def _end(lives: dict[str, Life], event: Event, member: str, how: str) -> None:
     if life.over:
         return
     life.to_ms, life.how, life.where = event.at_ms, how, event.where
+    life.closed = how == causes.LEAVE and "being closed" in event.said
     if event.member == member:
         life.client, life.host = event.client or life.client, event.host or life.host
         life.instance = event.instance or life.instance

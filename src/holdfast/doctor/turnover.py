@@ -79,15 +79,23 @@ def _others_stayed(history: History, short: list[Life]) -> bool:
 
 def _comes_back(history: History) -> dict[str, list[Life]]:
     """The only process that left and returned several times; empty if there are several such processes, or none."""
+    began = _began_ms(history)
     lives: dict[str, list[Life]] = defaultdict(list)
     for life in sorted(history.people.lives.values(), key=lambda one: one.from_ms):
         lives[history.people.process_of(life)].append(life)
     again = {}
     for process, each in lives.items():
         left = [life for life in each[:-1] if life.how == causes.LEAVE and not life.instance]
-        if len(left) >= AGAIN:
+        if len(left) >= AGAIN and not _scaled(each, began):
             again[process] = left
     return again if len(again) == 1 else {}
+
+
+def _scaled(lives: Sequence[Life], began_ms: float) -> bool:
+    """Whether this is a StatefulSet's last pod, which is added and removed under one name: it was not there from the
+    beginning, and said each time that it was being closed, which nobody says who is beyond a limit."""
+    over = [life for life in lives if life.over]
+    return lives[0].from_ms > began_ms and len(over) >= FLAPS and all(life.closed for life in over)
 
 
 def _storm(history: History, left: list[Life]) -> Finding:
