@@ -144,6 +144,21 @@ def test_many_small_files_share_tasks_and_empty_ones_cost_nothing(tmp_path: Path
     assert pieces.tasks <= 10
 
 
+def test_links_lead_to_a_file_once_and_in_circles_to_nothing(tmp_path: Path) -> None:
+    """A link to the folder above had each file found forty times, until the system refused, with a traceback; a file
+    that is named beside its folder was read twice."""
+    inside = tmp_path / "pods"
+    inside.mkdir()
+    (inside / "broker.log").write_bytes(TEXT)
+    (inside / "back").symlink_to(tmp_path)
+    (inside / "latest.log").symlink_to("broker.log")
+    (inside / "nowhere.log").symlink_to("nothing")
+    (inside / "itself").symlink_to("itself")
+    found = list(found_under([str(tmp_path), str(inside / "broker.log"), str(inside)]))
+    assert [Path(one.path).resolve() for one in found] == [inside / "broker.log"]
+    assert len(read(tmp_path)[0]) == 20
+
+
 def test_nothing_to_read_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="no file") as nothing:
         pieces_of(found_under([str(tmp_path)]))
