@@ -5,9 +5,10 @@ eager assignors.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
@@ -29,9 +30,10 @@ from holdfast.doctor.finding import (
     host_of,
     instance_id_for,
     lives_evidence,
-    poll_limit_ms,
     session_for,
+    session_key,
     share_of,
+    shorter_session,
     span_of,
     times_text,
 )
@@ -40,7 +42,10 @@ from holdfast.doctor.people import EXPELLED, REPLACED, Life
 from holdfast.doctor.rounds import GATHERING_MS
 
 STATIC_AGAIN = 3
-"""Two deploys replace an instance twice, which is normal; three times is not."""
+"""So often within `STATIC_WITHIN_MS`, and so much more often than its neighbours: a deploy replaces every instance."""
+
+STATIC_WITHIN_MS = 3_600_000.0
+"""Kubernetes restarts a crashed container after five minutes at the most. Deploys of a week are no crash loop."""
 
 RESTART_MS = 5_000.0
 """The shortest time that a restart takes; used where the logs do not tell."""
@@ -68,7 +73,7 @@ def crashes(history: History) -> list[Finding]:
                     measured=measured,
                     what=f"{culprit.name} crashed {times_text(len(ended))} and was back before its session had ended: "
                     "every time the group waits for its dead predecessor.",
-                    change={"group.instance.id": instance_id_for(culprit), "session.timeout.ms": session_for(session)},
+                    change={"group.instance.id": instance_id_for(culprit), session_key(history): session_for(session)},
                     do="Find why it dies (its own log, OOMKilled, failing probes). With an instance id a restart "
                     "within the session moves nothing; holdfast's watchdog leaves in a dead process's name at once.",
                     evidence=lives_evidence(ended, "its session ended"),
@@ -85,9 +90,10 @@ def crashes(history: History) -> list[Finding]:
                     measured=measured,
                     what=f"{culprit.name} was silent for its whole session {times_text(len(ended))}: it crashed, was "
                     "killed or cut off. Its partitions stood still for all of it.",
-                    change={"session.timeout.ms": "10000", "heartbeat.interval.ms": "3000"},
-                    do="Stop processes with SIGTERM and let them close. A shorter session notices sooner; holdfast's "
-                    "watchdog notices at once.",
+                    change=shorter_session(history),
+                    do="Stop processes with SIGTERM and let them close. "
+                    + ("A shorter session notices sooner; holdfast's" if shorter_session(history) else "Holdfast's")
+                    + " watchdog notices at once.",
                     evidence=lives_evidence(ended, "its session ended"),
                 )
             )
@@ -100,10 +106,12 @@ def static_crashes(history: History) -> list[Finding]:
               if one.kind == e.FENCED and one.member in history.people.lives}  # fmt: skip
     fenced |= {one.instance or _instance_in(one.said) for one in history.events if one.kind == e.FENCED}
     found = []
-    for process, lives in by_process(history, REPLACED).items():
+    replaced = by_process(history, REPLACED)
+    crashing = _crashing(history, replaced)
+    for process, lives in replaced.items():
         ended = [life for life in lives if life.how == REPLACED]
         instance = process.removeprefix("instance ")
-        if len(ended) < STATIC_AGAIN or instance in fenced:
+        if instance in fenced or process not in crashing:
             continue
         found.append(
             Finding(
@@ -119,6 +127,50 @@ def static_crashes(history: History) -> list[Finding]:
             )
         )
     return found
+
+
+def _crashing(history: History, replaced: Mapping[str, list[Life]]) -> set[str]:
+    """Those of which one hour has so many more ends than of a usual neighbour. An instance that stayed has none."""
+    instances = {history.people.process_of(life) for life in history.people.lives.values() if life.instance}
+    hour = _Hour({*instances, *replaced})
+    ends = sorted((life.to_ms, who) for who, lives in replaced.items() for life in lives if life.how == REPLACED)
+    found: set[str] = set()
+    gone = 0
+    for at_ms, now in groupby(ends, key=itemgetter(0)):
+        ended = [who for _, who in now]
+        for who in ended:
+            hour.count(who, 1)
+        while ends[gone][0] < at_ms - STATIC_WITHIN_MS:
+            hour.count(ends[gone][1], -1)
+            gone += 1
+        found.update(who for who in ended if hour.ends[who] - hour.usual_beside(who) >= STATIC_AGAIN)
+    return found
+
+
+class _Hour:
+    """How often each instance ended within an hour that is moved over the history."""
+
+    def __init__(self, instances: Collection[str]) -> None:
+        self.ends: Counter[str] = Counter()
+        self._others = len(instances) - 1
+        self._alike = Counter({0: len(instances)})
+        """How many instances ended so often: few numbers, however many instances there are."""
+
+    def count(self, who: str, more: int) -> None:
+        self._alike[self.ends[who]] -= 1
+        if not self._alike[self.ends[who]]:
+            del self._alike[self.ends[who]]
+        self.ends[who] += more
+        self._alike[self.ends[who]] += 1
+
+    def usual_beside(self, who: str) -> int:
+        """The median of the others; 0 if there are none."""
+        fewer, middle = 0, max(0, self._others - 1) // 2
+        for times, instances in sorted(self._alike.items()):
+            fewer += instances - (times == self.ends[who])
+            if fewer > middle:
+                return times
+        return 0
 
 
 def watched_crashes(history: History) -> list[Finding]:
@@ -178,8 +230,7 @@ def too_slow(history: History) -> list[Finding]:
         culprit = ended[-1]
         rebalances = caused_by(history, lives, causes.TOO_SLOW, causes.JOIN)
         cost, measured = cost_of(history, rebalances)
-        cost += sum(life.poll_ms for life in ended if life.poll_ms == life.poll_ms) * share_of(history)
-        limit = poll_limit_ms(ended)
+        limit = max(history.people.poll_ms_of(life) for life in ended)
         away = [
             later.from_ms - life.to_ms
             for life, later in pairwise(lives)

@@ -17,7 +17,7 @@ from itertools import pairwise
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
 from holdfast.doctor.events import Event
-from holdfast.doctor.people import REPLACED, Life, People, plan_of
+from holdfast.doctor.people import REPLACED, Life, People, plan_of, stopped_polling_ms
 from holdfast.doctor.rounds import Rebalance
 
 _Span = tuple[float, float]
@@ -226,13 +226,13 @@ def _ended(people: People) -> list[_Change]:
 
 def stopped_ms(life: Life, people: People) -> float:
     """When a member worked last, as closely as is known. For one that crashed: when its successor joined, or else one
-    session before the coordinator noticed. For one that hung: max.poll.interval.ms before it was put out."""
+    session before the coordinator noticed. For one that hung: max.poll.interval.ms before it exceeded it."""
     if life.how == causes.TOO_SLOW:
-        return life.to_ms - (life.poll_ms if life.poll_ms == life.poll_ms else 0.0)
+        return stopped_polling_ms(life, people)
     if life.how != causes.CRASH:
         return life.to_ms
     lives = people.of_process(life)
     again = bisect_right(lives, life.since_ms, key=lambda one: one.since_ms)
     if again < len(lives) and lives[again].from_ms < life.to_ms:
         return lives[again].from_ms
-    return life.to_ms - life.session_ms if life.session_ms == life.session_ms else life.to_ms
+    return life.to_ms - people.session_ms
