@@ -86,6 +86,23 @@ def test_clocks_two_seconds_apart_and_files_in_any_order(version: str, group: st
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("group", sorted(FOUND))
+@pytest.mark.parametrize("twice", ["broker.log", ""])
+def test_a_log_that_is_there_twice_changes_nothing(version: str, group: str, twice: str) -> None:
+    """Kafka as a daemon writes server.log and kafkaServer.out into one folder, line for line the same. A collision was
+    a crash as well then, the group's stop was a leave, and each round had been interrupted."""
+    events = events_in(SAMPLES / version / group)
+    copy = [replace(one, file=f"output/{one.file}") for one in events if one.file == (twice or one.file)]
+    both = [*copy, *(replace(one) for one in events)]
+    random.Random(5).shuffle(both)
+    one, two = history_in(version, group), history_of(group, by_group(both)[group])
+    assert found_in(two) == found_in(one)
+    assert [(each.trigger, each.who, len(each.rounds), each.partition_ms) for each in two.rebalances] == [
+        (each.trigger, each.who, len(each.rounds), each.partition_ms) for each in one.rebalances
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_members_logs_alone_tell_the_rebalances(version: str) -> None:
     """No coordinator's log at all: rounds are put together from the generations that members name."""
     history = history_in(version, "hang", keep=lambda path: path.name != "broker.log")

@@ -172,6 +172,89 @@ def test_promtool_takes_rules_configuration_and_metrics() -> None:
     assert said.stderr.decode() == frowned
 
 
+NOBODY = {"severity": "critical", "group": "g", "state": "Empty"}
+FIRES: list[tuple[str, dict[str, str], int, dict[str, str] | None]] = [
+    # Symptom: a critical page "has been rebalancing for five minutes" after one look that fell into a rebalance, for
+    # the minimum of one sample is that sample. Rule: it must hold for as long as the text says.
+    ("GroupDoesNotSettle", {'holdfast_group_rebalancing{group="g"}': "_x8 1 0x40"}, 2, None),
+    ("GroupDoesNotSettle", {'holdfast_group_rebalancing{group="g"}': "1x40"}, 4, None),
+    (
+        "GroupDoesNotSettle",
+        {'holdfast_group_rebalancing{group="g"}': "1x40"},
+        6,
+        {"severity": "critical", "group": "g"},
+    ),
+    # Symptom: all members of a group had died, its lag grew, and no alert fired below 10,000 records.
+    (
+        "GroupHasNobody",
+        {
+            'holdfast_group_state{group="g",state="Empty"}': "1x60",
+            'kafka_consumergroup_group_sum_lag{group="g",cluster_name="c"}': "5x60",
+        },
+        12,
+        NOBODY,
+    ),
+    (
+        "GroupHasNobody",
+        {
+            'holdfast_group_state{group="g",state="Empty"}': "1x60",
+            'kafka_consumergroup_group_sum_lag{group="g",cluster_name="c"}': "0x60",
+        },
+        12,
+        None,
+    ),
+    # Symptom: the exporter was gone, and so was every alert about groups.
+    ("GroupExporterDown", {'up{job="holdfast-groups"}': "0x40"}, 6, {"severity": "warning", "job": "holdfast-groups"}),
+]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_alerts_fire_when_their_text_is_true_and_not_before(tmp_path: Path) -> None:
+    rules = json.loads((MONITORING / "alerts.yaml").read_text())
+    for rule in (each for group in rules["groups"] for each in group["rules"]):
+        rule["annotations"] = {}  # promtool compares these, too
+    (tmp_path / "alerts.yaml").write_text(json.dumps(rules))
+    tests = [
+        {
+            "interval": "15s",
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
+            "alert_rule_test": [
+                {
+                    "eval_time": f"{minutes}m",
+                    "alertname": alert,
+                    "exp_alerts": [] if labels is None else [{"exp_labels": labels}],
+                }
+            ],
+        }
+        for alert, series, minutes, labels in FIRES
+    ]
+    told = {"rule_files": ["alerts.yaml"], "evaluation_interval": "15s", "tests": tests}
+    (tmp_path / "tests.yaml").write_text(json.dumps(told))
+
+    done = subprocess.run(
+        ["promtool", "test", "rules", "tests.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alerts_about_how_it_is_now_wait_before_they_page() -> None:
+    """What promtool plays, for machines without it."""
+    rules = {
+        rule["alert"]: rule
+        for group in json.loads((MONITORING / "alerts.yaml").read_text())["groups"]
+        for rule in group["rules"]
+    }
+
+    for name in ("GroupDoesNotSettle", "GroupHasNobody", "GroupExporterDown"):
+        assert rules[name].get("for"), name
+
+
 def test_the_dashboard_is_one_that_grafana_takes() -> None:
     board = json.loads((MONITORING / "dashboard.json").read_text())
 

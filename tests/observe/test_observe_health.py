@@ -119,6 +119,16 @@ def test_a_partition_that_was_idle_is_given_time_when_records_come() -> None:
     assert judged(*looks).checklist[5].verdict is not Verdict.FINDING
 
 
+def test_a_partition_that_nobody_holds_needs_a_reader_and_no_stack_dump() -> None:
+    """Symptom: all members had died, and the check asked whether the consumer of "nobody" was stuck in a record."""
+    looks = [snapshot(state="Empty", protocol="", offsets={0: (5, end)}) for end in (10, 20, 30)]
+
+    lag = judged(*looks).checklist[5]
+
+    assert lag.verdict is Verdict.FINDING and "of nobody, 25 behind" in lag.said
+    assert "start its consumers" in lag.do and "stack" not in lag.do
+
+
 def test_lag_is_not_judged_before_anybody_could_have_committed() -> None:
     looks = [snapshot(member("a", 0, instance="x"), offsets={0: (5, 10)})] * 2
 
@@ -201,6 +211,22 @@ def test_a_member_beyond_its_poll_interval_is_the_answer_to_the_second() -> None
 
     assert found_by(health) == ["2."]
     assert "slow@10.0.0.1 left and came back 2 times (for 6 s)" in health.investigation[1].said
+
+
+def test_a_member_that_leaves_and_returns_may_as_well_be_restarted() -> None:
+    """Symptom: of a process that closed and was started again, and of one of ours that was killed again and again and
+    whose watchdog left for it, the check said that nobody was restarted, and to poll fewer records. Cause: a
+    coordinator keeps no reason of a leave. Rule: both are named, and what tells them apart."""
+    other = member("b", 1)
+    looks = []
+    for number in range(3):
+        looks += [snapshot(member(f"c-{number}", 0, client="c"), other), snapshot(other)]
+
+    crashes, slow = judged(*looks).investigation[:2]
+
+    assert crashes.verdict is Verdict.UNKNOWN and "c@10.0.0.1 left first, and came back: see 2" in crashes.said
+    assert "or is restarted each time" in slow.said
+    assert "restart count" in slow.do and "max.poll.records" in slow.do
 
 
 def test_a_shared_instance_id_is_the_answer_to_the_third() -> None:

@@ -9,7 +9,7 @@ from observe_groups import member, snapshot
 
 from holdfast.observe.history import History
 from holdfast.observe.snapshot import DescribedMember, GroupSnapshot
-from holdfast.observe.watching import change_line, watch_row
+from holdfast.observe.watching import change_line, watch_row, watched_lines
 from lines_run import lines_run
 
 JOINING = snapshot(member("a"), member("b"), state="PreparingRebalance", protocol="")
@@ -232,3 +232,23 @@ def test_an_outage_is_no_long_rebalance() -> None:
 
     assert (history.rebalancing_ms, history.watched_ms, history.total) == (0.0, 4_000.0, 1)
     assert ended is not None and not ended.seen and ended.took_ms == 0
+
+
+def test_a_watched_group_that_rebalances_is_seen_on_any_terminal() -> None:
+    """Symptom: with 31 groups on a terminal of 24 lines, the live table ended at the 22nd: no event was ever seen, nor
+    a storm in a group further down. Cause: all groups were drawn, by name, and what happened below them. Rule: what is
+    drawn fits, the restless first, and it is said how many are left out."""
+    quiet, storm = History(), History()
+    quiet.see(snapshot(member("a", 0)), 0.0)
+    for number in range(4):
+        look = snapshot(member(f"a-{number}", 0))
+        storm.see(replace(look, described=replace(look.described, group="z-storm")), number * 1_000.0)
+    groups = {f"g{number:02d}": quiet for number in range(30)} | {"z-storm": storm}
+    said = [f"event {number}" for number in range(12)]
+
+    lines = watched_lines(groups, said, 24)
+
+    assert len(lines) == 24 and lines[-1] == "event 11"
+    assert any(line.startswith("z-storm") for line in lines)
+    assert any("more that were disturbed less" in line for line in lines)
+    assert watched_lines({"z-storm": storm}, said, 24)[-12:] == said

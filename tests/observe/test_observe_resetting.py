@@ -95,7 +95,7 @@ def test_a_line_that_is_no_offset_is_refused_with_its_number(text: str) -> None:
 
 
 def test_a_file_that_does_not_say_whose_offsets_they_are_needs_a_name() -> None:
-    with pytest.raises(HoldfastError, match="name the group"):
+    with pytest.raises(HoldfastError, match="Name the group with --group"):
         read_offsets("a,0,5\n", None)
 
 

@@ -15,8 +15,8 @@ from holdfast.cli.groups_shown import unknown_group
 from holdfast.cli.groups_watched import looks
 from holdfast.model import HoldfastError
 from holdfast.observe.history import History
-from holdfast.observe.rows import as_json, table
-from holdfast.observe.watching import change_line, watch_row
+from holdfast.observe.rows import as_json
+from holdfast.observe.watching import change_line, watch_row, watched_lines
 
 if TYPE_CHECKING:
     from holdfast.net.cluster import Cluster
@@ -114,6 +114,6 @@ class _Live:
     def looked(self, histories: dict[str, History]) -> None:
         from rich.text import Text
 
-        lines = table([watch_row(history) for _, history in sorted(histories.items())])
-        text = Text("\n".join([*lines, "", *self._said]), no_wrap=True, overflow="ellipsis")
+        lines = watched_lines(histories, self._said, self._live.console.height)
+        text = Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
         self._live.update(text, refresh=True)

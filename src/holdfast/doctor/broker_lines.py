@@ -18,8 +18,9 @@ _Fill = Callable[[Event, "re.Match[str]"], None]
 
 
 def _reason(event: Event, match: re.Match[str]) -> None:
-    event.said = match["reason"][: e.MAX_SAID]
-    event.member = culprit_of(match["reason"])
+    reason = match["reason"] or ""  # a coordinator of 2.x gives none, nor does a line that was cut short
+    event.said = reason[: e.MAX_SAID]
+    event.member = culprit_of(reason)
     event.client = client_of(event.member)
 
 
@@ -71,6 +72,12 @@ def _fenced_new(event: Event, match: re.Match[str]) -> None:
     event.level = "consumer"
     event.said = match["reason"][: e.MAX_SAID]
     event.kind = e.EXPIRED if "session" in event.said else e.EXPELLED
+
+
+def _loaded(event: Event, match: re.Match[str]) -> None:
+    """The generation says nothing about a round: it was completed by another coordinator."""
+    event.generation = -1
+    _counted(event, match)
 
 
 _M = r"(?P<member>\S+?)"
@@ -148,7 +155,7 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
     (
         "is fenced by existing member", e.FENCED,
         rf"\[GroupId {_G}\] Static member {_M} with instance id (?P<instance>.+?) is fenced by existing member "
-        r"(?P<reason>\S+?)\.?", _reason_only,
+        r"(?P<reason>\S+?)\.?$", _reason_only,
     ),
     (
         "joins the consumer group using", e.ARRIVED,
@@ -158,7 +165,7 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
     (
         "to replace the existing member", e.REPLACED,
         rf"\[GroupId {_G}\] Static member with instance id (?P<instance>.+?) re-joins the consumer group using the \w+ "
-        rf"protocol\. Created a new member {_M} to replace the existing member (?P<old>\S+?)\.?", _replaced,
+        rf"protocol\. Created a new member {_M} to replace the existing member (?P<old>\S+?)\.?$", _replaced,
     ),
     (
         "Bumped group epoch", e.PREPARING,
@@ -173,8 +180,15 @@ _SHAPES: tuple[tuple[str, str, str, _Fill], ...] = (
      rf"\[GroupId {_G}\] (?:Static )?[Mm]ember {_M}(?: with instance id (?P<instance>.+?))? left the consumer group\.?",
      _new_protocol),
     (
+        "Loaded c", e.LOADED, rf"Loaded (?:classic|consumer) group {_G} with (?P<count>[1-9]\d*) members\.?$", _loaded,
+    ),
+    (
+        "Loading group metadata", e.LOADED,
+        rf"Loading group metadata for {_G} with generation (?P<count>)(?P<generation>[1-9]\d*)\.?$", _loaded,
+    ),
+    (
         "fenced from the group because", e.EXPIRED,
-        rf"\[GroupId {_G}\] Member {_M} fenced from the group because (?P<reason>.+?)\.?", _fenced_new,
+        rf"\[GroupId {_G}\] Member {_M} fenced from the group because (?P<reason>.+?)\.?$", _fenced_new,
     ),
 )  # fmt: skip
 _COMPILED = tuple((word, kind, re.compile(pattern), fill) for word, kind, pattern, fill in _SHAPES)

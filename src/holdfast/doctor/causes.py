@@ -26,7 +26,7 @@ WORDS = {
     FORCED: "the application asked for it",
     RETURNED: "a static member came back changed",
     STUCK: "a member did not sync in time",
-    COORDINATOR: "the coordinator moved",
+    COORDINATOR: "the coordinator was restarted or moved",
     START: "the group began",
     STOP: "the group ended",
     FOLLOW_UP: "the second round of a cooperative handover",

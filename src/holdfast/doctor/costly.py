@@ -29,6 +29,9 @@ from holdfast.doctor.rounds import Rebalance, Round
 REJOINS = (causes.SUBSCRIPTION, causes.PARTITIONS)
 """Causes under which a rejoin shows up: the coordinator's reason for a leader's rejoin reads like new partitions."""
 
+JAVA_REVOKED = "need to revoke partitions"
+"""Why a Java member rejoins when its listener has given partitions up."""
+
 LISTENER_MS = 1_000.0
 """A listener call that takes longer is slow: one that only commits takes milliseconds."""
 
@@ -67,20 +70,27 @@ def slow_to_join(history: History) -> list[Finding]:
 
 def _slow_calls(history: History) -> dict[str, list[float]]:
     """Listener calls of a second or more, by member. A trace holds the duration. Java logs a line before it calls the
-    listener and another when it joins."""
+    listener and another when it asks for the next round or joins."""
     calls: dict[str, list[float]] = defaultdict(list)
     began: dict[tuple[str, str], float] = {}
     for event in history.events:
         at = (event.file, event.client)
         if event.kind in (e.ADDED, e.REVOKED, e.LOST) and event.number >= LISTENER_MS:
             calls[_known_as(history, event)].append(event.number)
-        if event.source == e.JAVA and event.kind == e.REVOKED:
+        if event.source != e.JAVA:
+            continue
+        if event.kind == e.REVOKED:
             began[at] = event.at_ms
-        elif event.source == e.JAVA:
+        elif not _from_elsewhere(event):
             took = event.at_ms - began.pop(at, event.at_ms)
-            if event.kind == e.JOINING and took >= LISTENER_MS:
+            if event.kind in (e.JOINING, e.WANTS) and took >= LISTENER_MS:
                 calls[_known_as(history, event)].append(took)
     return calls
+
+
+def _from_elsewhere(event: Event) -> bool:
+    """Whether Java's heartbeat thread may have logged it while the listener was at work on the application's."""
+    return event.kind == e.WANTS and "already rebalancing" in event.said
 
 
 def _known_as(history: History, event: Event) -> str:
@@ -100,7 +110,7 @@ def _long_waits(history: History) -> dict[str, list[Rebalance]]:
     waits: dict[str, list[Rebalance]] = defaultdict(list)
     open_: list[tuple[Rebalance, frozenset[str]]] = []
     for one in history.rebalances:
-        if one.trigger == causes.CRASH:
+        if one.trigger in (causes.CRASH, causes.COORDINATOR):
             continue  # the wait was for the dead member
         for each in one.rounds:
             if _waited(each) >= SLOW_MS:
@@ -128,7 +138,9 @@ def _late_revokers(one: Rebalance) -> list[str]:
     return [
         after.culprit
         for before, after in pairwise(one.rounds)
-        if after.trigger in REJOINS and after.culprit and after.began_ms - before.ended_ms >= SLOW_MS
+        if (after.trigger in REJOINS or JAVA_REVOKED in after.reason)
+        and after.culprit
+        and after.began_ms - before.ended_ms >= SLOW_MS
     ]
 
 
@@ -175,7 +187,9 @@ def skew(history: History) -> list[Finding]:
             culprit=history.people.name_of(worst),
             times=1,
             what=f"{history.people.name_of(worst)} holds {most} partitions, others {least}.",
-            change={"partition.assignment.strategy": "cooperative-sticky"},
+            change={"group.remote.assignor": "uniform"}
+            if history.level == "consumer"
+            else {"partition.assignment.strategy": "cooperative-sticky"},
             do="range gives the first members one partition of every topic more; sticky assignors balance over all. "
             "If members subscribe to different topics, check whether that is intended.",
             evidence=[],

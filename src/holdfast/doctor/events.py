@@ -28,6 +28,8 @@ REPLACED = "replaced"
 """An instance id was taken over: `member` is the new id, `said` the old one."""
 FENCED = "fenced"
 REFUSED_COMMIT = "refused-commit"
+LOADED = "loaded"
+"""A coordinator has read the group: it was started, or took the group over from another broker."""
 
 # -- what a member says
 WANTS = "wants"
@@ -57,7 +59,7 @@ HOLDS = "holds"
 """A row: this member holds this partition; `number` is its lag."""
 
 COORDINATOR_KINDS = frozenset(
-    {PREPARING, GENERATION, STABLE, EMPTY, ARRIVED, LEFT, EXPIRED, EXPELLED, REPLACED, FENCED, REFUSED_COMMIT}
+    {PREPARING, GENERATION, STABLE, EMPTY, ARRIVED, LEFT, EXPIRED, EXPELLED, REPLACED, FENCED, REFUSED_COMMIT, LOADED}
 )
 
 BROKER, JAVA, LIBRDKAFKA, TRACE, DESCRIBE = "broker", "java", "librdkafka", "trace", "describe"
@@ -95,6 +97,21 @@ class Event:
     @property
     def where(self) -> str:
         return f"{self.file}:{self.line}" if self.file else ""
+
+
+MOST_INT = 2**31 - 1
+MOST_MS, MOST_NUMBER = 1e15, 2.0**63
+"""Later than the year 30,000, and more than Kafka's widest number: no clock and no counter says so."""
+
+
+def plausible(event: Event) -> bool:
+    """Whether its numbers are such as Kafka has, and fit into the tables' columns. A damaged line may hold any."""
+    counts_members = event.kind in (GENERATION, STABLE, LOADED)
+    return (
+        (event.at_ms != event.at_ms or abs(event.at_ms) <= MOST_MS)
+        and abs(event.generation) <= MOST_INT
+        and abs(event.number) <= (MOST_INT if counts_members else MOST_NUMBER)
+    )
 
 
 FIELDS = tuple(field.name for field in fields(Event))

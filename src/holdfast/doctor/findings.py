@@ -12,6 +12,7 @@ from holdfast.doctor.history import History
 LOOKS: Sequence[Callable[[History], list[Finding]]] = (
     investigation.crashes,
     investigation.static_crashes,
+    investigation.watched_crashes,
     investigation.too_slow,
     investigation.collisions,
     investigation.eager,

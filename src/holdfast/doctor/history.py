@@ -15,7 +15,8 @@ from holdfast.doctor import causes
 from holdfast.doctor import events as e
 from holdfast.doctor.clocks import put_right
 from holdfast.doctor.events import Event
-from holdfast.doctor.lanes import Lanes, lanes_of
+from holdfast.doctor.lanes import Lanes, lanes_of, stopped_ms
+from holdfast.doctor.once import told_once
 from holdfast.doctor.people import EXPELLED, REPLACED, Life, People, described, people_of
 from holdfast.doctor.rounds import Rebalance, Round, from_members, rebalances_of, rounds_of
 
@@ -87,6 +88,7 @@ class History:
         """The largest number of members at once: of a generation if the log tells (the new protocol's does not), else
         counted from the members' lives."""
         told = max((each.members for one in self.rebalances for each in one.rounds), default=0)
+        told = max([told, *(int(one.number) for one in self.events if one.kind == e.LOADED)])
         if told > 0:
             return told
         came = sorted(life.from_ms for life in self.people.lives.values() if life.from_ms == life.from_ms)
@@ -94,9 +96,7 @@ class History:
 
     @cached_property
     def session_ms(self) -> float:
-        """session.timeout.ms, if a coordinator logged it for a member that left; else Kafka's default."""
-        told = [life.session_ms for life in self.people.lives.values() if life.session_ms == life.session_ms]
-        return max(told, default=45_000.0)
+        return self.people.session_ms
 
     @property
     def partition_ms(self) -> float:
@@ -115,7 +115,7 @@ def cooperative(protocol: str, level: str) -> bool | None:
 
 
 def history_of(group: str, events: Iterable[Event]) -> History:
-    ordered, off = put_right(events)
+    ordered, off = put_right(told_once(events))
     timed = [one for one in ordered if one.at_ms == one.at_ms]
     found = History(group=group, events=ordered, off_ms=off)
     told = [one for one in timed if one.kind in e.COORDINATOR_KINDS]
@@ -153,13 +153,17 @@ def _protocol(events: Sequence[Event]) -> str:
 def _complete(one: Rebalance, history: History, plans: Sequence[int]) -> None:
     people = history.people
     if one.culprit:
-        life = people.lives.get(one.culprit)
+        life = people.life_at(one.culprit, one.began_ms)
         one.who = people.name_of(one.culprit)
         one.host = "" if life is None else life.host
         if life is not None and one.trigger == causes.LEAVE and life.how in (causes.TOO_SLOW, causes.DRAIN):
             one.trigger = life.how  # the client's own log says why it left
-        if life is not None and one.trigger == causes.JOIN and _ghost(life, one, people):
-            one.trigger = causes.CRASH
+        if life is not None and one.trigger == causes.JOIN:
+            one.trigger = _ghost(life, one, people) or one.trigger
+        if life is not None and one.trigger == causes.CRASH and life.how in (causes.COORDINATOR, causes.TOO_SLOW):
+            one.trigger = life.how
+        if one.trigger == causes.COORDINATOR:
+            one.who = one.host = ""  # no member is to blame
     one.moved, one.needless = _moved(one, history, plans)
 
 
@@ -173,9 +177,9 @@ def _came_and_went(history: History) -> None:
         one.left = [name for _, name in went[bisect_left(went, within[0]) : bisect_right(went, within[1])]]
 
 
-def _ghost(life: Life, one: Rebalance, people: People) -> bool:
-    """Whether the member's join began a round that then waited for the member's own dead predecessor."""
-    return people.crashed_within(life, one.began_ms, one.ended_ms + 1_000.0)
+def _ghost(life: Life, one: Rebalance, people: People) -> str:
+    """How the member's own predecessor ended, if the round that the member began waited for its session; or ""."""
+    return people.silent_end_within(life, one.began_ms, one.ended_ms + 1_000.0)
 
 
 def _moved(one: Rebalance, history: History, numbers: Sequence[int]) -> tuple[int, int]:
@@ -251,11 +255,23 @@ def _costs(history: History) -> None:
         if place and pause.to_ms <= history.rebalances[place - 1].ended_ms + 2_000.0:
             place -= 1  # the pause belongs to the rebalance before, and another one has begun since
         owner = history.rebalances[place]
+        if owner.trigger in (causes.CRASH, causes.TOO_SLOW) and owner.partition_ms:
+            owner.measured = owner.measured and pause.measured  # nobody logs when a silent member stopped
+        else:
+            owner.measured = owner.measured or pause.measured
         owner.partition_ms += pause.ms
-        owner.measured = owner.measured or pause.measured
     for one in history.disturbances:
-        if not one.partition_ms and one.moved != 0:
-            one.partition_ms = bound_ms(one, history)
+        if not one.partition_ms:
+            one.partition_ms = _silent_ms(one, history) + (bound_ms(one, history) if one.moved else 0.0)
+
+
+def _silent_ms(one: Rebalance, history: History) -> float:
+    """For how long the partitions of a member that crashed or hung had stood still before anybody noticed, at most."""
+    life = history.people.life_at(one.culprit, one.began_ms)
+    if life is None or not life.over or one.trigger not in (causes.CRASH, causes.TOO_SLOW) or life.to_ms > one.ended_ms:
+        return 0.0
+    share = max(1.0, history.partitions / max(1, history.members))
+    return max(0.0, life.to_ms - stopped_ms(life, history.people)) * share
 
 
 def bound_ms(one: Rebalance, history: History) -> float:

@@ -5,9 +5,10 @@ eager assignors.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
@@ -30,7 +31,9 @@ from holdfast.doctor.finding import (
     instance_id_for,
     lives_evidence,
     session_for,
+    session_key,
     share_of,
+    shorter_session,
     span_of,
     times_text,
 )
@@ -39,7 +42,10 @@ from holdfast.doctor.people import EXPELLED, REPLACED, Life
 from holdfast.doctor.rounds import GATHERING_MS
 
 STATIC_AGAIN = 3
-"""Two deploys replace an instance twice, which is normal; three times is not."""
+"""So often within `STATIC_WITHIN_MS`, and so much more often than its neighbours: a deploy replaces every instance."""
+
+STATIC_WITHIN_MS = 3_600_000.0
+"""Kubernetes restarts a crashed container after five minutes at the most. Deploys of a week are no crash loop."""
 
 RESTART_MS = 5_000.0
 """The shortest time that a restart takes; used where the logs do not tell."""
@@ -67,7 +73,7 @@ def crashes(history: History) -> list[Finding]:
                     measured=measured,
                     what=f"{culprit.name} crashed {times_text(len(ended))} and was back before its session had ended: "
                     "every time the group waits for its dead predecessor.",
-                    change={"group.instance.id": instance_id_for(culprit), "session.timeout.ms": session_for(session)},
+                    change={"group.instance.id": instance_id_for(culprit), session_key(history): session_for(session)},
                     do="Find why it dies (its own log, OOMKilled, failing probes). With an instance id a restart "
                     "within the session moves nothing; holdfast's watchdog leaves in a dead process's name at once.",
                     evidence=lives_evidence(ended, "its session ended"),
@@ -84,9 +90,10 @@ def crashes(history: History) -> list[Finding]:
                     measured=measured,
                     what=f"{culprit.name} was silent for its whole session {times_text(len(ended))}: it crashed, was "
                     "killed or cut off. Its partitions stood still for all of it.",
-                    change={"session.timeout.ms": "10000", "heartbeat.interval.ms": "3000"},
-                    do="Stop processes with SIGTERM and let them close. A shorter session notices sooner; holdfast's "
-                    "watchdog notices at once.",
+                    change=shorter_session(history),
+                    do="Stop processes with SIGTERM and let them close. "
+                    + ("A shorter session notices sooner; holdfast's" if shorter_session(history) else "Holdfast's")
+                    + " watchdog notices at once.",
                     evidence=lives_evidence(ended, "its session ended"),
                 )
             )
@@ -99,10 +106,12 @@ def static_crashes(history: History) -> list[Finding]:
               if one.kind == e.FENCED and one.member in history.people.lives}  # fmt: skip
     fenced |= {one.instance or _instance_in(one.said) for one in history.events if one.kind == e.FENCED}
     found = []
-    for process, lives in by_process(history, REPLACED).items():
+    replaced = by_process(history, REPLACED)
+    crashing = _crashing(history, replaced)
+    for process, lives in replaced.items():
         ended = [life for life in lives if life.how == REPLACED]
         instance = process.removeprefix("instance ")
-        if len(ended) < STATIC_AGAIN or instance in fenced:
+        if instance in fenced or process not in crashing:
             continue
         found.append(
             Finding(
@@ -120,11 +129,90 @@ def static_crashes(history: History) -> list[Finding]:
     return found
 
 
+def _crashing(history: History, replaced: Mapping[str, list[Life]]) -> set[str]:
+    """Those of which one hour has so many more ends than of a usual neighbour. An instance that stayed has none."""
+    instances = {history.people.process_of(life) for life in history.people.lives.values() if life.instance}
+    hour = _Hour({*instances, *replaced})
+    ends = sorted((life.to_ms, who) for who, lives in replaced.items() for life in lives if life.how == REPLACED)
+    found: set[str] = set()
+    gone = 0
+    for at_ms, now in groupby(ends, key=itemgetter(0)):
+        ended = [who for _, who in now]
+        for who in ended:
+            hour.count(who, 1)
+        while ends[gone][0] < at_ms - STATIC_WITHIN_MS:
+            hour.count(ends[gone][1], -1)
+            gone += 1
+        found.update(who for who in ended if hour.ends[who] - hour.usual_beside(who) >= STATIC_AGAIN)
+    return found
+
+
+class _Hour:
+    """How often each instance ended within an hour that is moved over the history."""
+
+    def __init__(self, instances: Collection[str]) -> None:
+        self.ends: Counter[str] = Counter()
+        self._others = len(instances) - 1
+        self._alike = Counter({0: len(instances)})
+        """How many instances ended so often: few numbers, however many instances there are."""
+
+    def count(self, who: str, more: int) -> None:
+        self._alike[self.ends[who]] -= 1
+        if not self._alike[self.ends[who]]:
+            del self._alike[self.ends[who]]
+        self.ends[who] += more
+        self._alike[self.ends[who]] += 1
+
+    def usual_beside(self, who: str) -> int:
+        """The median of the others; 0 if there are none."""
+        fewer, middle = 0, max(0, self._others - 1) // 2
+        for times, instances in sorted(self._alike.items()):
+            fewer += instances - (times == self.ends[who])
+            if fewer > middle:
+                return times
+        return 0
+
+
+def watched_crashes(history: History) -> list[Finding]:
+    """Processes that died again and again, and holdfast's watchdog left in their name: the session never ended."""
+    found = []
+    for lives in by_process(history, causes.WATCHDOG).values():
+        ended = [life for life in lives if life.how == causes.WATCHDOG and _back_soon(life, lives, history.session_ms)]
+        if len(ended) < AGAIN:
+            continue
+        cost, measured = cost_of(history, caused_by(history, lives, causes.WATCHDOG, causes.JOIN))
+        culprit = ended[-1]
+        found.append(
+            Finding(
+                kind=CRASH_LOOP,
+                culprit=culprit.name,
+                host=host_of(lives),
+                times=len(ended),
+                cost_ms=cost,
+                measured=measured,
+                what=f"{culprit.name} died {times_text(len(ended))} and was started again soon. Its watchdog left for "
+                "it at once, so nobody waited for its session; each time its partitions move away and back.",
+                do="Find why it dies: its own log, OOMKilled, failing probes.",
+                evidence=lives_evidence(ended, "it died, and its watchdog left for it"),
+            )
+        )
+    return found
+
+
 def _back_within_its_session(gone: Life, lives: Sequence[Life], session_ms: float) -> bool:
     """Whether one of its process's `lives` began while the dead member's session was still running."""
+    return _back_between(gone, lives, gone.to_ms - session_ms, gone.to_ms)
+
+
+def _back_soon(gone: Life, lives: Sequence[Life], session_ms: float) -> bool:
+    """Whether the process was started again sooner than its session would have ended."""
+    return _back_between(gone, lives, gone.to_ms, gone.to_ms + session_ms)
+
+
+def _back_between(gone: Life, lives: Sequence[Life], from_ms: float, until_ms: float) -> bool:
     later = bisect_right(lives, gone.since_ms, key=lambda one: one.since_ms)
-    again = bisect_left(lives, gone.to_ms - session_ms, lo=later, key=lambda one: one.since_ms)
-    return again < len(lives) and lives[again].from_ms < gone.to_ms
+    again = bisect_left(lives, from_ms, lo=later, key=lambda one: one.since_ms)
+    return again < len(lives) and lives[again].from_ms < until_ms
 
 
 def _not_the_end(history: History, ended: Iterable[Life]) -> bool:
@@ -142,8 +230,7 @@ def too_slow(history: History) -> list[Finding]:
         culprit = ended[-1]
         rebalances = caused_by(history, lives, causes.TOO_SLOW, causes.JOIN)
         cost, measured = cost_of(history, rebalances)
-        cost += sum(life.poll_ms for life in ended if life.poll_ms == life.poll_ms) * share_of(history)
-        limit = max((life.poll_ms for life in ended if life.poll_ms == life.poll_ms), default=300_000.0)
+        limit = max(history.people.poll_ms_of(life) for life in ended)
         away = [
             later.from_ms - life.to_ms
             for life, later in pairwise(lives)

@@ -2,21 +2,25 @@
 
 The logs of members tell when partitions were assigned and revoked: those times are measured. For members without a log
 the times are bounds from the leader's plan and the rounds. A plan holds from the round's end. An eager member owns
-nothing from the round's beginning. A crashed member has owned nothing since its last sign of life.
+nothing from the round's beginning. A crashed member has owned nothing since its last sign of life. Between two
+rebalances a member of whom nothing is told may have owned what nobody else did: that is no pause.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from holdfast.doctor import causes
 from holdfast.doctor import events as e
 from holdfast.doctor.events import Event
-from holdfast.doctor.people import REPLACED, Life, People, plan_of
+from holdfast.doctor.people import REPLACED, Life, People, plan_of, stopped_polling_ms
 from holdfast.doctor.rounds import Rebalance
+
+_Span = tuple[float, float]
 
 KEPT = 200_000
 """Changes of ownership that are drawn and counted; later ones are left out."""
@@ -68,7 +72,10 @@ def lanes_of(
 ) -> Lanes:
     found = Lanes()
     found.plans = _plans(events)
-    changes = _changes(events, people, rebalances, found.plans, cooperative=cooperative)
+    tell = {one.client for one in events if one.kind in (e.ADDED, e.REVOKED) and one.client}
+    silent = {member for member, life in people.lives.items() if life.client not in tell}
+    changes = _changes(events, people, rebalances, found.plans, silent, cooperative=cooperative)
+    hidden = _hidden(people, rebalances, found.plans, silent)
     open_: dict[str, _Open] = {}
     held: dict[str, set[str]] = defaultdict(set)
     for at_ms, _, partition, who, told, whose in changes[:KEPT]:
@@ -78,7 +85,7 @@ def lanes_of(
                 continue
             held[one.who].discard(at)
             held[who].add(at)
-            _take_and_give(found, at, one, at_ms, who, told=told)
+            _take_and_give(found, at, one, at_ms, who, told=told, hidden=hidden)
     end_ms = max((one.at_ms for one in events if one.at_ms == one.at_ms), default=0.0)
     for partition, one in open_.items():
         if one.who:
@@ -89,18 +96,43 @@ def lanes_of(
     return found
 
 
-def _take_and_give(found: Lanes, partition: str, one: _Open, at_ms: float, who: str, *, told: bool) -> None:
-    """End the lane of its owner, if it has one, and the pause, if there is a new one."""
+def _take_and_give(
+    found: Lanes, partition: str, one: _Open, at_ms: float, who: str, *, told: bool, hidden: Sequence[_Span]
+) -> None:
+    """End the lane of its owner, if it has one, and the pause, if there is a new one. Where somebody of whom nothing is
+    told may have owned it meanwhile, it was no pause."""
     if one.who:
         found.lanes.append(Lane(partition=partition, who=one.who, from_ms=one.since_ms, to_ms=at_ms))
         one.last, one.off_ms, one.off_told = one.who, at_ms, told
     if who:
-        if one.off_ms == one.off_ms and at_ms > one.off_ms:
+        if one.off_ms == one.off_ms and at_ms > one.off_ms and not _falls_into(hidden, one.off_ms, at_ms):
             pause = Pause(partition=partition, from_ms=one.off_ms, to_ms=at_ms, before=one.last, after=who,
                           measured=told and one.off_told)  # fmt: skip
             found.pauses.append(pause)
         one.since_ms = at_ms
     one.who = who
+
+
+def _hidden(
+    people: People,
+    rebalances: Sequence[Rebalance],
+    plans: Mapping[int, Mapping[str, frozenset[str]]],
+    silent: set[str],
+) -> list[_Span]:
+    """From each rebalance's end to the next one's begin, where somebody was in the group of whom nothing is told."""
+    ended = sorted(rebalances, key=lambda one: one.ended_ms)
+    there = people.at_each([one.ended_ms for one in ended])
+    return [
+        (one.ended_ms, after.began_ms)
+        for (one, after), alive in zip(pairwise(ended), there, strict=False)
+        if any(life.member in silent and life.member not in plans.get(one.generation, {}) for life in alive)
+    ]
+
+
+def _falls_into(hidden: Sequence[_Span], from_ms: float, to_ms: float) -> bool:
+    """Whether one of these times lies between."""
+    place = bisect_left(hidden, from_ms, key=lambda one: one[0])
+    return place < len(hidden) and hidden[place][1] <= to_ms
 
 
 def _plans(events: Sequence[Event]) -> dict[int, dict[str, frozenset[str]]]:
@@ -129,12 +161,11 @@ def _changes(
     people: People,
     rebalances: Sequence[Rebalance],
     plans: Mapping[int, Mapping[str, frozenset[str]]],
+    silent: set[str],
     *,
     cooperative: bool | None,
 ) -> list[_Change]:
     changes = _from_logs(events, people)
-    tell = {one.client for one in events if one.kind in (e.ADDED, e.REVOKED) and one.client}
-    silent = {member for member, life in people.lives.items() if life.client not in tell}
     held: Mapping[str, frozenset[str]] = {}
     for one in rebalances:
         if cooperative is False:
@@ -195,13 +226,13 @@ def _ended(people: People) -> list[_Change]:
 
 def stopped_ms(life: Life, people: People) -> float:
     """When a member worked last, as closely as is known. For one that crashed: when its successor joined, or else one
-    session before the coordinator noticed. For one that hung: max.poll.interval.ms before it was put out."""
+    session before the coordinator noticed. For one that hung: max.poll.interval.ms before it exceeded it."""
     if life.how == causes.TOO_SLOW:
-        return life.to_ms - (life.poll_ms if life.poll_ms == life.poll_ms else 0.0)
+        return stopped_polling_ms(life, people)
     if life.how != causes.CRASH:
         return life.to_ms
     lives = people.of_process(life)
     again = bisect_right(lives, life.since_ms, key=lambda one: one.since_ms)
     if again < len(lives) and lives[again].from_ms < life.to_ms:
         return lives[again].from_ms
-    return life.to_ms - life.session_ms if life.session_ms == life.session_ms else life.to_ms
+    return life.to_ms - people.session_ms

@@ -15,7 +15,7 @@ from holdfast.doctor import finding as f
 from holdfast.doctor.finding import Finding
 from holdfast.doctor.history import History
 from holdfast.doctor.lanes import stopped_ms
-from holdfast.doctor.people import EXPELLED
+from holdfast.doctor.people import EXPELLED, POLL_MS
 from holdfast.doctor.rounds import Rebalance
 from holdfast.model import HoldfastError
 from holdfast.sim.played import play
@@ -35,6 +35,9 @@ LEAD_S = 12.0
 def with_savings(history: History, found: list[Finding]) -> list[Finding]:
     """The findings, each with what its change is expected to save, if the simulator can play it."""
     for one in found:
+        if not one.change:
+            one.saves_how = "no setting is to be changed"
+            continue
         plays = _plays(history, one)
         if plays is None:
             one.saves_how = "the simulator can't play this"
@@ -88,7 +91,7 @@ def _setup(history: History) -> Setup:
 
 def _hangs(history: History, setup: Setup, kind: str, one: Finding) -> Plays:
     lives = [life for life in history.people.lives.values() if life.how in (causes.TOO_SLOW, EXPELLED)]
-    limit_s = max((life.poll_ms for life in lives if life.poll_ms == life.poll_ms), default=300_000.0) / 1000
+    limit_s = max((history.people.poll_ms_of(life) for life in lives), default=POLL_MS) / 1000
     every_s = limit_s + 20.0
     count = max(1, min(one.times, int((MOST_S - LEAD_S) / every_s)))
     hangs = ",".join(f"hang:c0@{LEAD_S + n * (every_s + 5):g}s+{limit_s + 5:g}s" for n in range(count))
@@ -122,7 +125,8 @@ def _restarts(history: History, setup: Setup, kind: str, one: Finding) -> Plays:
 
 def _slow(history: History, setup: Setup, kind: str) -> Plays:
     """Members join, so that the slow one must revoke something; its listener takes as long as rounds waited."""
-    waits = (each.barrier_ms - each.began_ms for one in history.rebalances for each in one.rounds)
+    waits = [each.barrier_ms - each.began_ms for one in history.rebalances for each in one.rounds]
+    waits += [one.between_ms for one in history.disturbances]
     slow_s = min(60.0, max((wait for wait in waits if wait == wait), default=0.0) / 1000)
     joins = f"join@{LEAD_S:g}s,join@{LEAD_S + slow_s + 20:g}s"
     partitions = max(setup.partitions, 4 * setup.members)

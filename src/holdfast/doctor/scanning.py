@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.doctor import broker_lines, client_lines, trace_lines
-from holdfast.doctor.events import TRACE, Event
+from holdfast.doctor.events import FIELDS, TRACE, Event, plausible
 from holdfast.doctor.times import NO_TIME, dated, unwrapped, written_ms
 from holdfast.model import TRACE_VERSION
 
@@ -26,7 +26,8 @@ MAX_LINE_BYTES = 1_048_576
 
 SHAPES_KEPT, SHAPE_CHARS = 50, 160
 
-_VERSION = re.compile(r'"v":(\d+)')
+_TEXTS = tuple(name for name in FIELDS if name not in ("at_ms", "generation", "number", "line"))
+_VERSION = re.compile(r'"v":(\d{1,9})')
 _VARYING = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d+")
 
 
@@ -81,7 +82,7 @@ def scan(data: bytes, *, file: str = "", first_line: int = 1, last_ms: float = N
             found.known += 1
             for row_number, row in _rows(data, end, number):
                 event = trace_lines.parse_described(row, header)
-                if event is None:
+                if event is None or not plausible(event):
                     break
                 event.file, event.line = file, row_number
                 found.events.append(event)
@@ -89,6 +90,9 @@ def scan(data: bytes, *, file: str = "", first_line: int = 1, last_ms: float = N
             continue
         _one(text, found, file, number, last_ms)
     found.lines = data.count(b"\n") + (1 if data and not data.endswith(b"\n") else 0)
+    last = data.rfind(b"\n") + 1
+    if len(data) - last > MAX_LINE_BYTES and (not starts or starts[-1][0] < last):
+        found.too_long += 1  # the reader hands over the beginning of a line that is far too long
     return found
 
 
@@ -120,7 +124,7 @@ def _rows(data: bytes, end: int, number: int) -> Iterator[tuple[int, str]]:
 
 
 def _one(text: str, found: Scanned, file: str, number: int, last_ms: float) -> None:
-    read = parse_line(text)
+    read = _understood(text)
     if isinstance(read, Event):
         if last_ms == last_ms and read.source != TRACE:  # a trace always has its date
             read.at_ms = dated(read.at_ms, last_ms)
@@ -132,6 +136,20 @@ def _one(text: str, found: Scanned, file: str, number: int, last_ms: float) -> N
         found.known += 1
         if '"step":"' in text and (version := _VERSION.search(text)) and int(version[1]) > TRACE_VERSION:
             found.newer += 1
+
+
+def _understood(text: str) -> Event | bool:
+    """As `parse_line`, for lines that may be damaged in any way: none of them may end the job."""
+    try:
+        read = parse_line(text)
+    except (ValueError, OverflowError):  # a number of thousands of digits
+        return False
+    if not isinstance(read, Event):
+        return read
+    if "\\u" in text:  # JSON can escape half a character, which no encoding can write
+        for name in _TEXTS:
+            setattr(read, name, getattr(read, name).encode("utf-8", "replace").decode())
+    return read if plausible(read) else False
 
 
 def parse_line(text: str) -> Event | bool:

@@ -6,6 +6,7 @@ such lines there were.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from holdfast.doctor.events import Event, client_of
 from holdfast.doctor.times import NO_TIME
 from holdfast.model import HoldfastError, TraceRecord
 from holdfast.trace import decode
+
+_LIMIT = re.compile(r"max\.poll\.interval\.ms is (\d{1,12})")
 
 _STEPS: Mapping[tuple[str, str], str] = {
     ("coordinator", "rebalance-started"): e.PREPARING,
@@ -86,6 +89,8 @@ def _fill(event: Event, record: TraceRecord) -> None:
         event.said = str(data.get("fenced", ""))
     elif event.kind in (e.LEFT, e.EXPIRED):
         event.client = str(data.get("client_id", "")) or event.client
+    elif event.kind == e.TOO_SLOW and (limit := _LIMIT.search(event.said)):
+        event.said = f"max.poll.interval.ms={limit[1]}"
     elif event.kind == e.LEAVING and record.step == "draining":
         event.said = "drain"
 
@@ -123,7 +128,7 @@ def parse_described(text: str, header: tuple[str, ...]) -> Event | None:
         return None
     row = dict(zip(header, cells, strict=True))
     topic, number, member = row.get("TOPIC", ""), row.get("PARTITION", ""), row.get("CONSUMER-ID", _DASH)
-    if not number.isdigit():
+    if not number.isdecimal():
         return None
     lag = row.get("LAG", _DASH)
     instance = row.get("GROUP-INSTANCE-ID") or row.get("INSTANCE-ID") or _DASH
@@ -136,6 +141,6 @@ def parse_described(text: str, header: tuple[str, ...]) -> Event | None:
         client=row.get("CLIENT-ID", "").strip(_DASH) or client_of(member),
         instance="" if instance == _DASH else instance,
         host=row.get("HOST", "").lstrip("/").strip(_DASH),
-        number=float(lag) if lag.isdigit() else -1.0,
+        number=float(lag) if lag.isdecimal() else -1.0,
         partitions=f"{topic}-{number}",
     )

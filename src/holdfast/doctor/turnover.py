@@ -26,6 +26,7 @@ from holdfast.doctor.finding import (
     host_of,
     lives_evidence,
     session_for,
+    session_key,
     times_text,
 )
 from holdfast.doctor.history import History
@@ -78,15 +79,23 @@ def _others_stayed(history: History, short: list[Life]) -> bool:
 
 def _comes_back(history: History) -> dict[str, list[Life]]:
     """The only process that left and returned several times; empty if there are several such processes, or none."""
+    began = _began_ms(history)
     lives: dict[str, list[Life]] = defaultdict(list)
     for life in sorted(history.people.lives.values(), key=lambda one: one.since_ms):
         lives[history.people.process_of(life)].append(life)
     again = {}
     for process, each in lives.items():
         left = [life for life in each[:-1] if life.how == causes.LEAVE and not life.instance]
-        if len(left) >= AGAIN:
+        if len(left) >= AGAIN and not _scaled(each, began):
             again[process] = left
     return again if len(again) == 1 else {}
+
+
+def _scaled(lives: Sequence[Life], began_ms: float) -> bool:
+    """Whether this is a StatefulSet's last pod, which is added and removed under one name: it was not there from the
+    beginning, and said each time that it was being closed, which nobody says who is beyond a limit."""
+    over = [life for life in lives if life.over]
+    return lives[0].from_ms > began_ms and len(over) >= FLAPS and all(life.closed for life in over)
 
 
 def _storm(history: History, left: list[Life]) -> Finding:
@@ -184,7 +193,7 @@ def _restarts(history: History, pairs: list[tuple[Life, Life]]) -> list[Finding]
             measured=measured,
             what=f"{len(pairs)} members were restarted or replaced, away for up to {away_s:.0f} s: without instance "
             f"ids that took {counted(len(rebalances), 'rebalance')}.",
-            change={"group.instance.id": "${HOSTNAME}", "session.timeout.ms": session_for(away_s * 2000)},
+            change={"group.instance.id": "${HOSTNAME}", session_key(history): session_for(away_s * 2000)},
             do="Give each process a stable group.instance.id (a StatefulSet's pod name) and a session longer than a "
             "restart takes. Or run it with `holdfast run`, which hands over before it stops.",
             evidence=lives_evidence([life for life, _ in pairs], "left, to be replaced"),

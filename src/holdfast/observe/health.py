@@ -188,7 +188,11 @@ def _lag(history: History) -> Answer:
         owner = last.owners.get(at)
         who = "nobody" if owner is None else name(owner)
         said = f"{_counted(len(stuck), 'partition')} stood still, first {at} of {who}, {behind} behind"
-        do = "Is its consumer stuck in a record, or not committing? Its log and a stack dump tell."
+        do = (
+            _UNREAD
+            if owner is None
+            else "Is its consumer stuck in a record, or not committing? Its log and a stack dump tell."
+        )
         return Answer(about=about, verdict=Verdict.FINDING, said=said, do=do)
     if history.watched_ms < 2 * COMMITS_EVERY_MS and last.lag:
         return Answer(about=about, verdict=Verdict.UNKNOWN, said=said, do="Watch for 10 s or more with --for.")
@@ -198,6 +202,12 @@ def _lag(history: History) -> Answer:
         do = "If that goes on, add members or partitions, or make the work on a record shorter."
         return Answer(about=about, verdict=Verdict.ADVICE, said=f"{said}, {pace:.0f} a second more", do=do)
     return Answer(about=about, verdict=Verdict.FINE, said=said)
+
+
+_UNREAD = (
+    "Nobody reads it: start its consumers. If it is not to be read any more, `holdfast groups delete-offsets` forgets "
+    "its offsets."
+)
 
 
 def _stuck(history: History, last: GroupSnapshot) -> dict[TopicPartition, int]:
@@ -256,6 +266,9 @@ def _not_seen(history: History, about: str, what: str) -> Answer:
 def _crashing(history: History) -> Answer:
     about = "1. an instance that crashes and restarts within session.timeout.ms?"
     who, times = _worst(history, "expired", "restart")
+    gone, returns = _worst(history, "return")
+    if times < AGAIN and returns >= AGAIN:  # a process that leaves before it ends looks like one that polled too late
+        return Answer(about=about, verdict=Verdict.UNKNOWN, said=f"{gone} left first, and came back: see 2")
     if times < AGAIN:
         return _not_seen(history, about, "nobody was restarted twice" if times else "nobody was restarted")
     do = (
@@ -266,6 +279,8 @@ def _crashing(history: History) -> Answer:
 
 
 def _too_slow(history: History) -> Answer:
+    """A coordinator keeps no reason of a leave. Who exceeds max.poll.interval.ms leaves; so does who closes and is
+    started again, and holdfast's watchdog leaves for who was killed."""
     about = "2. an instance beyond max.poll.interval.ms?"
     who, times = _worst(history, "return")
     if times < AGAIN:
@@ -278,10 +293,12 @@ def _too_slow(history: History) -> Answer:
     ]
     mean = f" (for {sum(away) / len(away) / 1000:.0f} s)" if away else ""
     do = (
-        "It takes longer for a batch than max.poll.interval.ms allows: poll fewer records (max.poll.records), do less "
-        "with each, or allow more time. A rebalance storm is this one member, again and again."
+        "Its log and its restart count tell which. Beyond the interval: poll fewer records (max.poll.records), do less "
+        "with each, or allow more time; a rebalance storm is this one member, again and again. Restarted: look for why "
+        "it ends (an error, OOMKilled, a failing probe)."
     )
-    return Answer(about=about, verdict=Verdict.FINDING, said=f"{who} left and came back {times} times{mean}", do=do)
+    said = f"{who} left and came back {times} times{mean}: it is beyond it, or is restarted each time"
+    return Answer(about=about, verdict=Verdict.FINDING, said=said, do=do)
 
 
 def _collision(history: History) -> Answer:

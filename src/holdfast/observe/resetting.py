@@ -219,7 +219,11 @@ def _line(row: list[str], number: int, group: str | None) -> tuple[str, TopicPar
     cells = [*row[:-2], *(cell.strip() for cell in row[-2:])]  # a group's name may begin or end with a blank
     if len(cells) == 3:
         if group is None:
-            raise _bad_line(number, "it does not say whose offset this is; name the group")
+            raise HoldfastError(
+                "OFFSETS_FILE_INVALID",
+                f"Line {number} of the file does not say whose offset this is: it has no group in front.",
+                "Name the group with --group. Nothing was changed.",
+            )
         cells = [group, *cells]
     if len(cells) != 4 or not all(cells):
         raise _bad_line(number, f"{len(cells)} fields")

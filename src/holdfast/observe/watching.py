@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.model.text import one_line
 from holdfast.observe.history import History, Rebalance
+from holdfast.observe.rows import table
 from holdfast.observe.snapshot import can_process
 
 SHOWN = 3
 """Changes of one rebalance that are named; the others are counted."""
+
+
+LEAST_SAID = 3
+"""Events that are shown however many groups there are."""
+
+
+def watched_lines(histories: Mapping[str, History], said: Sequence[str], height: int) -> list[str]:
+    """The live table and what happened last, in at most `height` lines. Where not all groups have room, those that were
+    disturbed most are shown: a terminal shows no more of what is below its edge, and that is where the events are."""
+    names = sorted(histories)
+    if len(names) + len(said) + 2 > height:
+        said = said[-max(LEAST_SAID, height // 3) :]
+        room = max(1, height - len(said) - 3)
+        restless = sorted(names, key=lambda one: (not histories[one].rebalancing, -histories[one].total, one))
+        names = sorted(restless[:room])
+    lines = table([watch_row(histories[one]) for one in names])
+    hidden = len(histories) - len(names)
+    if hidden:
+        lines.append(f"and {hidden} more that {'was' if hidden == 1 else 'were'} disturbed less")
+    return [*lines, "", *said]
 
 
 def watch_row(history: History) -> dict[str, Any]:

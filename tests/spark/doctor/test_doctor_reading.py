@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 
 from holdfast.doctor.events import Event
 from holdfast.model import HoldfastError
+from holdfast.spark.doctor import reading
 from holdfast.spark.doctor.pieces import found_under, pieces_of
 from holdfast.spark.doctor.reading import CHUNK_BYTES, READ, Piece, chunks, events_of, read_pieces
 
@@ -49,6 +52,37 @@ def test_a_file_that_is_cut_anywhere_has_the_same_events_on_the_same_lines(tmp_p
     assert [(event.generation, event.line) for event in events] == [(n, n + 1) for n in range(0, 60, 3)]
     assert sum(event.number for event in told) == 60
     assert sum(event.at_ms for event in told) == len(TEXT)
+
+
+@pytest.mark.parametrize("piece_bytes", [7, 111, 10_000])
+def test_a_file_in_an_object_store_is_cut_as_one_on_a_disk(
+    tmp_path: Path, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's files have no readline: every file of more than one piece could not be read from S3."""
+    path = tmp_path / "broker.log"
+    path.write_bytes(TEXT)
+    monkeypatch.setattr(reading, "_found", lambda piece: fs.LocalFileSystem().open_input_file(piece.path))
+    events, told = read(path, piece_bytes)
+    assert not any(one.said for one in told)
+    assert [(event.generation, event.line) for event in events] == [(n, n + 1) for n in range(0, 60, 3)]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_line_of_a_hundred_megabytes_is_passed_over_within_bounds(tmp_path: Path, packed: bool) -> None:
+    """A dump on one line. The first piece read all of it into memory, and so did each other piece, to look for its end;
+    gzip made all of it of a small chunk. It counts as one line: what follows has its right number."""
+    path, line, size = tmp_path / "dump.log", LINES[0].encode() + b"\n", 96 << 20
+    text = line + b"[GroupCoordinator" + b"x" * size + b"\n" + line
+    path.write_bytes(gzip.compress(text, 1) if packed else text)
+    del text
+    tracemalloc.start()
+    events, told = read(path, 16 << 20)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [event.line for event in events] == [1, 3]
+    assert sum(event.number for event in told) == 3
+    assert [one.said for one in told if one.said] == [reading.TOO_LONG.format(1)]
+    assert most < 80 << 20
 
 
 def test_a_last_line_without_its_end_is_read(tmp_path: Path) -> None:
@@ -108,6 +142,21 @@ def test_many_small_files_share_tasks_and_empty_ones_cost_nothing(tmp_path: Path
     pieces = pieces_of(found_under([str(tmp_path)]), piece_bytes=1_000)
     assert (pieces.files, pieces.table.num_rows) == (51, 50)
     assert pieces.tasks <= 10
+
+
+def test_links_lead_to_a_file_once_and_in_circles_to_nothing(tmp_path: Path) -> None:
+    """A link to the folder above had each file found forty times, until the system refused, with a traceback; a file
+    that is named beside its folder was read twice."""
+    inside = tmp_path / "pods"
+    inside.mkdir()
+    (inside / "broker.log").write_bytes(TEXT)
+    (inside / "back").symlink_to(tmp_path)
+    (inside / "latest.log").symlink_to("broker.log")
+    (inside / "nowhere.log").symlink_to("nothing")
+    (inside / "itself").symlink_to("itself")
+    found = list(found_under([str(tmp_path), str(inside / "broker.log"), str(inside)]))
+    assert [Path(one.path).resolve() for one in found] == [inside / "broker.log"]
+    assert len(read(tmp_path)[0]) == 20
 
 
 def test_nothing_to_read_is_an_error_with_a_way_out(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ feed beyond its end. Compressed files can't be cut. Many small files share a tas
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,16 +49,19 @@ class Pieces:
 
 
 def found_under(paths: Sequence[str]) -> Iterator[Found]:
-    """Every file, and every file below a folder. Hidden ones are left out, as in Spark."""
+    """Every file, and every file below a folder, once: links may lead to one file by many ways, or in a circle. Hidden
+    ones are left out, as in Spark."""
+    seen: set[str] = set()
     for path in paths:
         if "://" in path and not path.startswith("file://"):
             yield from _in_store(path)
         else:
-            yield from _on_disk(path.removeprefix("file://"))
+            yield from _on_disk(path.removeprefix("file://"), seen)
 
 
-def _on_disk(path: str, *, named: bool = True) -> Iterator[Found]:
-    """`named`: the user gave this path, so it must exist. Files found below a folder may vanish at any time."""
+def _on_disk(path: str, seen: set[str], *, named: bool = True) -> Iterator[Found]:
+    """`seen` are the identities of files and folders that were found already. `named`: the user gave this path, so it
+    must exist. Files found below a folder may vanish at any time."""
     start = Path(path).absolute()
     if not start.exists():
         if not named:
@@ -67,9 +71,12 @@ def _on_disk(path: str, *, named: bool = True) -> Iterator[Found]:
         )
     if start.is_file():
         told = start.stat()
-        yield Found(str(start), told.st_size, told.st_mtime * 1000.0, identity_of(told))
+        if _first_time(told, seen):
+            yield Found(str(start), told.st_size, told.st_mtime * 1000.0, identity_of(told))
         return
     try:
+        if not _first_time(start.stat(), seen):
+            return
         with os.scandir(start) as entries:
             inside = sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
@@ -81,15 +88,25 @@ def _on_disk(path: str, *, named: bool = True) -> Iterator[Found]:
     for entry in inside:
         if entry.name.startswith((".", "_")):
             continue
-        if entry.is_dir():
-            yield from _on_disk(entry.path, named=False)
-            continue
         try:
             told = entry.stat()
         except FileNotFoundError:  # rotated away since the listing, or a broken link
             continue
-        if entry.is_file():
+        except OSError as error:
+            if error.errno != errno.ELOOP:  # links that lead to each other, and to nothing
+                raise
+            continue
+        if entry.is_dir():
+            yield from _on_disk(entry.path, seen, named=False)
+        elif entry.is_file() and _first_time(told, seen):
             yield Found(entry.path, told.st_size, told.st_mtime * 1000.0, identity_of(told))
+
+
+def _first_time(told: os.stat_result, seen: set[str]) -> bool:
+    identity = identity_of(told)
+    new = identity not in seen
+    seen.add(identity)
+    return new
 
 
 def _in_store(uri: str) -> Iterator[Found]:

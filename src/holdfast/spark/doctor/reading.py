@@ -25,6 +25,7 @@ from holdfast.doctor.scanning import Scanned, scan
 READ = "#read"
 TOO_LONG = "has lines that are longer than 1 MiB and were passed over: {}"
 CHUNK_BYTES = 8 * 1024 * 1024
+BLOCK_BYTES = 256 * 1024
 HEAD_BYTES = 8_192
 BATCH_EVENTS = 20_000
 SHAPES_SENT = 20
@@ -125,12 +126,9 @@ def chunks(piece: Piece) -> Iterator[bytes]:
 
 def _plain(file: BinaryIO, piece: Piece) -> Iterator[bytes]:
     """The lines that begin in the piece. A line that is cut by its start belongs to the piece before."""
-    if piece.start:
-        file.seek(piece.start - 1)
-        file.readline()
-    else:
-        file.seek(0)
-    at, end, last = file.tell(), piece.end if piece.end >= 0 else 1 << 62, b"\n"
+    end, last = piece.end if piece.end >= 0 else 1 << 62, b"\n"
+    at = _first_line(file, piece.start, end)
+    file.seek(at)
     while at < end:
         data = file.read(min(CHUNK_BYTES, end - at))
         if not data:
@@ -138,8 +136,29 @@ def _plain(file: BinaryIO, piece: Piece) -> Iterator[bytes]:
         at += len(data)
         last = data[-1:]
         yield data
-    if last != b"\n":
-        yield file.readline()
+    while last != b"\n":
+        data = file.read(BLOCK_BYTES)
+        feed = data.find(b"\n") + 1
+        if feed or not data:
+            yield data[:feed]
+            return
+        yield data
+
+
+def _first_line(file: BinaryIO, start: int, end: int) -> int:
+    """Where the first line begins that is not before `start`; `end` if none begins before that. One line may be longer
+    than many pieces, and none of them may look for its end beyond its own."""
+    at = start - 1
+    file.seek(max(0, at))
+    while 0 <= at < end:
+        data = file.read(min(BLOCK_BYTES, end - at))
+        feed = data.find(b"\n")
+        if feed >= 0:
+            return at + feed + 1
+        if not data:
+            return end
+        at += len(data)
+    return 0 if at < 0 else end
 
 
 def _gunzipped(file: BinaryIO, head: bytes) -> Iterator[bytes]:
@@ -177,19 +196,24 @@ def _unzstd(file: BinaryIO, head: bytes) -> Iterator[bytes]:
 
 
 def _lines(data: Iterator[bytes]) -> Iterator[bytes]:
-    """Cut the data after a line feed; what is too long for a line is passed on in parts."""
-    rest = b""
+    """Cut the data after a line feed. Of what is too long for a line only the beginning is passed on, so that it is one
+    line to whoever counts them."""
+    rest, passed = b"", False  # passed: the beginning of the line that is being read was passed on
     try:
         for one in data:
+            start = one.find(b"\n") + 1 if passed else 0
+            if passed and not start:
+                continue
+            passed = False
             end = one.rfind(b"\n") + 1
-            if end:
-                yield rest + one[:end]
+            if end > start:
+                yield rest + one[start:end]
                 rest = one[end:]
             else:
-                rest += one
+                rest += one[start:]
                 if len(rest) > 2 * CHUNK_BYTES:
                     yield rest
-                    rest = b""
+                    rest, passed = b"", True
     except Unreadable:
         if rest:
             yield rest
