@@ -18,8 +18,6 @@ OURS = "holdfast."
 NOT_HERE = {
     "key.deserializer": "Keys come as bytes: cast(key as string), or what they are, in the query.",
     "value.deserializer": "Values come as bytes: cast(value as string), or what they are, in the query.",
-    "holdfast.metrics.port": "A query serves no metrics of its own; `holdfast groups serve` has its lag.",
-    "holdfast.metrics.host": "A query serves no metrics of its own; `holdfast groups serve` has its lag.",
     "interceptor.classes": "It names classes of Java, and no Java consumer is at work here.",
 }
 """Keys that are refused because a job would miss their effect, with what to do instead. Spark's own source refuses

@@ -17,6 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ from holdfast.client.clock import now_ms
 from holdfast.client.config import settings as cfg
 from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.pending_calls import PendingCall
+from holdfast.client.telemetry import metrics_port
+from holdfast.client.telemetry.metrics import prometheus_text
 from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.guard import watched
 from holdfast.group import member as mb
@@ -49,7 +52,7 @@ from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.ownership import Ownership
 from holdfast.spark.planning import share
-from holdfast.spark.reporting import report
+from holdfast.spark.reporting import lags, report
 from holdfast.spark.standby import QUESTION, Standby
 from holdfast.spark.starting import Starting
 from holdfast.spark.supply import Supply
@@ -61,6 +64,8 @@ JOIN_LIMIT_S = 330.0
 """A round ends within max.poll.interval.ms (5 minutes by default), or when a dead member's session runs out."""
 LEAVE_LIMIT_S = 2.0
 """Spark does not wait for a reader that it stops. The watchdog or the session timeout does the rest."""
+METRICS_LIMIT_S = 5.0
+"""Shorter than a scraper's patience, which is 10 s by default."""
 TICKS_A_SESSION = 4
 """How often the clock is checked, so that a process that was frozen for a session notices it."""
 QUIET_S = 1.0
@@ -85,6 +90,7 @@ class QueryMember:
         self._standby = Standby(options.group, options.sharing.standby, now_ms)
         assignors = (*self._standby.assignors(), *parsed.assignors)
         self._config = replace(parsed, assignors=assignors, eager_assignors=(), internal_topics=False)
+        self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._asked_at = now_ms()
         self._ownership = Ownership(self._config, now_ms())
         self._work = Work()
@@ -111,6 +117,8 @@ class QueryMember:
         )
         self._plane.start()
         self._call(self._begin())
+        if self._metrics_port is not None:
+            self._metrics_port.show()
 
     # -- what Spark asks
 
@@ -175,6 +183,24 @@ class QueryMember:
         told = report(self._plane.state.membership, self._work, self._supply.ends)
         return told | about | self._standby.report() | {"drained": self._drained()}
 
+    def metrics_text(self) -> str:
+        """The query's metrics in Prometheus's form. Raises RuntimeError when the query has stopped."""
+        if self._ended:
+            raise RuntimeError("the query has stopped")
+        try:
+            return self._call(self._metrics(), METRICS_LIMIT_S)
+        except (TimeoutError, CancelledError) as error:
+            raise RuntimeError("the query is stopping") from error
+
+    async def _metrics(self) -> str:
+        figures = self._trace.metrics.snapshot(
+            now_ms(),
+            assigned=len(self._work.held),
+            heartbeat_at=self._plane.state.requests.heartbeat_at,
+            lag_max=max(lags(self._work, self._supply.ends), default=None),
+        )
+        return prometheus_text(figures, group=self._options.group, client_id=self._config.client_id)
+
     def _drained(self) -> bool:
         """Whether everything is handed over; without a membership, whether the running batch is done."""
         if self._manual:
@@ -187,6 +213,8 @@ class QueryMember:
             if self._ended:
                 return
             self._ended = True
+            if self._metrics_port is not None:
+                self._metrics_port.close()
             with contextlib.suppress(Exception):  # if this fails, the session timeout or the watchdog takes over
                 self._call(self._leave(), LEAVE_LIMIT_S + COMMIT_LIMIT_S)
             self._plane.stop()

@@ -120,8 +120,8 @@ def test_a_stream_without_a_group_hears_of_its_group_and_not_of_a_batch() -> Non
     """Symptom: a job fresh from Spark's own source, with startingOffsets=latest and no group yet, was told at .load()
     that a batch would be empty."""
     check_at_load({"kafka.bootstrap.servers": "h:1", "subscribe": "orders", "startingOffsets": "latest"})
-    with pytest.raises(HoldfastError, match=r"kafka\.holdfast\.metrics\.port has no effect"):
-        check_at_load({"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.holdfast.metrics.port": "9"})
+    with pytest.raises(HoldfastError, match=r"kafka\.interceptor\.classes has no effect"):
+        check_at_load({"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.interceptor.classes": "x"})
 
 
 def test_operators_that_spark_makes_an_aggregation_of_keep_state() -> None:
