@@ -48,8 +48,8 @@ nightly: setup kafka-jars spark-jars delta-jars hdfs-jars postgres chromium fram
 lint: setup ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-types: setup ## mypy, strict
-	@$(BIN)/mypy
+types: setup ## mypy, strict, for the code and for its tests
+	@$(BIN)/mypy && $(BIN)/mypy --config-file tests/mypy.ini
 
 contracts: setup ## the architecture as import contracts
 	@$(BIN)/lint-imports --no-cache

@@ -128,8 +128,8 @@ def _text(node: ast.expr | None, known: Names) -> str | None:
             first, second = _text(body, known), _text(orelse, known)
             return first if first == second or second is None else (second if first is None else f"{first} / {second}")
         case ast.Name(name):
-            value = known.get(name)
-            return None if value is None else _text(value, {**known, name: None})
+            stands_for = known.get(name)
+            return None if stands_for is None else _text(stands_for, {**known, name: None})
     return None
 
 

@@ -11,6 +11,8 @@ from holdfast.model.consumer_protocol import decode_assignment, encode_subscript
 
 STICKY = ("sticky", "cooperative-sticky")
 RACKS = "abcdef"
+RackRow = tuple[int, Sequence[str | None], Sequence[str | None], bool, int | None]
+"""Replicas, racks of brokers, racks of members, prefer racks, partitions far away (None: not checked)."""
 
 
 def tp(text: str) -> TopicPartition:
@@ -97,8 +99,8 @@ def check_answer(planned: RoundPlan, view: ClusterView, members: Mapping[str, Me
         for number in range(view.topics[topic].partitions)
     }
     assert set(settled) == wanted
-    given = [part for given in planned.assignment.values() for part in given]
-    assert len(given) == len(set(given))
+    now = [part for given in planned.assignment.values() for part in given]
+    assert len(now) == len(set(now))
 
 
 def lists(assignment: Mapping[str, Iterable[TopicPartition]]) -> dict[str, list[str]]:

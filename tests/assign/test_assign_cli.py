@@ -62,7 +62,8 @@ def test_malformed_lines_are_answered_and_the_run_goes_on(
 ) -> None:
     good = case("range", topics={"t": 1}, members={"c": {"topics": ["t"]}})
     topics: list[Any] = [[], {"t": -1}, {"t": 1.5}, {"t": True}, {"t": 2**31}, {"t": 2**30}]
-    topics += [{"t": {"partitions": 1, "racks": racks}} for racks in ([[], []], [[1]], 7)]
+    no_racks: list[Any] = [[[], []], [[1]], 7]
+    topics += [{"t": {"partitions": 1, "racks": racks}} for racks in no_racks]
     people: list[Any] = [[], {}, {"topics": "t"}, {"topics": [1]}, {"topics": ["\ud800"]}]
     people += [{"topics": [], "rack": 1}, {"topics": [], "generation": "x"}, {"topics": [], "instance_id": 1}]
     people += [{"topics": [], "owned": owned} for owned in ([1], {"t": 1}, {"t": [2**31]}, {"t": ["0"]})]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from assign_cases import RACK_CONFIGS, Group, Member, expect, far, lists, member, plan, rack_fixture, tps
+from assign_cases import RACK_CONFIGS, Group, Member, RackRow, expect, far, lists, member, plan, rack_fixture, tps
 
 from holdfast.model import ClusterView, TopicPartition
 
@@ -135,7 +135,7 @@ def test_static_members_near_their_racks_keep_theirs_under_new_member_ids() -> N
 
 
 NONE3 = (None, None, None)
-WITHOUT_RACKS = [
+WITHOUT_RACKS: list[RackRow] = [
     # replicas, racks of brokers, racks of members, prefer racks, far away: none of these may change the plain ranges
     (3, NONE3, "abc", False, None),
     (3, "abc", NONE3, False, None),
@@ -150,7 +150,7 @@ WITHOUT_RACKS = [
 def check(
     topics: dict[str, int],
     wants: tuple[str, ...],
-    row: tuple,
+    row: RackRow,
     expected: list[str],
 ) -> None:
     replicas, brokers, racks, prefer, mismatches = row

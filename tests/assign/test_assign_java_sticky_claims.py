@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 
 import pytest
 from assign_cases import (
@@ -11,6 +12,7 @@ from assign_cases import (
     STICKY,
     Group,
     Member,
+    RackRow,
     expect,
     far,
     fed_back,
@@ -240,8 +242,7 @@ MISALIGNED = (
 )
 RACK_TOPICS = {"topic1": 6, "topic2": 7, "topic3": 2}
 NONE3 = (None, None, None)
-RACK_ROWS = [
-    # replicas, racks of brokers, racks of members, prefer racks, partitions far away (None: not checked)
+RACK_ROWS: list[RackRow] = [
     (3, NONE3, "abc", False, None),
     (3, "abc", NONE3, False, None),
     (3, "abc", "abc", True, 0),
@@ -256,11 +257,11 @@ RACK_ROWS = [
 
 
 def rack_members(
-    racks: object, topics: tuple[tuple[str, ...], ...], owned: tuple[str, ...] | None
+    racks: Sequence[str | None], topics: tuple[tuple[str, ...], ...], owned: tuple[str, ...] | None
 ) -> dict[str, Member]:
     return {
         f"consumer{i}": member(topics[i], owned[i] if owned else "", -1 if owned is None else 1, rack=rack)
-        for i, rack in enumerate(racks)  # type: ignore[arg-type, var-annotated]  # a string or a tuple of racks
+        for i, rack in enumerate(racks)
     }
 
 
@@ -269,7 +270,7 @@ EQUAL = (tuple(RACK_TOPICS),) * 3
 
 @pytest.mark.parametrize("row", RACK_ROWS, ids=str)
 @pytest.mark.parametrize("owned", [None, A], ids=["fresh", "owned"])
-def test_racks_with_equal_subscriptions(strategy: str, row: tuple, owned: tuple[str, ...] | None) -> None:
+def test_racks_with_equal_subscriptions(strategy: str, row: RackRow, owned: tuple[str, ...] | None) -> None:
     """Java: AbstractStickyAssignorTest.testRackAwareAssignmentWithUniformSubscription"""
     replicas, brokers, racks, prefer, mismatches = row
     view = rack_fixture(RACK_TOPICS, brokers, replicas)
@@ -298,7 +299,7 @@ DIFFERING = (tuple(RACK_TOPICS), tuple(RACK_TOPICS), ("topic1", "topic3"))
 
 @pytest.mark.parametrize("row", RACK_ROWS, ids=str)
 @pytest.mark.parametrize("owned", [None, MISALIGNED], ids=["fresh", "misaligned"])
-def test_racks_with_differing_subscriptions(strategy: str, row: tuple, owned: tuple[str, ...] | None) -> None:
+def test_racks_with_differing_subscriptions(strategy: str, row: RackRow, owned: tuple[str, ...] | None) -> None:
     """Java: AbstractStickyAssignorTest.testRackAwareAssignmentWithNonEqualSubscription
 
     By balance, distance and moves: all loads are 5, and no plan is nearer than ours. Where Java has 4 partitions far

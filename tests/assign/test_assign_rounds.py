@@ -13,6 +13,7 @@ from holdfast.model import (
     Assignment,
     Assignor,
     ClusterView,
+    GroupMetadata,
     HoldfastError,
     JoinedMember,
     Membership,
@@ -246,7 +247,7 @@ def test_planning_keeps_no_state() -> None:
     plan(COOPERATIVE, view, old)
     assert plan(COOPERATIVE, view, new).encode() == expected
     a, b = by_name("sticky"), by_name("sticky")
-    a.on_assignment(Assignment(partitions=tps("t-0")), Membership("m", 3))
+    a.on_assignment(Assignment(partitions=tps("t-0")), GroupMetadata("m", 3))
     assert b.subscription_user_data(frozenset({"t"}), frozenset(), -1) is None
     said = [assignor.subscription_user_data(frozenset({"t"}), tps("t-1"), 5) for assignor in (a, b)]
     assert said[0] == said[1] is not None

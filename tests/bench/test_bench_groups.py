@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 import typer
@@ -85,7 +86,7 @@ def test_of_several_peers_the_quickest_counts() -> None:
 
 def test_who_settles_where_no_peer_does_has_not_missed_anything() -> None:
     """Symptom: 1,000 of librdkafka's members did not settle in time, and the row of ours that did said nothing."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"broker": "kafka", "kind": "confluent", "failed": "after 150 s 1996 of 2000 partitions were owned"},
         {"broker": "kafka", "kind": "holdfast", "settled_s": 21.0, "pause_median_ms": 180.0},
     ]

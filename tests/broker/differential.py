@@ -20,6 +20,7 @@ from raw_client import Closed, RawClient, batch
 from holdfast.model import ErrorCode
 from holdfast.wire import codec
 from holdfast.wire.api import Api
+from holdfast.wire.cursor import join
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from holdfast.wire.produce import (
     ProducePartition,
@@ -61,7 +62,7 @@ class Peer:
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.partition(":")
         self.host, self.port = host, int(port)
-        self.client = RawClient(self)  # type: ignore[arg-type]  # it takes a host and a port
+        self.client = RawClient(self)
 
     def close(self) -> None:
         self.client.socket.close()
@@ -69,7 +70,7 @@ class Peer:
     def again(self) -> None:
         """Connect anew, after a connection was closed."""
         self.close()
-        self.client = RawClient(self)  # type: ignore[arg-type]
+        self.client = RawClient(self)
 
     def ask(self, api: Api, body: Any | None = None, version: int | None = None) -> Any:
         """An answer in its comparable form; "closed" if the connection was closed instead."""
@@ -129,7 +130,7 @@ class Peer:
             ),
         )
         parts = encode_produce_request(version, 77, "raw", request)
-        frame = b"".join(bytes(part) for part in parts)
+        frame = join(parts)
         if acks == 0:
             self.client.send(frame)
             return self._alive()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.records.batch import Record
 from holdfast.records.encode import encode_batch
-from holdfast.testing.broker import Broker
 from holdfast.wire import codec
 from holdfast.wire.api import Api
+from holdfast.wire.cursor import join
 from holdfast.wire.fetch import FetchRequest, FetchResponse, decode_fetch_response, encode_fetch_request
 from holdfast.wire.produce import (
     ProducePartition,
@@ -27,8 +27,17 @@ class Closed(Exception):
     """The broker closed the connection."""
 
 
+class Address(Protocol):
+    """Where a broker is: all that is asked of it here."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
 class RawClient:
-    def __init__(self, broker: Broker, *, tls: ssl.SSLContext | None = None, port: int | None = None) -> None:
+    def __init__(self, broker: Address, *, tls: ssl.SSLContext | None = None, port: int | None = None) -> None:
         plain = socket.create_connection((broker.host, port or broker.port), timeout=20)
         self.socket = plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
         self._correlation = 0
@@ -113,7 +122,7 @@ class RawClient:
         )
         self._correlation += 1
         parts = encode_produce_request(version, self._correlation, "raw", request)
-        self.send(b"".join(bytes(part) for part in parts))
+        self.send(join(parts))
 
     def receive_produced(self, *, version: int = 12) -> ProduceResponse:
         return decode_produce_response(version, self.receive())

@@ -267,5 +267,7 @@ def test_confluent_kafka_works_with_several_brokers_at_once(racked: Broker) -> N
     while len(found) < 60:
         message = consumer.poll(PATIENCE_S)
         assert message is not None and message.error() is None
-        found.add(int(message.value()))
+        value = message.value()
+        assert value is not None
+        found.add(int(value))
     consumer.close()

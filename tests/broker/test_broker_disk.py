@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 from raw_client import RawClient, batch
 from test_broker_groups import commit, committed, enter, heartbeat, join_body
 
+from holdfast.broker.clock import ManualClock
 from holdfast.broker.storage import journal as journals
 from holdfast.model import ErrorCode
 from holdfast.records.encode import Producer
@@ -36,7 +37,7 @@ def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
+def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """Say which syncs fail, by the ending of the file's path; the rest of the disk is as good as ever."""
     bad: dict[str, bool] = {}
     real = os.fdatasync
@@ -502,7 +503,9 @@ def test_retention_is_looked_after_although_the_clock_was_set_back() -> None:
         broker.topics.create("orders", 1, configs={"retention.ms": "1000"})
         now = broker.call(lambda state: state.clock.wall_ms())
         client.produce("orders", batch([b"a"], timestamp=now))
-        broker.call(lambda state: state.clock.set_back(7_200_000.0))
+        clock = broker.call(lambda state: state.clock)
+        assert isinstance(clock, ManualClock)
+        broker.call(lambda _state: clock.set_back(7_200_000.0))
         broker.advance(400_000)
         wait_for(lambda: broker.topics.count("orders") == 0)
 
@@ -564,7 +567,7 @@ def test_a_broker_with_few_descriptors_serves_many_partitions_and_says_what_it_r
         assert process.stdout is not None
         try:
             ready = json.loads(process.stdout.readline())
-            with RawClient(_Address(ready["host"], ready["port"])) as client:  # type: ignore[arg-type]
+            with RawClient(_Address(ready["host"], ready["port"])) as client:
                 client.ask(Api.METADATA, {"topics": [{"name": "orders", "topic_id": None}]})
                 for number in range(200):
                     assert error_of(client.produce("orders", [b"a"], partition=number)) == 0

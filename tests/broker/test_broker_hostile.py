@@ -21,6 +21,7 @@ from holdfast.broker.storage import times
 from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
+from holdfast.wire.cursor import join
 from holdfast.wire.produce import ProducePartition, ProduceRequest, ProduceTopic, encode_produce_request
 from patience import PATIENCE_S
 
@@ -35,7 +36,7 @@ def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
 def produce_frame(topic: str, size: int) -> bytes:
     partition = ProducePartition(partition=0, records=batch([b"x" * size]))
     request = ProduceRequest(acks=-1, topics=(ProduceTopic(topic=topic, partitions=(partition,)),))
-    return b"".join(bytes(part) for part in encode_produce_request(12, 1, "raw", request))
+    return join(encode_produce_request(12, 1, "raw", request))
 
 
 def with_large_topic(broker: Broker, name: str = "large") -> None:
@@ -257,7 +258,8 @@ def test_a_resource_that_is_changed_twice_in_one_request_is_not_changed(holdfast
         answer = client.ask(Api.INCREMENTAL_ALTER_CONFIGS, {"resources": changes})
 
     assert [each.error_code for each in answer.responses] == [ErrorCode.INVALID_REQUEST]
-    assert holdfast_broker.call(lambda state: dict(state.store.topic("orders").configs)) == {}
+    topic = holdfast_broker.call(lambda state: state.store.topic("orders"))
+    assert topic is not None and dict(topic.configs) == {}
 
 
 # -- long work
@@ -415,7 +417,7 @@ def test_a_request_is_forgotten_when_it_is_done_and_not_when_garbage_is_collecte
 
 def test_steps_that_fail_or_whose_client_is_gone_end() -> None:
     def failing() -> Steps:
-        yield
+        yield None
         raise ValueError("a mistake")
 
     def never() -> Steps:

@@ -84,7 +84,8 @@ class Load:
         if error is not None:
             self.refused.append(error)
         else:
-            self.acknowledged[message.value()] = (message.partition(), message.offset())
+            value, place = _found(message)
+            self.acknowledged[value] = place
 
     def _commit(self) -> None:
         number = 0
@@ -98,6 +99,13 @@ class Load:
                         time.sleep(0.001)
             except (Closed, OSError):
                 time.sleep(0.02)
+
+
+def _found(message: Message) -> tuple[bytes, tuple[int, int]]:
+    """Its value and where it is."""
+    value, partition, offset = message.value(), message.partition(), message.offset()
+    assert value is not None and partition is not None and offset is not None
+    return value, (partition, offset)
 
 
 def _commit(client: RawClient, offset: int) -> int:
@@ -127,7 +135,8 @@ def _stored(port: int) -> dict[bytes, list[tuple[int, int]]]:
     while left and time.monotonic() < deadline:
         for message in consumer.consume(10_000, 1.0):
             assert message.error() is None
-            found.setdefault(message.value(), []).append((message.partition(), message.offset()))
+            value, place = _found(message)
+            found.setdefault(value, []).append(place)
             left -= 1
     consumer.close()
     assert left == 0

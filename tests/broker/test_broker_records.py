@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,8 @@ from holdfast.model import ErrorCode, TopicPartition
 from holdfast.records.encode import Producer
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
-from holdfast.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
+from holdfast.wire.cursor import join
+from holdfast.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from holdfast.wire.produce import ProducedPartition, ProduceResponse
 from patience import PATIENCE_S
 
@@ -37,7 +39,7 @@ def produced(response: ProduceResponse | None) -> ProducedPartition:
     return response.topics[0].partitions[0]
 
 
-def fetch_request(offset: int, *, partition: int = 0, topic: str = "orders", **options: object) -> FetchRequest:
+def fetch_request(offset: int, *, partition: int = 0, topic: str = "orders", **options: Any) -> FetchRequest:
     epoch = options.pop("leader_epoch", -1)
     limit = options.pop("partition_bytes", 1_048_576)
     asked = FetchPartition(partition=partition, offset=offset, leader_epoch=epoch, max_bytes=limit)
@@ -49,7 +51,7 @@ def fetched(client: RawClient, request: FetchRequest, **options: int) -> Fetched
 
 
 def content(found: FetchedPartition) -> bytes:
-    return b"".join(bytes(part) for part in found.records)
+    return join(list(found.records))
 
 
 def test_a_batch_comes_back_as_it_was_sent_but_for_its_offset(broker: Broker) -> None:
@@ -66,7 +68,9 @@ def test_a_batch_comes_back_as_it_was_sent_but_for_its_offset(broker: Broker) ->
 
 
 def test_topics_are_known_by_their_ids_too(broker: Broker) -> None:
-    topic_id = broker.call(lambda state: state.store.topic("orders").topic_id)
+    topic = broker.call(lambda state: state.store.topic("orders"))
+    assert topic is not None
+    topic_id = topic.topic_id
     with RawClient(broker) as client:
         answer = client.produce("", [b"a"], version=13, topic_id=topic_id)
         assert answer is not None and answer.topics[0].topic_id == topic_id
@@ -229,7 +233,7 @@ def test_a_fetch_waits_for_its_min_bytes_over_several_partitions(broker: Broker)
         max_wait_ms=LONG_WAIT_MS, min_bytes=2 * size, topics=(FetchTopic(topic="orders", partitions=asked),)
     )
     with RawClient(broker) as reader, RawClient(broker) as writer:
-        answers: list[object] = []
+        answers: list[FetchResponse] = []
         thread = threading.Thread(target=lambda: answers.append(reader.fetch(request)))
         thread.start()
         _wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
@@ -356,7 +360,7 @@ def test_the_only_epoch_has_not_ended(broker: Broker) -> None:
         assert end(4) == (-1, -1)
 
 
-def _wait_for(holds: object, limit_s: float = PATIENCE_S) -> None:
+def _wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < deadline, "it never came true"

@@ -368,7 +368,9 @@ def test_a_topic_that_may_not_be_seen_looks_like_one_that_is_not_there(broker: B
 
 
 def test_a_hidden_topic_can_t_be_found_by_its_id(broker: Broker) -> None:
-    hidden = broker.call(lambda state: state.store.topic("hidden").topic_id)
+    topic = broker.call(lambda state: state.store.topic("hidden"))
+    assert topic is not None
+    hidden = topic.topic_id
     with RawClient(broker) as client:
         assert log_in(client, "bob", "wonderland") == 0
         found = client.ask(Api.METADATA, {"topics": [{"topic_id": hidden, "name": None}]}).topics[0]
@@ -379,7 +381,7 @@ def test_a_hidden_topic_can_t_be_found_by_its_id(broker: Broker) -> None:
 
     assert (found.error_code, found.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
     assert fetched.error == ErrorCode.UNKNOWN_TOPIC_ID
-    assert produced.topics[0].partitions[0].error == ErrorCode.UNKNOWN_TOPIC_ID
+    assert produced is not None and produced.topics[0].partitions[0].error == ErrorCode.UNKNOWN_TOPIC_ID
     assert deleted.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert broker.topics.count("hidden") == 0
 
@@ -429,8 +431,8 @@ def _fetch(client: RawClient, topic: str) -> int:
 # -- TLS, and what may be reached from outside
 
 
-def tls_security(certificates: Path, **more: Path) -> Security:
-    return Security(certificate=certificates / "server.pem", key=certificates / "server.key", **more)
+def tls_security(certificates: Path, client_ca: Path | None = None) -> Security:
+    return Security(certificate=certificates / "server.pem", key=certificates / "server.key", client_ca=client_ca)
 
 
 def client_context(certificates: Path) -> ssl.SSLContext:
@@ -603,9 +605,9 @@ def test_confluent_kafka_logs_in_over_tls_and_works(certificates: Path, mechanis
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")
 def test_kafka_python_logs_in_and_is_denied_what_it_may_not(broker: Broker) -> None:
+    from kafka.consumer.group import KafkaConsumer
     from kafka.errors import KafkaError
-
-    from kafka import KafkaConsumer, KafkaProducer
+    from kafka.producer.kafka import KafkaProducer
 
     config = {
         "bootstrap_servers": broker.bootstrap,

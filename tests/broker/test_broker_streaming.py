@@ -19,6 +19,7 @@ from holdfast.broker.settings import Security
 from holdfast.records.batch import iter_records
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
+from holdfast.wire.cursor import join
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, decode_fetch_response
 from patience import PATIENCE_S
 
@@ -40,7 +41,7 @@ def everything(partitions: int = 2) -> FetchRequest:
 
 def values(answer: FetchResponse, partition: int) -> list[bytes | None]:
     found = answer.topics[0].partitions[partition]
-    return [record.value for record in iter_records(b"".join(bytes(part) for part in found.records))]
+    return [record.value for record in iter_records(join(list(found.records)))]
 
 
 def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:

@@ -315,7 +315,7 @@ def test_arrow_and_messages_may_be_mixed(broker: Broker) -> None:
             while len(found) < 600:
                 if chance.random() < 0.5:
                     batch = await consumer.consume_arrow(chance.randint(1, 30), 1.0)
-                    columns = batch.column("partition").to_pylist(), batch.column("offset").to_pylist()
+                    columns: list[list[Any]] = [batch.column(name).to_pylist() for name in ("partition", "offset")]
                     found += list(zip(*columns, strict=True))
                 else:
                     found += [row(m) for m in await consumer.consume(chance.randint(1, 30), 0.5)]

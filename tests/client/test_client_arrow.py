@@ -16,9 +16,11 @@ from polling import COUNTER, until
 import holdfast
 from holdfast.model import ErrorCode
 from holdfast.net import fetching
+from holdfast.net.flows import Flow
 from holdfast.records.columns import SCHEMA, SCHEMA_WITH_HEADERS
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from holdfast.wire.fetch import FetchedPartition
 from patience import PATIENCE_S
 
 Make = Callable[..., holdfast.Consumer]
@@ -47,7 +49,8 @@ def consumer_of(broker: Broker) -> Iterator[Make]:
 
 
 def rows(batch: pa.RecordBatch) -> list[Row]:
-    return list(zip(batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), strict=True))
+    columns: list[list[Any]] = [batch.column(name).to_pylist() for name in ("partition", "offset")]
+    return list(zip(*columns, strict=True))
 
 
 def taken(consumer: holdfast.Consumer, count: int, most: int = 100) -> list[Row]:
@@ -76,7 +79,7 @@ def produce(broker: Broker, topic: str, partition: int, count: int, **settings: 
 def test_a_batch_has_the_columns_of_sparks_kafka_source_and_every_record_once(consumer_of: Make, topic: str) -> None:
     consumer = consumer_of()
     consumer.subscribe([topic])
-    batches = []
+    batches: list[pa.RecordBatch] = []
     while sum(batch.num_rows for batch in batches) < 15:
         batches.append(consumer.consume_arrow(100, 5.0))
         assert batches[-1].schema == SCHEMA
@@ -86,7 +89,8 @@ def test_a_batch_has_the_columns_of_sparks_kafka_source_and_every_record_once(co
     assert set(found["key"].to_pylist()) == {b"k"}
     assert set(found["topic"].to_pylist()) == {topic}
     assert set(found["timestampType"].to_pylist()) == {0}
-    assert [at.timestamp() for at in found["timestamp"].to_pylist()[:5]] == [1.0, 1.001, 1.002, 1.003, 1.004]
+    times: list[Any] = found["timestamp"].to_pylist()[:5]
+    assert [at.timestamp() for at in times] == [1.0, 1.001, 1.002, 1.003, 1.004]
 
 
 def test_when_nothing_comes_in_time_the_batch_is_empty_and_has_its_schema(consumer_of: Make, topic: str) -> None:
@@ -410,10 +414,10 @@ def test_a_defect_in_the_background_is_heard_of_and_tried_again(
     """A task that dies in the background must not leave a reader waiting for ever, nor spin."""
     real, fails = fetching.arrived, [True]
 
-    def dying(one: Any, offset: int, era: int) -> Any:
+    def dying(flow: Flow, one: FetchedPartition, offset: int) -> Any:
         if fails[0]:
             raise ZeroDivisionError("a bug")
-        return real(one, offset, era)
+        return real(flow, one, offset)
 
     monkeypatch.setattr(fetching, "arrived", dying)
     consumer = consumer_of()
@@ -432,8 +436,8 @@ def test_a_defect_in_the_background_is_heard_of_and_tried_again(
 def test_check_crcs_can_be_switched_off(consumer_of: Make, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = fetching.arrived
 
-    def wrong_checksum(one: Any, offset: int, era: int) -> Any:
-        found = real(one, offset, era)
+    def wrong_checksum(flow: Flow, one: FetchedPartition, offset: int) -> Any:
+        found = real(flow, one, offset)
         if isinstance(found, fetching.Fetched):
             changed = bytearray(found.records)
             changed[17] ^= 1

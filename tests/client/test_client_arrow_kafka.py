@@ -33,7 +33,8 @@ def values(consumer: holdfast.Consumer, count: int) -> list[bytes]:
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count:
         assert time.monotonic() < deadline, f"{len(found)} of {count} rows came"
-        found += consumer.consume_arrow(1_000, 0.5).column("value").to_pylist()
+        came: list[Any] = consumer.consume_arrow(1_000, 0.5).column("value").to_pylist()
+        found += came
     return found
 
 
@@ -68,7 +69,8 @@ def test_aborted_records_are_left_out_unless_everything_is_wanted(kafka: RealKaf
     assert values(consumer, 30) == committed
     assert consumer.consume_arrow(10, 0.5).num_rows == 0
     (position,) = consumer.position([ck.TopicPartition(topic, 0)])
-    assert position.offset == consumer.get_watermark_offsets(ck.TopicPartition(topic, 0), 10)[1], "markers are passed"
+    marks = consumer.get_watermark_offsets(ck.TopicPartition(topic, 0), 10)
+    assert marks is not None and position.offset == marks[1], "markers are passed"
     consumer.close()
     everything = holdfast.Consumer(config(kafka.bootstrap, isolation_level="read_uncommitted"))
     everything.assign([ck.TopicPartition(topic, 0, 0)])

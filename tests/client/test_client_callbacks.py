@@ -59,8 +59,9 @@ class Group:
         }
         consumer = holdfast.Consumer({**config, **{key.replace("_", "."): value for key, value in settings.items()}})
         self.stack.callback(consumer.close)
-        called = {"on_assign": on_assign, "on_revoke": on_revoke}
-        consumer.subscribe([self.topic], **{name: call for name, call in called.items() if call is not None})
+        given = {"on_assign": on_assign, "on_revoke": on_revoke}
+        called: dict[str, Any] = {name: call for name, call in given.items() if call is not None}
+        consumer.subscribe([self.topic], **called)
         self.members.append(consumer)
         self.records[consumer] = []
         return consumer
@@ -231,7 +232,7 @@ def act(consumer: Any, partitions: list[ck.TopicPartition], what: str) -> None:
 BY_ITSELF = {"incremental_unassign": 5, "commit": 5, "commit-later": 5, "commit-all": 5, "seek": 5, "raise": 5}
 """With auto-commit everything done counts, whatever else the callback commits."""
 BY_HAND = {"commit": 4, "commit-later": 4, "commit-all": 5, "commit-all-later": 5}
-CASES = [(what, at, {}) for what, at in {**BY_ITSELF, "interrupt": 5}.items()]
+CASES: list[tuple[str, int, dict[str, Any]]] = [(what, at, {}) for what, at in {**BY_ITSELF, "interrupt": 5}.items()]
 CASES += [(what, at, {"enable_auto_commit": False}) for what, at in BY_HAND.items()]
 CASES += [("store", 4, {"enable_auto_offset_store": False})]
 

@@ -149,6 +149,13 @@ def test_with_the_drain_switched_off_it_is_a_plain_leave(broker: Broker, topic: 
     assert '"leave-sent"' in steps and "scaled down" in steps and '"draining"' not in steps
 
 
+def error_in(message: ck.Message | None) -> ck.KafkaError:
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    return error
+
+
 def test_an_older_process_with_the_same_instance_id_is_told_who_replaced_it(broker: Broker, topic: str) -> None:
     settings = {"group.instance.id": "pod-0", "heartbeat.interval.ms": 200, "session.timeout.ms": 6_000}
     older, newer = (make(broker, f"twins-{topic}", **settings) for _ in range(2))
@@ -164,15 +171,14 @@ def test_an_older_process_with_the_same_instance_id_is_told_who_replaced_it(brok
         if message is not None and message.error() is not None:
             break
         message = None
-    assert message is not None
-    error = message.error()
+    error = error_in(message)
     assert error.code() == ck.KafkaError._FATAL and error.fatal()
     assert "FENCED_INSTANCE_ID" in error.str()
     assert "another process joined the group with the same group.instance.id" in error.str()
     for _ in range(3):
-        assert older.poll(0).error().fatal(), "every poll says so"
+        assert error_in(older.poll(0)).fatal(), "every poll says so"
     (event,) = older.consume(10, 0)
-    assert event.error().fatal()
+    assert error_in(event).fatal()
     with pytest.raises(ck.KafkaException):
         older.subscribe([topic])
     newer.close()
@@ -197,10 +203,9 @@ def test_a_failure_that_comes_while_poll_waits_is_told_by_the_next_poll_too(
         return False
 
     monkeypatch.setattr(core, "_gathered", fails_meanwhile)
-    first = consumer.poll(0.01)
-    second = consumer.poll(0)
-    assert first is not None and second is not None
-    assert (first.error().code(), second.error().code()) == (ck.KafkaError._FATAL, ck.KafkaError._FATAL)
+    first = error_in(consumer.poll(0.01))
+    second = error_in(consumer.poll(0))
+    assert (first.code(), second.code()) == (ck.KafkaError._FATAL, ck.KafkaError._FATAL)
     plane.failure = None
     monkeypatch.undo()
     consumer.close()

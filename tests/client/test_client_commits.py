@@ -285,7 +285,9 @@ def test_what_is_committed_for_a_partition_that_is_no_longer_read_stays(
     consumer = make(**settings, **{"partition.assignment.strategy": "cooperative-sticky"})
     consumer.subscribe([topic])
     for message in take(consumer, 15):
-        if stored and message.offset() < 3:
+        offset = message.offset()
+        assert offset is not None
+        if stored and offset < 3:
             consumer.store_offsets(message)
     consumer.incremental_unassign(by_hand(topic, 0))
     consumer.commit(offsets=[ck.TopicPartition(topic, 0, 4 if stored else 12)], asynchronous=False)
@@ -319,10 +321,11 @@ def test_storing_refuses_only_what_is_not_ours(make: Callable[..., Any], topic: 
 def test_what_is_assigned_already_is_not_assigned_again(make: Callable[..., Any], topic: str) -> None:
     consumer = make()
     consumer.assign(by_hand(topic, 0, 1))
-    for call, code in (
+    refused: list[tuple[Callable[[], None], int]] = [
         (lambda: consumer.incremental_assign(by_hand(topic, 0, 2)), ck.KafkaError._CONFLICT),
         (lambda: consumer.incremental_unassign(by_hand(topic, 2)), ck.KafkaError._INVALID_ARG),
-    ):
+    ]
+    for call, code in refused:
         with pytest.raises(ck.KafkaException) as caught:
             call()
         assert code_of(caught) == code

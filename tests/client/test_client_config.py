@@ -10,6 +10,7 @@ import math
 import pickle
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka as ck
@@ -255,13 +256,14 @@ def test_without_a_group_what_was_assigned_is_read(broker: Broker, topic: str, g
         (1, 3),
         (1, 4),
     ]
-    for of_a_group in (
+    of_a_group: list[Callable[[], object]] = [
         lambda: consumer.subscribe([topic]),
         lambda: consumer.commit(asynchronous=False),
         lambda: consumer.committed([ck.TopicPartition(topic, 0)]),
-    ):
+    ]
+    for call in of_a_group:
         with pytest.raises(ck.KafkaException) as caught:
-            of_a_group()
+            call()
         assert caught.value.args[0].code() == ck.KafkaError._UNKNOWN_GROUP
     until(consumer, lambda: consumer.poll(0.01) is None)
     consumer.close()

@@ -70,7 +70,7 @@ def test_frames_name_places_and_never_values() -> None:
     stuck = PollingStack(written.append)
     stuck.thread = threading.get_ident()
     record = TraceRecord(at=1.0, source="member", step="poll-expired", data={"owned": {}})
-    stuck.write(record), "a password in the source: hunter2"
+    stuck.write(record)  # a password in the source: hunter2
     assert stuck.where is not None
     assert "hunter2" not in json.dumps(dict(written[0].data))
     assert stuck.where.startswith(__file__)

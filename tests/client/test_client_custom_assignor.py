@@ -75,7 +75,8 @@ class Plain:
             for topic, view in cluster.topics.items()
             for number in range(view.partitions)
         )
-        given: dict[str, Any] = {first: holdfast.Assignment(partitions=everything)}  # confluent-kafka's class will do
+        # confluent-kafka's class will do
+        given = {first: holdfast.Assignment(partitions=everything)}  # type: ignore[arg-type]
         return given | {member: holdfast.Assignment() for member in others}
 
 

@@ -96,7 +96,7 @@ def on_a_thread_with(ident: int | None, work: Callable[[], None]) -> None:
         found.set()
         work()
 
-    threads = []
+    threads: list[threading.Thread] = []
     while len(threads) < 200 and not found.wait(0.05 if threads else 0):
         threads.append(threading.Thread(target=run))
         threads[-1].start()

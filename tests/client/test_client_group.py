@@ -271,7 +271,9 @@ def test_a_static_member_has_no_watchdog_unless_it_asks_for_one(group: Callable[
     assert member.consumer._holdfast._notes.watchdog is None
 
 
-def test_a_control_plane_that_died_is_heard_of_in_poll(group: Callable[..., Member]) -> None:
+def test_a_control_plane_that_died_is_heard_of_in_poll(
+    group: Callable[..., Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """edge B49 K-14729: the background task died and poll span for ever, returning nothing."""
     member = group()
     run([member], lambda: bool(member.owned))
@@ -281,7 +283,7 @@ def test_a_control_plane_that_died_is_heard_of_in_poll(group: Callable[..., Memb
     def dies(_state: Any) -> None:
         raise RuntimeError("a bug in the background")
 
-    plane._changed = dies
+    monkeypatch.setattr(plane, "_changed", dies)
     plane.driver._hooks = replace(plane.driver._hooks, changed=dies)
     member.consumer.enforce_rebalance("wakes the background")
     with pytest.raises(ck.KafkaException, match="a bug in the background"):

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.assign import by_name
 from holdfast.client.member.group_offsets import GroupOffsets
 from holdfast.group.member.state import MemberConfig, MemberState, Phase
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, OffsetEntry
@@ -17,7 +18,9 @@ from holdfast.model import ErrorCode, Membership, RebalanceProtocol, TopicPartit
 P = TopicPartition("orders", 9)
 HANDED = {P: OffsetEntry(100)}
 MEMBER = MemberState(
-    config=MemberConfig(group="billing", assignors=("cooperative-sticky",), protocol=RebalanceProtocol.COOPERATIVE),
+    config=MemberConfig(
+        group="billing", assignors=(by_name("cooperative-sticky"),), protocol=RebalanceProtocol.COOPERATIVE
+    ),
     membership=Membership(member_id="b", generation=5),
     phase=Phase.STABLE,
     owned=frozenset({P}),

@@ -123,7 +123,7 @@ def begin(consumer: holdfast.Consumer, topic: str) -> None:
 
 
 def places(messages: list[ck.Message]) -> list[tuple[int | None, int | None]]:
-    return sorted((message.partition(), message.offset()) for message in messages)  # type: ignore[type-var]
+    return sorted((message.partition(), message.offset()) for message in messages)
 
 
 EVERYTHING = [(partition, offset) for partition in range(3) for offset in range(5)]

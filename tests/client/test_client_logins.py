@@ -109,6 +109,7 @@ def test_tokens_of_a_provider_are_librdkafkas_own_and_overheard_by_the_watchdog(
     assert config.tokens is not None and config.login is None
     watchdog = watched(config)
     token = config.tokens("")[0]
+    assert watchdog is not None
     watchdog.dismiss()
     assert heard == [(token, {"pool": "p"})]
 

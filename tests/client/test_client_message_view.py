@@ -44,7 +44,8 @@ def offsets(found: list[ck.Message] | pa.RecordBatch | None) -> list[int]:
     assert found is not None
     if isinstance(found, list):
         return [message.offset() or 0 for message in found]
-    return [int(one) for one in found.column("offset").to_pylist()]
+    numbers: list[Any] = found.column("offset").to_pylist()
+    return [int(one) for one in numbers]
 
 
 def test_rows_come_in_order_as_messages_or_as_a_batch_and_once() -> None:

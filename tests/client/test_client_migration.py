@@ -162,7 +162,8 @@ class Admin:
 
 
 def settled(*answers: DescribedGroup) -> DescribedGroup:
-    return asyncio.run(migration._settled(Admin(*answers), "billing"))
+    admin: Any = Admin(*answers)
+    return asyncio.run(migration._settled(admin, "billing"))
 
 
 def test_a_group_in_the_middle_of_a_round_is_looked_at_again_until_it_is_through(
@@ -218,7 +219,7 @@ class Coordinator:
 def test_the_coordinator_is_asked_by_a_join_that_never_becomes_one(
     version: int, error: ErrorCode, known: bool | None, requests: list[type]
 ) -> None:
-    cluster = Coordinator(version, error, "given-id" if error is ErrorCode.MEMBER_ID_REQUIRED else "")
+    cluster: Any = Coordinator(version, error, "given-id" if error is ErrorCode.MEMBER_ID_REQUIRED else "")
     found = asyncio.run(migration.everybody_lists(cluster, "billing", "range"))
     assert found is known
     assert [type(request) for request in cluster.asked] == requests
@@ -237,7 +238,8 @@ def test_a_refusal_is_not_held_up_by_a_group_that_can_not_be_read(monkeypatch: p
 
     monkeypatch.setattr(migration, "GroupAdmin", Silent)
     monkeypatch.setattr(migration, "EXPLAIN_S", 0.01)
-    told = asyncio.run(migration.explained(REFUSED, None, "billing", COOPERATIVE))
+    cluster: Any = None
+    told = asyncio.run(migration.explained(REFUSED, cluster, "billing", COOPERATIVE))
     assert told is REFUSED
 
 

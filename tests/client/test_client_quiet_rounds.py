@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import confluent_kafka as ck
 import pytest
@@ -134,9 +135,10 @@ def test_many_that_are_woken_at_once_wake_their_loop_once() -> None:
         def call_soon_threadsafe(self, call: object) -> None:
             self.knocks.append(call)
 
-    loop, waker, looked = Loop(), Waker(), []
+    loop, waker = Loop(), Waker()
+    looked: list[int] = []
     for number in range(100):
-        waker.wake(loop, lambda number=number: looked.append(number))  # type: ignore[arg-type]
+        waker.wake(loop, partial(looked.append, number))  # type: ignore[arg-type]
     assert len(loop.knocks) == 1
     loop.knocks.popleft()()  # type: ignore[operator]
     assert looked == list(range(100))

@@ -20,7 +20,7 @@ from patience import PATIENCE_S
 
 Make = Callable[..., Any]
 
-OFFSETS = ("app_offset", "stored_offset", "committed_offset", "lo_offset", "hi_offset", "consumer_lag")
+OFFSETS: tuple[str, ...] = ("app_offset", "stored_offset", "committed_offset", "lo_offset", "hi_offset", "consumer_lag")
 OFFSETS += ("consumer_lag_stored",)
 
 

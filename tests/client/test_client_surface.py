@@ -407,7 +407,11 @@ def test_a_message_with_an_error_can_be_neither_committed_nor_stored(make: Make,
     """edge of poll loops that commit before they look: ours raised the message's own error, or a ValueError."""
     consumer = make(enable_auto_commit=False, enable_auto_offset_store=False)
     wrong = ck.Message(topic=topic, partition=0, offset=3, error=ck.KafkaError(ck.KafkaError._PARTITION_EOF))
-    for call in (lambda: consumer.commit(message=wrong), lambda: consumer.store_offsets(message=wrong)):
+    calls: list[Callable[[], Any]] = [
+        lambda: consumer.commit(message=wrong),
+        lambda: consumer.store_offsets(message=wrong),
+    ]
+    for call in calls:
         with pytest.raises(ck.KafkaException) as caught:
             call()
         assert caught.value.args[0].code() == ck.KafkaError._INVALID_ARG

@@ -58,7 +58,7 @@ class Histories:
     def other(self, name: str, **options: Any) -> MemberProcess:
         return self.groups.add("confluent", name, f"{name}-other", **options)
 
-    def culprit(self, name: str, suffix: str = "c", **options: Any) -> MemberProcess:
+    def culprit(self, name: str, suffix: str = "c", /, **options: Any) -> MemberProcess:
         return self.groups.add(self.kind, name, f"{name}-{suffix}", **options)
 
     def hang(self) -> None:
@@ -67,7 +67,7 @@ class Histories:
         for times in (1, 2):
             hung.wait_assigned(2)
             hung.hang(HANG_S)
-            hung.wait_for(lambda times=times: len(hung.log().named("awake")) == times, "to wake", limit_s=PATIENCE_S)
+            hung.wait_for(_has_said(hung, "awake", times), "to wake", limit_s=PATIENCE_S)
         hung.wait_assigned(2)
 
     def crash(self) -> None:
@@ -105,7 +105,7 @@ class Histories:
             late = self.groups.add("confluent", "slow", f"slow-n{number}", join_on_command=True, **CALM)
             late.wait_ready()
             slow.hang(SLOW_S)  # it comes to the round when it polls again
-            slow.wait_for(lambda number=number: len(slow.log().named("hang")) == number, "to hang", limit_s=PATIENCE_S)
+            slow.wait_for(_has_said(slow, "hang", number), "to hang", limit_s=PATIENCE_S)
             late.join()
             late.wait_assigned()
             slow.wait_for(lambda: len(slow.owned()) <= 2, "to share", limit_s=PATIENCE_S)
@@ -132,6 +132,10 @@ class Histories:
         members = [self.other("healthy", **CALM), self.culprit("healthy", **CALM)]
         for member in members:
             member.wait_assigned(2)
+
+
+def _has_said(member: MemberProcess, what: str, times: int) -> Callable[[], bool]:
+    return lambda: len(member.log().named(what)) == times
 
 
 def _begun() -> None:

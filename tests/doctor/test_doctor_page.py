@@ -125,7 +125,7 @@ def look(*members: tuple[str, str, list[int]], state: str = "Stable") -> GroupSn
         protocol="range",
         members=made,
         kind="classic",
-        coordinator=None,
+        coordinator=("10.0.0.9", 9092),
     )
     return GroupSnapshot(described=described)
 

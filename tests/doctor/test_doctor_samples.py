@@ -14,7 +14,7 @@ from holdfast.doctor import causes
 from holdfast.doctor import finding as f
 from holdfast.doctor.events import JOINED
 from holdfast.doctor.findings import findings_of
-from holdfast.doctor.history import history_of
+from holdfast.doctor.history import History, history_of
 from holdfast.doctor.naming import by_group
 from holdfast.doctor.replay import with_savings
 
@@ -33,7 +33,7 @@ FOUND = {
 }
 
 
-def found_in(history: object) -> set[tuple[str, str]]:
+def found_in(history: History) -> set[tuple[str, str]]:
     return {(one.kind, one.culprit.replace("@127.0.0.1", "")) for one in findings_of(history)}
 
 

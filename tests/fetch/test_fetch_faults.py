@@ -49,7 +49,8 @@ def task_offsets(broker: Broker, topic: str = "orders", end: int = RECORDS, **op
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
     parsed = parse(given | {key.replace("__", "."): value for key, value in options.items()}, streaming=False)
     batches = list(reading.read_pieces(parsed, [(TopicPartition(topic, 0), 0, end)]))
-    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    found: list[Any] = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    return found
 
 
 def arrow_offsets(broker: Broker) -> list[int]:
@@ -58,7 +59,8 @@ def arrow_offsets(broker: Broker) -> list[int]:
     with holdfast.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "arrow"}) as consumer:
         consumer.assign([ck.TopicPartition("orders", 0, 0)])
         while len(found) < RECORDS:
-            found += consumer.consume_arrow(1_000, PATIENCE_S).column("offset").to_pylist()
+            came: list[Any] = consumer.consume_arrow(1_000, PATIENCE_S).column("offset").to_pylist()
+            found += came
     return found
 
 
@@ -73,7 +75,9 @@ def aio_offsets(broker: Broker) -> list[int]:
                 message = await consumer.poll(PATIENCE_S)
                 assert message is not None
                 assert message.error() is None
-                found.append(message.offset())
+                offset = message.offset()
+                assert offset is not None
+                found.append(offset)
         return found
 
     return asyncio.run(read())

@@ -63,7 +63,8 @@ def read_arrow(consumer: holdfast.Consumer, count: int) -> list[int]:
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count:
         assert time.monotonic() < deadline, f"only {found}"
-        found += consumer.consume_arrow(1_000, 1.0).column("offset").to_pylist()
+        came: list[Any] = consumer.consume_arrow(1_000, 1.0).column("offset").to_pylist()
+        found += came
     return found
 
 
@@ -94,7 +95,9 @@ def test_the_asyncio_consumer_does_so_too(broker: Broker, monkeypatch: pytest.Mo
             while len(found) < len(AGAIN):
                 message = await consumer.poll(PATIENCE_S)
                 assert message is not None and message.error() is None
-                found.append(message.offset())
+                offset = message.offset()
+                assert offset is not None
+                found.append(offset)
                 if len(found) == RECORDS:
                     LostTail(answers)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.assign import by_name
-from holdfast.group.leader import plan, subscribed_topics
+from holdfast.group.leader import LeaderPlan, plan, subscribed_topics
 from holdfast.group.messages import OffsetEntry
 from holdfast.group.short_notes import read_leader_note
 from holdfast.group.user_data import (
@@ -43,8 +43,15 @@ def member(
     return JoinedMember(member_id=name, instance_id=instance, metadata=encode_subscription(subscription))
 
 
-def note_for(planned: object, name: str) -> LeaderNote | None:
+def note_for(planned: LeaderPlan, name: str) -> LeaderNote | None:
     return read_leader_note(decode_assignment(planned.assignments[name]).user_data)
+
+
+def sent(planned: LeaderPlan, name: str) -> LeaderNote:
+    """The note to a member that gets one."""
+    note = note_for(planned, name)
+    assert note is not None
+    return note
 
 
 def test_a_plan_that_withholds_is_marked_for_everybody_who_can_read_it() -> None:
@@ -53,7 +60,7 @@ def test_a_plan_that_withholds_is_marked_for_everybody_who_can_read_it() -> None
         TWELVE,
         [member("a", range(6)), member("b", range(6, 12)), member("c", generation=-1), member("j", foreign=True)],
     )
-    assert [note_for(planned, name).withheld for name in "abc"] == [True, True, True]
+    assert [sent(planned, name).withheld for name in "abc"] == [True, True, True]
     assert note_for(planned, "j") is None, "Java could not read it"
 
 
@@ -83,7 +90,7 @@ def test_a_draining_member_of_a_mixed_group_is_left_to_choose_its_moment() -> No
     planned = plan(COOPERATIVE, TWELVE, members)
     assert planned.draining == frozenset()
     assert len(planned.round.assignment["a"]) == 6, "it works on"
-    assert not note_for(planned, "a").knows_drain, "and leaves just before the others' heartbeat"
+    assert not sent(planned, "a").knows_drain, "and leaves just before the others' heartbeat"
 
 
 def test_a_foreign_leader_does_not_know_the_flag() -> None:
@@ -103,7 +110,7 @@ def test_final_positions_go_to_whoever_newly_gets_the_partition_and_to_nobody_el
         note = note_for(planned, name)
         assert note is not None
         assert set(note.positions) == gained
-    assert note_for(planned, "c").positions == final
+    assert sent(planned, "c").positions == final
 
 
 def test_members_hear_whether_everybody_reads_positions() -> None:
@@ -112,14 +119,14 @@ def test_members_hear_whether_everybody_reads_positions() -> None:
     where the leader says that everybody reads positions."""
     ours = plan(COOPERATIVE, TWELVE, [member("a", range(6)), member("b", range(6, 12))])
     mixed = plan(COOPERATIVE, TWELVE, [member("a", range(6)), member("j", range(6, 12), foreign=True)])
-    assert note_for(ours, "a").all_read
-    assert not note_for(mixed, "a").all_read
+    assert sent(ours, "a").all_read
+    assert not sent(mixed, "a").all_read
 
 
 def test_a_position_of_a_partition_that_somebody_claims_is_not_handed_on() -> None:
     handed = MemberNote(positions={TopicPartition("orders", 7): OffsetEntry(1)})
     planned = plan(COOPERATIVE, TWELVE, [member("a", range(6), note=handed), member("b", range(6, 12))], generation=4)
-    assert all(note_for(planned, name).positions == {} for name in "ab")
+    assert all(sent(planned, name).positions == {} for name in "ab")
 
 
 def test_positions_from_before_the_last_round_are_not_handed_on() -> None:
@@ -129,10 +136,10 @@ def test_positions_from_before_the_last_round_are_not_handed_on() -> None:
     """
     handed = MemberNote(positions={TopicPartition("orders", 0): OffsetEntry(70)})
     members = [member("a", range(2, 6), note=handed), member("b", range(6, 12))]
-    assert any(note_for(plan(COOPERATIVE, TWELVE, members, generation=4), name).positions for name in "ab")
+    assert any(sent(plan(COOPERATIVE, TWELVE, members, generation=4), name).positions for name in "ab")
     for generation in (3, 5, 9, -1):
         planned = plan(COOPERATIVE, TWELVE, members, generation=generation)
-        assert not any(note_for(planned, name).positions for name in "ab")
+        assert not any(sent(planned, name).positions for name in "ab")
 
 
 def test_positions_of_a_round_that_was_cut_are_handed_over_by_the_next_one() -> None:
@@ -146,7 +153,7 @@ def test_positions_of_a_round_that_was_cut_are_handed_over_by_the_next_one() -> 
     again = [member("a", range(1, 6)), member("b", range(6, 11)), member("c")]
     following = plan(COOPERATIVE, TWELVE, again, generation=5, before=cut)
     (gets,) = (name for name in "abc" if TopicPartition("orders", 0) in following.round.assignment[name])
-    assert note_for(following, gets).positions == final
+    assert sent(following, gets).positions == final
     third = plan(COOPERATIVE, TWELVE, again, generation=6, before=following)
     assert third.handed == following.handed, "and so on, while rounds are cut"
     heard = [member(name, owned, generation=4) for name, owned in (("a", range(1, 6)), ("b", range(6, 11)))]
@@ -177,7 +184,7 @@ def test_two_members_that_hand_over_one_partition_contradict_each_other() -> Non
     other = MemberNote(positions={TopicPartition("orders", 0): OffsetEntry(12)})
     members = [member("a", range(1, 6), note=one), member("b", range(6, 12), note=other)]
     planned = plan(COOPERATIVE, TWELVE, members, generation=4)
-    assert all(note_for(planned, name).positions == {} for name in "ab")
+    assert all(sent(planned, name).positions == {} for name in "ab")
 
 
 def test_everybody_hears_where_pokes_reach_the_others() -> None:
@@ -229,7 +236,7 @@ def test_a_plan_says_what_it_was_made_for_topics_that_do_not_exist_yet_included(
     members = [member("a"), JoinedMember(member_id="b", metadata=encode_subscription(subscription))]
     planned = plan(COOPERATIVE, TWELVE, members, leader="a")
     assert planned.planned_for == {"late": 0, "orders": 12}
-    assert note_for(planned, "a").planned_for == {"late": 0, "orders": 12}
+    assert sent(planned, "a").planned_for == {"late": 0, "orders": 12}
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["note", "short note"])

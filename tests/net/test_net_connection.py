@@ -197,7 +197,7 @@ def test_a_disconnect_in_the_middle_of_a_frame_is_told_to_every_waiter() -> None
             connection = await opened(broker)
             answers = await asyncio.gather(*(beat(connection, n) for n in (1, 2, 3)), return_exceptions=True)
             assert [getattr(answer, "code", None) for answer in answers] == ["DISCONNECTED"] * 3
-            assert all(answer.retriable for answer in answers)
+            assert all(isinstance(answer, NetError) and answer.retriable for answer in answers)
             await connection.close()
 
     run(scene())
@@ -320,6 +320,7 @@ def test_a_large_answer_is_received_whole_and_followed_by_small_ones() -> None:
             )
             assert answers[3] == 4
             for answer in answers[:3]:
+                assert isinstance(answer, FetchResponse)
                 (view,) = answer.topics[0].partitions[0].records
                 assert isinstance(view, memoryview)
                 assert view == records

@@ -228,6 +228,7 @@ def test_large_answers_come_whole_through_tls() -> None:
             )
             assert (answers[0], answers[4]) == (1, 2)
             for answer in answers[1:4]:
+                assert isinstance(answer, FetchResponse)
                 assert answer.topics[0].partitions[0].records == (records,)
             await connection.close()
 
@@ -308,7 +309,8 @@ def scram_door(mechanism: str, *, false_signature: bool = False) -> Callable[[],
 
     def start() -> Callable[[bytes], bytes]:
         server = scram.ScramServer(mechanism, users.get, "nonce-of-the-server", fake_key=b"k")
-        steps = iter([server.challenge, lambda response: server.verify(response)[1]])
+        both: list[Callable[[bytes], bytes]] = [server.challenge, lambda response: server.verify(response)[1]]
+        steps = iter(both)
 
         def converse(message: bytes) -> bytes:
             said = next(steps)(message)

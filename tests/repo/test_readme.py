@@ -54,8 +54,8 @@ def test_the_commands_for_a_broker_of_ones_own_work_in_their_order(tmp_path: Pat
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert started.stdout is not None
     try:
-        assert started.stdout is not None
         port = json.loads(started.stdout.readline())["port"]
         script = "\n".join(["set -e", *lines]).replace(":9092", f":{port}")
         # The same commands, in less time: a reader that ends, and a hundred records instead of ten thousand.

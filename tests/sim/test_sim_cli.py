@@ -14,8 +14,9 @@ SCENE = ["--members", "4", "--partitions", "6", "--seed", "7", "--event", "join@
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    code: str | int | None = None
     try:
-        code = main(["sim", *args])
+        main(["sim", *args])
     except SystemExit as ended:
         code = ended.code
     out, err = capsys.readouterr()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import HoldfastError, TopicPartition, TraceRecord
+from holdfast.model import HoldfastError, TopicPartition, TraceRecord, Value
 from holdfast.sim.clock import Clock, WorldSpins
 from holdfast.sim.config import Happening
 from holdfast.sim.happenings import KINDS, parse_happenings, parse_time
@@ -137,7 +137,7 @@ def test_a_wrong_time_is_refused(text: str) -> None:
 
 
 def lane_record(at: float, step: str, member: str, why: str, position: int = 0) -> TraceRecord:
-    data = {"topic": "orders", "partition": 0, "position": position, "life": 0, "id": member}
+    data: dict[str, Value] = {"topic": "orders", "partition": 0, "position": position, "life": 0, "id": member}
     return TraceRecord(at=at, source="sim", step=step, member=member, cause=why, data=data)
 
 

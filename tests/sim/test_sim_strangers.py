@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.sim.config import MemberPlan, WorldConfig
 from holdfast.sim.happenings import parse_happenings
+from holdfast.sim.member import SimMember
 from holdfast.sim.scenarios import one_change, scene_config
 from holdfast.sim.strangers import STRANGERS, among_us
 from holdfast.sim.timeline import timeline
@@ -49,13 +50,13 @@ def test_without_the_budget_the_same_leader_spins_its_group_for_ever() -> None:
     """The proof that the budget does it: a member that forgets how often it has followed never comes to rest."""
 
     def forgetful(played: World) -> None:
-        def on_start(member: object) -> None:
-            sound = member.step  # type: ignore[attr-defined]
+        def on_start(member: SimMember) -> None:
+            sound = member.step
             member.step = lambda state, event, now: sound(
                 replace(state, round=replace(state.round, in_a_row=0)), event, now
-            )  # type: ignore[attr-defined]
-            if member.name == "c0":  # type: ignore[attr-defined]
-                STRANGERS["marks-always"](member)  # type: ignore[arg-type]
+            )
+            if member.name == "c0":
+                STRANGERS["marks-always"](member)
 
         played.on_start = on_start
 

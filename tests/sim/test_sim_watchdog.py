@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,8 @@ def test_every_switch_has_the_consumers_name() -> None:
 @pytest.mark.parametrize("word", SWITCHES)
 def test_a_switch_turns_off_what_it_names_and_nothing_else(word: str) -> None:
     sound, without = scene_config().members[0], scene_config(without=[word]).members[0]
-    assert without == replace(sound, **{SWITCHES[word]: False})
+    off: dict[str, Any] = {SWITCHES[word]: False}
+    assert without == replace(sound, **off)
 
 
 def test_all_switches_at_once() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model import HoldfastError, TraceRecord
+from holdfast.model import HoldfastError, TraceRecord, Value
 from holdfast.trace import BadLine, TraceFile, encode, read_trace_file
 from holdfast.trace.files import rotated
 
@@ -17,7 +17,7 @@ def record(number: int) -> TraceRecord:
     return TraceRecord(at=float(number), source="sim", step="counted", data={"n": number})
 
 
-def numbers(path: Path, *, older: bool = False) -> list[object]:
+def numbers(path: Path, *, older: bool = False) -> list[Value]:
     bad: list[BadLine] = []
     found = [r.data["n"] for r in read_trace_file(path, on_bad=bad.append, older=older)]
     assert bad == []

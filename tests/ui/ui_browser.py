@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 FLAGS = [
     "--no-sandbox",
@@ -21,7 +21,7 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
-LAPTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+LAPTOP, PHONE = ViewportSize(width=1440, height=900), ViewportSize(width=390, height=844)
 
 
 def chromium() -> str:

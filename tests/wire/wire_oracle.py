@@ -8,11 +8,14 @@ import random
 import string
 from datetime import UTC, datetime, timedelta
 from types import NoneType
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 from uuid import UUID
 
 from holdfast.wire.api import Api
 from holdfast.wire.schema import Field, Kind, Struct, message
+
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
 
 _BOUNDS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -26,7 +29,8 @@ _BOUNDS = {
 }
 
 
-def kio_type(api: Api, version: int, kind: Kind) -> type:
+def kio_type(api: Api, version: int, kind: Kind) -> Any:
+    """kio's class; which of its 500 modules it is in is known only now."""
     module = importlib.import_module(f"kio.schema.{api.schema}.v{version}.{kind}")
     return getattr(module, message(api, version, kind).name)
 
@@ -113,7 +117,7 @@ def kio_bytes(entity: Any) -> bytes:
     return out.getvalue()
 
 
-def kio_read(entity: type, data: bytes) -> Any:
+def kio_read(entity: type[Entity], data: bytes) -> Any:
     from kio.serial import entity_reader
 
     value, _ = entity_reader(entity)(data, 0)

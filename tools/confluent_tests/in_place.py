@@ -4,4 +4,4 @@ import confluent_kafka
 
 import holdfast
 
-confluent_kafka.Consumer = holdfast.Consumer  # type: ignore[misc]  # a name is all that they ask for
+confluent_kafka.Consumer = holdfast.Consumer  # type: ignore[misc, assignment]  # a name is all that they ask for

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -135,9 +136,7 @@ def test_many_changes_share_a_sync_and_none_holds_the_loop_for_long() -> None:
         changes = Changes(store)
         before = files.syncs
         count = 3 * CHANGES_AT_A_TIME
-        makes: list[Any] = [
-            changes.make(lambda number=number: store.create_topic(f"t{number}", 1)) for number in range(count)
-        ]
+        makes: list[Any] = [changes.make(partial(store.create_topic, f"t{number}", 1)) for number in range(count)]
         await asyncio.gather(*makes)
         assert len(names(store)) == count
         assert files.syncs - before <= 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from storage_batches import NOW, batch, noise, split, stored
@@ -27,7 +28,7 @@ class Clocks:
         self.wall.now += ms
         self.steady.now += ms
 
-    def store(self, files: SimFiles, flush: FlushPolicy = FlushPolicy.OS, **options: int) -> Store:
+    def store(self, files: SimFiles, flush: FlushPolicy = FlushPolicy.OS, **options: Any) -> Store:
         return Store(None, files=files, clock=self.wall, steady=self.steady, flush=flush, **options)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from holdfast.broker.storage.config import TOPIC_SETTINGS, LogConfig, parse
+from holdfast.broker.storage.config import TOPIC_SETTINGS, LogConfig, Setting, parse
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode
 
@@ -20,7 +22,9 @@ def test_every_setting_is_described_and_they_are_sorted() -> None:
 
 
 @pytest.mark.parametrize("setting", TOPIC_SETTINGS, ids=lambda setting: setting.name)
-def test_values_outside_the_bounds_are_refused_and_those_at_the_bounds_are_not(setting) -> None:
+def test_values_outside_the_bounds_are_refused_and_those_at_the_bounds_are_not(setting: Setting) -> None:
+    good: Sequence[str | int]
+    bad: Sequence[str | int]
     if setting.choices:
         good, bad = setting.choices, ["", "none", setting.choices[0] + " "]
     else:

@@ -116,7 +116,8 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule()
     def read_everything(self) -> None:
-        offset, found = self.start, []
+        offset = self.start
+        found: list[bytes] = []
         while offset < self.end:
             parts = split(self.log.read(offset, 5000))
             found += parts

@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -85,7 +86,7 @@ def test_a_name_that_kafka_takes_is_taken(store: Store, name: str) -> None:
 
 def test_what_can_not_be_created_is_refused_with_kafkas_code(store: Store) -> None:
     store.create_topic("orders", 2)
-    refusals = {
+    refusals: dict[ErrorCode, Callable[[], object]] = {
         ErrorCode.TOPIC_ALREADY_EXISTS: lambda: store.create_topic("orders", 1),
         ErrorCode.INVALID_PARTITIONS: lambda: store.create_topic("other", 0),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT: lambda: store.create_topic("other", 2, replicas=[[0]]),

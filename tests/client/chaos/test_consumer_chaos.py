@@ -59,8 +59,9 @@ def test_ten_minutes_of_chaos_lose_nothing_and_double_nothing_without_a_fault(
 ) -> None:
     topic = f"chaos-{'-'.join(kinds)}-{strategy}-{time.time_ns()}"
     kafka.create_topic(topic, partitions=PARTITIONS)
-    settings = {"kinds": kinds, "strategy": strategy, "seed": SEED}
-    with Chaos(kafka.bootstrap, topic, partitions=PARTITIONS, folder=tmp_path, **settings) as chaos:
+    with Chaos(
+        kafka.bootstrap, topic, partitions=PARTITIONS, folder=tmp_path, kinds=kinds, strategy=strategy, seed=SEED
+    ) as chaos:
         chaos.live(LONG_S)
         findings = chaos.finish()
     print(f"\nseed {SEED}, {LONG_S:.0f} s, {chaos.story().splitlines()[0]}\n{findings}")

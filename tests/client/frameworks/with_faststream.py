@@ -13,7 +13,7 @@ import confluent_kafka
 
 import holdfast
 
-confluent_kafka.Consumer = holdfast.Consumer  # before the framework asks for it
+confluent_kafka.Consumer = holdfast.Consumer  # type: ignore[misc, assignment]  # before the framework asks for it
 
 from faststream import FastStream  # noqa: E402
 from faststream.confluent import KafkaBroker, KafkaMessage  # noqa: E402
@@ -24,11 +24,11 @@ def main() -> None:
     broker = KafkaBroker(bootstrap)
     with Path(log).open("a", buffering=1) as out:
 
-        @broker.subscriber(topic, group_id=group, auto_offset_reset="earliest")
         async def handle(value: str, message: KafkaMessage) -> None:
             raw = message.raw_message
             out.write(f"{raw.partition()} {raw.offset()} {value}\n")
 
+        broker.subscriber(topic, group_id=group, auto_offset_reset="earliest")(handle)
         asyncio.run(FastStream(broker).run())  # until SIGTERM
 
 

@@ -13,7 +13,7 @@ import confluent_kafka
 
 import holdfast
 
-confluent_kafka.Consumer = holdfast.Consumer  # before the framework asks for it
+confluent_kafka.Consumer = holdfast.Consumer  # type: ignore[misc, assignment]  # before the framework asks for it
 
 from quixstreams import Application, message_context  # noqa: E402
 

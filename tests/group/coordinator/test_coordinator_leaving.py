@@ -5,6 +5,7 @@ from __future__ import annotations
 from coordinator_world import T0, World, subscription
 
 from holdfast.group.coordinator import (
+    AdminRequest,
     DeleteGroupRequest,
     DeleteOffsetsRequest,
     GroupTombstone,
@@ -21,6 +22,7 @@ from holdfast.group.messages import (
     Leaver,
     LeaveRequest,
     OffsetEntry,
+    Request,
     SyncRequest,
 )
 from holdfast.model import ErrorCode, Membership
@@ -225,7 +227,7 @@ class TestDeleting:
         assert group.roster.state is State.DEAD
         not_found = ErrorCode.GROUP_ID_NOT_FOUND
         protocols = (("range", subscription()),)
-        requests = [
+        requests: list[tuple[Request | AdminRequest, ErrorCode]] = [
             (JoinRequest(group="g", membership=Membership(), protocols=protocols), GONE),
             (JoinRequest(group="g", membership=Membership(), instance_id="i", protocols=protocols), GONE),
             (JoinRequest(group="g", membership=a, protocols=protocols), GONE),

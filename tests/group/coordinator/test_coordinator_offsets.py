@@ -7,6 +7,7 @@ from coordinator_world import T0, T1, World, subscription
 
 from holdfast.group.coordinator import (
     DeleteOffsetsRequest,
+    Effect,
     Emit,
     GroupTombstone,
     OffsetRecord,
@@ -15,6 +16,7 @@ from holdfast.group.coordinator import (
     Reply,
     State,
 )
+from holdfast.group.coordinator.events import Event
 from holdfast.group.coordinator.group import Group
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsRequest, OffsetEntry
 from holdfast.model import ErrorCode, Membership, TopicPartition
@@ -318,11 +320,14 @@ class TestDeletingOffsets:
         world = World()
         for number in range(20):
             world.commit(Membership(), {T0 if number else OTHER: 1}, group=f"g{number}")
-        touched = []
+        touched: list[str] = []
         happen = Group.happen
-        monkeypatch.setattr(
-            Group, "happen", lambda group, *args: touched.append(group.roster.group_id) or happen(group, *args)
-        )
+
+        def noted(group: Group, event: Event, now: float) -> list[Effect]:
+            touched.append(group.roster.group_id)
+            return happen(group, event, now)
+
+        monkeypatch.setattr(Group, "happen", noted)
         world.perform(world.coordinator.drop_partitions([OTHER], world.now))
         assert touched == ["g0"]
         assert world.committed("g1") == {T0: 1}

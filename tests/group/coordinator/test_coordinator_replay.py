@@ -25,7 +25,7 @@ from holdfast.group.coordinator import (
     encode_record,
     records_of,
 )
-from holdfast.group.messages import CommitRequest, JoinRequest, OffsetEntry
+from holdfast.group.messages import CommitRequest, JoinAnswer, JoinRequest, OffsetEntry
 from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
 
 NONE = ErrorCode.NONE
@@ -217,6 +217,7 @@ class TestReplay:
             if isinstance(effect, Persist):
                 seen += effect.records
             if isinstance(effect, Reply):
+                assert isinstance(effect.answer, JoinAnswer)
                 assert replayed(*seen).generation == effect.answer.membership.generation
 
     def test_who_was_joining_is_not_written_and_joins_again(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from coordinator_world import World, subscription
 
@@ -13,7 +15,7 @@ STALE = ErrorCode.ILLEGAL_GENERATION
 REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def completing(world: World, **more: object) -> tuple[Membership, Membership]:
+def completing(world: World, **more: Any) -> tuple[Membership, Membership]:
     """Two members with a generation and no plan."""
     a, b = world.stable("a", "b", **more)
     world.join(a.member_id, **more)

@@ -50,7 +50,7 @@ def test_every_state_lists_its_replies_and_transitions() -> None:
 
 
 def test_nothing_leads_out_of_dead() -> None:
-    assert all(not (isinstance(TABLE[State.DEAD, event], Handled) and TABLE[State.DEAD, event].to) for event in EVENTS)
+    assert all(not (isinstance(entry := TABLE[State.DEAD, event], Handled) and entry.to) for event in EVENTS)
 
 
 def test_an_illegal_event_is_the_drivers_fault_and_says_so() -> None:

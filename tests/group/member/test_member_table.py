@@ -55,8 +55,10 @@ def test_staying_is_not_declared_as_a_transition() -> None:
 
 def test_a_transition_that_is_not_declared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     row = table.TABLE[mb.Subscribe]
-    undeclared = {**row, mb.Phase.UNSUBSCRIBED: Handled(row[mb.Phase.UNSUBSCRIBED].handler)}  # type: ignore[union-attr]
-    monkeypatch.setitem(table.TABLE, mb.Subscribe, undeclared)  # type: ignore[arg-type]
+    entry = row[mb.Phase.UNSUBSCRIBED]
+    assert isinstance(entry, Handled)
+    undeclared: table.Row = {**row, mb.Phase.UNSUBSCRIBED: Handled(entry.handler)}
+    monkeypatch.setitem(table.TABLE, mb.Subscribe, undeclared)
     with pytest.raises(mb.UndeclaredTransition, match="Subscribe in the phase unsubscribed led to joining"):
         Driven().subscribe()
     before = Driven().state

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +24,7 @@ STORM, LOOP, COLLISION = "storm", "crash-loop", "instance-id-collision"
 
 
 @pytest.fixture(scope="module")
-def examined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object], str]:
+def examined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
     """One run over mixed files: plain, packed, cut short, binary, of a newer version. Spark starts once."""
     folder = tmp_path_factory.mktemp("doctor")
     logs = folder / "logs"
@@ -50,7 +51,7 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     return folder, json.loads(done.stdout), done.stderr
 
 
-def test_findings_come_with_their_culprits_and_lines(examined: tuple[Path, dict[str, object], str]) -> None:
+def test_findings_come_with_their_culprits_and_lines(examined: tuple[Path, dict[str, Any], str]) -> None:
     _, told, _ = examined
     found = {(row["group"], row["kind"], row["culprit"]) for row in told["findings"]}
     assert {
@@ -66,7 +67,7 @@ def test_findings_come_with_their_culprits_and_lines(examined: tuple[Path, dict[
     assert "has failed, removing it" in Path(name).read_text().splitlines()[int(number) - 1]
 
 
-def test_nothing_is_lost_in_silence(examined: tuple[Path, dict[str, object], str]) -> None:
+def test_nothing_is_lost_in_silence(examined: tuple[Path, dict[str, Any], str]) -> None:
     _, told, _ = examined
     problems = {Path(one["file"]).name: one["what"] for one in told["problems"]}
     assert "binary" in problems["data.bin"]
@@ -79,7 +80,7 @@ def test_nothing_is_lost_in_silence(examined: tuple[Path, dict[str, object], str
 
 
 def test_progress_begins_at_once_and_the_report_and_the_tables_are_there(
-    examined: tuple[Path, dict[str, object], str],
+    examined: tuple[Path, dict[str, Any], str],
 ) -> None:
     folder, told, progress = examined
     assert "looking for files" in progress.splitlines()[0]

@@ -72,7 +72,7 @@ class Doctor:
         asked = {bucket: [None] for bucket in range(BUCKETS)} if touched is None else touched
         for bucket, groups in sorted(asked.items()):
             rows = pa.table({"bucket": pa.array([bucket] * len(groups)), "group": pa.array(list(groups), pa.string())})
-            self.changes += [json.loads(text)["change"] for text in self.kept.examine(rows)["change"].to_pylist()]
+            self.changes += [json.loads(row["change"])["change"] for row in self.kept.examine(rows).to_pylist()]
 
     def _note(self, touched: dict[int, set[str]], told: pa.Table) -> None:
         for row in told.to_pylist():

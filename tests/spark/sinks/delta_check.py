@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 
 def main(jars: str, folder: str) -> None:
@@ -71,11 +72,12 @@ class Checks:
         commit = delta.Table.commit
 
         def held(table: Any, *given: Any) -> bool:
-            delta.Table.commit = commit  # type: ignore[method-assign]
+            holding.stop()
             before()
             return commit(table, *given)
 
-        delta.Table.commit = held  # type: ignore[method-assign]
+        holding = mock.patch.object(delta.Table, "commit", held)
+        holding.start()
         try:
             self.write(rows, 2)
         except KeyboardInterrupt:

@@ -24,7 +24,7 @@ def run_query(start: Callable[[], StreamingQuery], holds: Callable[[], bool]) ->
         while not holds():
             assert time.monotonic() < deadline, query.lastProgress
             try:
-                assert not query.awaitTermination(0.1)
+                assert not query.awaitTermination(0.1)  # type: ignore[arg-type]  # seconds, whole or not
             except StreamingQueryException as error:
                 if TOO_SLOW not in str(error):
                     raise

@@ -25,7 +25,7 @@ JARS = Path(__file__).parents[1] / "delta" / "jars"
 def test_each_row_is_in_a_delta_table_once_whatever_was_replayed_killed_or_overtaken(tmp_path: Path) -> None:
     assert list(JARS.glob("delta-spark*.jar")), "run `make delta-jars`"
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
-    command = [sys.executable, CHECK, JARS, tmp_path]
+    command = [sys.executable, str(CHECK), str(JARS), str(tmp_path)]
     done = subprocess.run(command, env=env, check=False, capture_output=True, text=True, timeout=1000)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -42,6 +42,11 @@ def orders(partition: int, start: int, end: int) -> pa.RecordBatch:
 
 def write(store: Store, *batches: pa.RecordBatch) -> list[Written]:
     return write_rows(store, batches, columns=COLUMNS, schema_id="s")
+
+
+def name_of(written: Written) -> str:
+    assert written.file is not None
+    return written.file.name
 
 
 def read(place: Place) -> list[tuple[str, int, int]]:
@@ -110,10 +115,11 @@ def test_rows_that_are_in_already_are_told_wherever_they_are_dropped(
     counted. Rule: what goes in is written, added or told."""
     from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-    from holdfast.spark.files.source import FilesSource
+    from holdfast.spark.files.source import FilesSource, StreamFilesWriter
 
     schema = StructType().add("topic", StringType()).add("partition", IntegerType()).add("offset", LongType())
     writer = FilesSource({"path": place.path, "writer": "billing", **place.options}).streamWriter(schema, False)
+    assert isinstance(writer, StreamFilesWriter)
     writer.commit([writer.write(iter([orders(0, 0, 10)]))], 1)
     assert capsys.readouterr().err == ""
     late = writer.write(iter([orders(0, 5, 12)]))  # sees that five are in
@@ -140,7 +146,7 @@ def test_several_rows_of_one_record_stay_together(place: Place) -> None:
 def test_a_failed_task_leaves_nothing(place: Place) -> None:
     store = place.store
 
-    def failing():  # type: ignore[no-untyped-def]
+    def failing() -> Iterator[pa.RecordBatch]:
         yield orders(0, 0, 10)
         raise RuntimeError("the task fails")
 
@@ -158,13 +164,14 @@ def test_an_aborted_batch_keeps_its_files_because_some_may_be_in_the_ledger(plac
     """
     from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-    from holdfast.spark.files.source import FilesSource, TaskWrote
+    from holdfast.spark.files.source import FilesSource, StreamFilesWriter, TaskWrote
 
     schema = StructType().add("topic", StringType()).add("partition", IntegerType()).add("offset", LongType())
     writer = FilesSource({"path": place.path, **place.options}).streamWriter(schema, False)
+    assert isinstance(writer, StreamFilesWriter)
     message = writer.write(iter([orders(0, 0, 10), orders(1, 0, 10)]))
     assert isinstance(message, TaskWrote)
-    place.store.remove(message.written[1].file.name)
+    place.store.remove(name_of(message.written[1]))
     with pytest.raises(HoldfastError, match="DATA_FILE_MISSING"):
         writer.commit([message, None], 7)
     writer.abort([message, None], 7)
@@ -219,7 +226,7 @@ def test_a_sink_keeps_the_columns_it_was_made_with(place: Place) -> None:
 def test_a_commit_whose_file_is_gone_fails_before_the_ledger_knows_it(place: Place) -> None:
     store = place.store
     written = write(store, orders(0, 0, 10))
-    store.remove(written[0].file.name)
+    store.remove(name_of(written[0]))
     with pytest.raises(HoldfastError, match="DATA_FILE_MISSING"):
         commit_files(store, written, columns=COLUMNS)
     assert place.positions() == {}
@@ -259,7 +266,7 @@ def test_cleaning_waits_for_the_grace_period_and_then_leaves_only_what_counts(pl
     assert clean(store, now=FAR, grace_s=0, dry_run=True).data_files == 11
     done = clean(store, now=FAR, grace_s=0)
     assert (done.entries, done.snapshots, done.data_files, done.unfinished) == (10, 0, 11, 1)
-    assert store.read(leftover[0].file.name) is None
+    assert store.read(name_of(leftover[0])) is None
     assert read(place) == expected(0, 0, 100) + expected(1, 0, 100)
     assert len(store.names("data/orders/0")) == 1
     assert clean(store, now=FAR, grace_s=0).data_files == 0

@@ -100,7 +100,8 @@ def test_a_rename_whose_answer_was_lost_counts_as_made(hdfs: str) -> None:
     place = hdfs_place(hdfs)
     store: Any = place.store
     store.prove()
-    once, lost = store._once, []
+    once = store._once
+    lost: list[str] = []
 
     def losing(method: str, host: str, target: str, body: Any) -> Any:
         answer = once(method, host, target, body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,7 @@ def source_options(bootstrap: str, **options: str) -> dict[str, str]:
 class Engine:
     """One query, one batch at a time, when the test says so."""
 
-    def __init__(self, bootstrap: str, checkpoint: Checkpoint | None = None, **options: str) -> None:
+    def __init__(self, bootstrap: str, checkpoint: Checkpoint | None = None, /, **options: str) -> None:
         self.options = parse(source_options(bootstrap, **options), streaming=True)
         self.checkpoint = checkpoint or Checkpoint()
         self.member = QueryMember(self.options)
@@ -73,7 +73,13 @@ class Engine:
     def plan_something(self) -> BatchOffset:
         """Ask until there is a batch: the ends of partitions are looked at now and then."""
         found: list[BatchOffset] = []
-        wait_until(lambda: bool(found or (found.append(one) if (one := self.plan()) is not None else found)))
+
+        def planned() -> bool:
+            if (one := self.plan()) is not None:
+                found.append(one)
+            return bool(found)
+
+        wait_until(planned)
         return found[0]
 
     def replay(self) -> BatchOffset:
@@ -138,11 +144,16 @@ def wait_until(holds: Callable[[], bool], what: str = "") -> None:
         time.sleep(0.005)
 
 
-def produce(broker: Broker, count: int, *, topic: str = "orders", partitions: int = 4, **config: Any) -> None:
+NO_LOGIN: Mapping[str, str] = {}
+
+
+def produce(
+    broker: Broker, count: int, *, topic: str = "orders", partitions: int = 4, login: Mapping[str, str] = NO_LOGIN
+) -> None:
     """`count` records to each partition."""
     import confluent_kafka as ck
 
-    producer = ck.Producer({"bootstrap.servers": broker.bootstrap, **config})
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap, **login})
     for number in range(count):
         for partition in range(partitions):
             producer.produce(topic, f"value {number}", key=str(partition), partition=partition)

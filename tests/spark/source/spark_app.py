@@ -49,4 +49,5 @@ def main(name: str, database: str, checkpoint: str, master: str, options: dict[s
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], json.loads(sys.argv[5]))  # type: ignore[misc]  # four texts
+    name, database, checkpoint, master, options = sys.argv[1:6]
+    main(name, database, checkpoint, master, json.loads(options))

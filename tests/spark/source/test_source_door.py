@@ -16,7 +16,7 @@ from holdfast.model import HoldfastError
 from holdfast.spark import door
 from patience import PATIENCE_S
 
-ANSWER = {"owned": {}}
+ANSWER: dict[str, Any] = {"owned": {}}
 
 
 class Doors:

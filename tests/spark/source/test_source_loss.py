@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import confluent_kafka as ck
@@ -71,14 +72,18 @@ def recreate(broker: Broker) -> None:
     produce(broker, 3)
 
 
+def has_rows(query: Engine, count: int) -> bool:
+    return len(query.seen) == count
+
+
 def test_a_log_that_ends_before_the_query_is_an_error_or_begins_anew(broker: Broker) -> None:
     for options in ({}, GO_ON):
         query = Engine(broker.bootstrap, kafka__group__id=f"g{len(options)}", **options)
-        query.run_until(lambda q=query: len(q.seen) == 40)
+        query.run_until(partial(has_rows, query, 40))
         recreate(broker)
         if options:
             with pytest.warns(UserWarning, match="OFFSETS_REGRESSED"):
-                query.run_until(lambda q=query: len(q.seen) == 52)
+                query.run_until(partial(has_rows, query, 52))
         else:
             with pytest.raises(HoldfastError, match="OFFSETS_REGRESSED"):
                 query.run_until(lambda: False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -164,17 +165,24 @@ def test_a_topic_made_anew_is_not_gone_on_with_where_the_old_one_ended(broker: B
 def test_a_topic_made_anew_under_a_running_query_is_noticed_although_it_is_longer(broker: Broker) -> None:
     """Between two looks a topic can be deleted, made anew and filled beyond the query's position: its end tells
     nothing."""
+
+    def has_rows(query: Engine, count: int) -> bool:
+        return len(query.seen) == count
+
+    def has_all_of(query: Engine, count: int) -> bool:
+        return set(query.seen) >= set(every(count))
+
     for options in ({}, GO_ON):
         query = Engine(
             broker.bootstrap, kafka__group__id=f"g{len(options)}", kafka__metadata__max__age__ms="100", **options
         )
         count = 5 if not options else 20
-        query.run_until(lambda q=query, n=count: len(q.seen) == 4 * n)
+        query.run_until(partial(has_rows, query, 4 * count))
         recreate(broker, count + 15)
         query.seen.clear()
         if options:
             with pytest.warns(UserWarning, match="TOPIC_RECREATED"):
-                query.run_until(lambda q=query: set(q.seen) >= set(every(35)))
+                query.run_until(partial(has_all_of, query, 35))
         else:
             with pytest.raises(HoldfastError, match="TOPIC_RECREATED"):
                 query.run_until(lambda: False)

@@ -214,6 +214,6 @@ def test_a_wrong_option_is_told_when_the_frame_is_loaded_and_our_sentence_comes_
     assert str(raised.value).splitlines()[0] == explain(raised.value)
     assert explain(raised.value).startswith("INVALID_OPTION: option maxofsetspertrigger is not")
     told = (StreamingQueryException, HoldfastError)
-    with pytest.raises(told, match=r"^INVALID_OPTION: option kafka\.group\.id is missing") as raised:
+    with pytest.raises(told, match=r"^INVALID_OPTION: option kafka\.group\.id is missing") as ended:
         Query(spark, broker, tmp_path, trigger={}, **{"kafka.group.id": ""}).query.awaitTermination(int(LIMIT_S))
-    assert "UnboundLocalError" not in str(raised.value), "PySpark's own mishap when a reader can't be made"
+    assert "UnboundLocalError" not in str(ended.value), "PySpark's own mishap when a reader can't be made"

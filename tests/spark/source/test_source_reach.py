@@ -31,7 +31,7 @@ def test_tls_and_a_login_reach_the_member_and_its_readers() -> None:
     login |= {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice", "sasl.password": "open sesame"}
     with Broker(security=security, users={"alice": ("open sesame", ["all"])}) as broker:
         broker.topics.create("orders", partitions=4)
-        produce(broker, 5, **login)
+        produce(broker, 5, login=login)
         query = Engine(broker.bootstrap, **{f"kafka__{key.replace('.', '__')}": v for key, v in login.items()})
         query.run_until(lambda: len(query.seen) == 20)
         assert sorted(query.seen) == every(5)

@@ -81,7 +81,8 @@ def test_the_first_batch_reads_nothing_and_the_member_joins_after_it(reader: Any
     slices = reader.partitions(start.to_json(), rehearsal.to_json())
     assert slices
     assert all(isinstance(one, Slice) and one.pieces == [] for one in slices)
-    assert reader._member is None, "nobody has joined yet"
+    before = reader._member
+    assert before is None, "nobody has joined yet"
     ask(reader, rehearsal)
     assert reader._member.told == [(BatchOffset(number=8, generation=3, ranges=READ), None)]
 

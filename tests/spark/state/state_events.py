@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
-from state_oracle import DistinctOracle, WindowOracle
+from state_oracle import DistinctOracle, Row, WindowOracle
 
 from patience import PATIENCE_S
 
@@ -73,7 +73,7 @@ class Events:
         """Those that are closed by what is there."""
         found: dict[tuple[str, int], tuple[int, int]] = {}
         for partition in range(self.partitions):
-            rows = [(event.key, event.at, event.n) for event in self._of(partition)]
+            rows: list[Row] = [(event.key, event.at, event.n) for event in self._of(partition)]
             closed = WindowOracle(SIZE, SIZE, DELAY).run(rows).closed
             found |= {name: (sums[0], sums[1]) for name, sums in closed.items()}
         return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from holdfast.spark.state.sessions import END, Sessions
 from holdfast.spark.state.times import duration_us
 from holdfast.spark.state.windows import START, Totals, Windows
 
-SCHEMA = pa.schema([("k", pa.string()), ("t", pa.timestamp("us", tz="UTC")), ("x", pa.int64()), ("offset", pa.int64())])
+COLUMNS: list[tuple[str, pa.DataType]] = [("k", pa.string()), ("t", pa.timestamp("us", tz="UTC")), ("x", pa.int64())]
+SCHEMA = pa.schema([*COLUMNS, ("offset", pa.int64())])
 AGGREGATES = parse_aggregates({"n": "count", "s": ("sum", "x")}, SCHEMA)
 
 ROWS = st.lists(
@@ -55,7 +57,11 @@ def crowded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def table(rows: Sequence[Row], first: int = 0) -> pa.Table:
     columns = [[row[number] for row in rows] for number in range(3)] + [list(range(first, first + len(rows)))]
     times = pa.array(columns[1], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-    arrays = [pa.array(columns[0], pa.string()), times, *(pa.array(column, pa.int64()) for column in columns[2:])]
+    arrays: list[pa.Array[Any]] = [
+        pa.array(columns[0], pa.string()),
+        times,
+        *(pa.array(column, pa.int64()) for column in columns[2:]),
+    ]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
@@ -93,7 +99,7 @@ def laid_down(stored: list[pa.Table], view: View) -> list[pa.Table]:
     return [*made[:first], newest(made[first:][::-1], view.layout.identity, drop_gone=first == 0)]
 
 
-def micros(time: Any) -> int:
+def micros(time: datetime) -> int:
     return round(time.timestamp() * 1_000_000)
 
 
@@ -170,7 +176,7 @@ def test_totals_of_everything_have_one_row() -> None:
 
 def test_a_key_that_comes_back_very_often_in_one_step() -> None:
     """Each row lets the next one through: far more rounds than are done at once."""
-    rows: list[Row] = [("a", 2 * number, 1) for number in range(500)] + [("b", 1_000, 1)] * 3
+    rows: list[Row] = [*(("a", 2 * number, 1) for number in range(500)), *[("b", 1_000, 1)] * 3]
     found = Played(Distinct(by=("k",), time="t", delay_us=1), rows, [(1_000, True)])
     assert [row["offset"] for row in found.out()] == DistinctOracle(1).run(rows).passed
 
@@ -203,7 +209,8 @@ def documented() -> Any:
 @given(said=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), min_size=1, max_size=40), cuts=CUTS)
 def test_the_documented_operator_depends_on_no_cuts(said: list[tuple[str, int]], cuts: list[tuple[int, bool]]) -> None:
     operator = documented()
-    schema = pa.schema([("device", pa.string()), ("said", pa.int64())])
+    columns: list[tuple[str, pa.DataType]] = [("device", pa.string()), ("said", pa.int64())]
+    schema = pa.schema(columns)
     last: dict[str, int] = {}
     wanted = []
     for device, word in said:
@@ -239,7 +246,8 @@ def test_the_documented_operator_depends_on_no_cuts(said: list[tuple[str, int]],
 )
 def test_hashes_depend_on_the_value_and_not_on_where_it_lies(values: Any) -> None:
     def hashes(column: Any) -> list[int]:
-        return keys.hash_of(pa.table({"k": column}), ["k"]).tolist()
+        found: list[int] = keys.hash_of(pa.table({"k": column}), ["k"]).tolist()
+        return found
 
     alone = hashes(values)
     assert len(set(alone)) == len(values)

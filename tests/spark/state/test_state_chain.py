@@ -29,7 +29,8 @@ from holdfast.spark.state.task import TaskPlan, Work
 from holdfast.spark.state.windows import Totals
 
 P = TopicPartition("orders", 3)
-SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("k", pa.string())])
+ORIGIN: list[tuple[str, pa.DataType]] = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+SCHEMA = pa.schema([*ORIGIN, ("k", pa.string())])
 TOTALS = Totals(by=("k",), aggregates=parse_aggregates({"n": "count"}, SCHEMA))
 LAYOUT = TOTALS.layout(SCHEMA)
 
@@ -46,6 +47,12 @@ class World:
         self.place = place
         self.state, self.sink = (place / "state").store, (place / "sink").store
         self.log = [f"k{number % 7}" for number in range(600)]
+
+    @property
+    def folder(self) -> Path:
+        """Of a state on the local disk."""
+        assert isinstance(self.state, LocalStore)
+        return self.state.root
 
     def job(self, work: Mapping[TopicPartition, Work]) -> Mapping[TopicPartition, Entry]:
         plan = TaskPlan(
@@ -68,6 +75,7 @@ class World:
         ]
         (answer,) = plan([pa.RecordBatch.from_arrays(columns, schema=SCHEMA)])
         (text,) = answer.column("entry").to_pylist()
+        assert text is not None
         return {P: decode(text.encode())}
 
     def batch(self, start: int, end: int, job: Any = None, *, deliver: bool = True) -> list[Entry]:
@@ -175,7 +183,7 @@ def test_an_entry_that_was_followed_at_once_still_counts(world: World) -> None:
                 assert super().create(chain.entry_name(2), encode(first.next(20)))
             return made
 
-    assert Chain(Quick(world.state.root), P).append(first)
+    assert Chain(Quick(world.folder), P).append(first)
     tip = chain.tip()
     assert tip is not None
     assert tip.end == 20
@@ -200,7 +208,7 @@ def test_a_run_that_was_damaged_is_named_with_partition_path_and_batch(world: Wo
     chain = Chain(world.state, P)
     tip = chain.tip()
     assert tip is not None
-    path = world.state.root / tip.runs[0].name
+    path = world.folder / tip.runs[0].name
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -295,7 +303,7 @@ def test_a_sink_that_somebody_else_writes_into_is_told(world: World) -> None:
 
 
 def command(world: World, *more: str) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(pipeline.app, ["state", str(world.state.root), *more, "-o", "json"])
+    done = CliRunner().invoke(pipeline.app, ["state", str(world.folder), *more, "-o", "json"])
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.output.splitlines()]
 
@@ -349,7 +357,7 @@ def test_records_that_are_gone_can_be_left_out_on_purpose(world: World) -> None:
     world.batch(70, 80)
     kept = world.log[:50] + world.log[70:80]
     assert world.counts() == {key: kept.count(key) for key in kept}
-    done = CliRunner().invoke(pipeline.app, ["state", str(world.state.root), "--skip-to", "orders-3=60"])
+    done = CliRunner().invoke(pipeline.app, ["state", str(world.folder), "--skip-to", "orders-3=60"])
     assert isinstance(done.exception, HoldfastError)
     assert done.exception.code == "STATE_NO_GAP"
 
@@ -357,7 +365,7 @@ def test_records_that_are_gone_can_be_left_out_on_purpose(world: World) -> None:
 @pytest.mark.parametrize("name", ["orders-4", "orders", "-3"])
 def test_a_partition_that_is_not_there_is_refused(world: World, name: str) -> None:
     opened(world).batch(0, 50)
-    done = CliRunner().invoke(pipeline.app, ["state", str(world.state.root), "--start-empty", name])
+    done = CliRunner().invoke(pipeline.app, ["state", str(world.folder), "--start-empty", name])
     assert isinstance(done.exception, HoldfastError)
     assert done.exception.code in ("STATE_NO_PARTITION", "INVALID_OPTION")
 

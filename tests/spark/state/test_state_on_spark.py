@@ -157,7 +157,13 @@ def test_what_can_not_be_right_is_refused_before_it_starts(spark: SparkSession, 
         ),
         (
             "INVALID_OPTION",
-            lambda: on.window("t", size="1 hour", watermark="0 seconds", agg={"n": "count"}, mode="complete"),
+            lambda: on.window(
+                "t",
+                size="1 hour",
+                watermark="0 seconds",
+                agg={"n": "count"},
+                mode="complete",  # type: ignore[arg-type]  # there is no such mode
+            ),
         ),
         ("INVALID_OPTION", lambda: on.drop_duplicates(["k"], time="t")),
         ("INVALID_OPTION", lambda: on.drop_duplicates("k")),

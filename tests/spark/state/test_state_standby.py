@@ -25,7 +25,8 @@ from holdfast.spark.state.storing import is_open, open_run, write_run
 from holdfast.spark.state.warming import Warm
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-LAYOUT = Layout(pa.schema([("k", pa.string()), ("n", pa.int64())]), ("k",), ("k",))
+COLUMNS: list[tuple[str, pa.DataType]] = [("k", pa.string()), ("n", pa.int64())]
+LAYOUT = Layout(pa.schema(COLUMNS), ("k",), ("k",))
 
 
 def run(name: str, size: int = 2 * SMALL_BYTES) -> RunRef:

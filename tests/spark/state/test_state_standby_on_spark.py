@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -59,6 +60,10 @@ def test_a_standby_has_the_state_at_hand_and_takes_the_partition_over(
         ends = {n: sum(event.partition == n for event in events.made) for n in range(PARTITIONS)}
         return stands(tmp_path, "totals", PARTITIONS) == ends
 
+    def follows_both(app: Standing) -> bool:
+        found = app.follows()
+        return len(found) == 2 and min(found.values()) >= 0.5
+
     more()
     one = Standing(spark, holdfast_broker.bootstrap, tmp_path, "one", limit=2_000)
     wait(done, one)
@@ -67,7 +72,7 @@ def test_a_standby_has_the_state_at_hand_and_takes_the_partition_over(
     more()
     wait(done, one, two)
     for app in (one, two):
-        wait(lambda app=app: len(found := app.follows()) == 2 and min(found.values()) >= 0.5, one, two)
+        wait(partial(follows_both, app), one, two)
     assert set(one.follows()) | set(two.follows()) == {f"{TOPIC}-{n}" for n in range(PARTITIONS)}
     one.drain()
     more()
@@ -81,7 +86,7 @@ def test_a_standby_has_the_state_at_hand_and_takes_the_partition_over(
 def test_both_places_must_ask_for_the_same(spark: SparkSession, holdfast_broker: Broker, tmp_path: Path) -> None:
     """The assignor is chosen when the member joins, by the stream's options. stateful(standby=1) alone would follow
     nothing, in silence."""
-    options: ClassVar[dict[str, str]] = {
+    options = {
         "kafka.bootstrap.servers": holdfast_broker.bootstrap,
         "kafka.group.id": "g",
         "subscribe": TOPIC,
