@@ -75,8 +75,7 @@ class Plain:
             for topic, view in cluster.topics.items()
             for number in range(view.partitions)
         )
-        # confluent-kafka's class will do
-        given = {first: holdfast.Assignment(partitions=everything)}  # type: ignore[arg-type]
+        given = {first: holdfast.Assignment(partitions=everything)}
         return given | {member: holdfast.Assignment() for member in others}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import confluent_kafka as ck
@@ -104,7 +105,7 @@ def _store(run: Run, consumer: Any, partitions: list[ck.TopicPartition], where: 
 
 def _done(run: Run, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
     return [
-        ck.TopicPartition(topic, number, run.last[topic, number].offset() + 1)
+        ck.TopicPartition(topic, number, run.last[topic, number] + 1)
         for topic, number in _named(partitions)
         if (topic, number) in run.last
     ]
@@ -112,7 +113,7 @@ def _done(run: Run, partitions: list[ck.TopicPartition]) -> list[ck.TopicPartiti
 
 def _seek(run: Run, consumer: Any, partitions: list[ck.TopicPartition], where: str) -> None:
     for each in _at(partitions, ELSEWHERE):
-        run.call("seek", lambda each=each: consumer.seek(each), where=where)
+        run.call("seek", partial(consumer.seek, each), where=where)
 
 
 def _pause(run: Run, consumer: Any, partitions: list[ck.TopicPartition], where: str) -> None:

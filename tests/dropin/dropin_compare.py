@@ -93,7 +93,8 @@ class Comparison:
         for _ in range(MODEL_TRIES - 1):
             if not wrong:
                 break
-            wrong = self._judged(*side_by_side(self.play_on, self.kinds[:1]), ours)
+            (again,) = side_by_side(self.play_on, self.kinds[:1])
+            wrong = self._judged(again, ours)
         if first and not wrong:
             warnings.warn(f"{VARIES}, {self.kinds[0]}; beside one of them {first}", UserWarning, stacklevel=2)
         return wrong and first

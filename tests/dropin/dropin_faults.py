@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from dropin_happenings import TOLD_S, Happening, Step, prepare
 from dropin_run import Run
 
 from holdfast.broker.exchange import Exchange
-from holdfast.broker.faults import Fault
+from holdfast.broker.faults import Condition, Fault
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
@@ -167,21 +168,25 @@ def _errors() -> Iterator[Happening]:
             for times in (1, 3):
                 yield _happening(
                     f"{_api(struck.api)}-{_code(code)}-x{times}",
-                    lambda run, api=struck.api, code=code, times=times: _refused(run, api, code, times),
+                    _refusing(struck.api, code, times),
                     struck.when,
                     group=struck.api in MEMBERS_ONLY,
                 )
     for api, code, when in FOR_GOOD:
         yield _happening(
             f"{_api(api)}-{_code(code)}-ever",
-            lambda run, api=api, code=code: run.world.broker.faults.error(api, code, when=_of_this_group(run)),
+            _refusing(api, code, None),
             when,
             group=api in MEMBERS_ONLY,
             for_good=True,
         )
 
 
-def _refused(run: Run, api: Api, code: ErrorCode | int, times: int) -> Fault:
+def _refusing(api: Api, code: ErrorCode | int, times: int | None) -> Strike:
+    return lambda run: _refused(run, api, code, times)
+
+
+def _refused(run: Run, api: Api, code: ErrorCode | int, times: int | None) -> Fault:
     """A coordinator that says UNKNOWN_MEMBER_ID has forgotten the member; otherwise it would wait for its return."""
     broker = run.world.broker
     if code is E.UNKNOWN_MEMBER_ID and api in EXPELLING:
@@ -201,20 +206,24 @@ def _cuts() -> Iterator[Happening]:
         for times in (1, 3):
             yield _happening(
                 f"{_api(struck.api)}-cut-before-x{times}",
-                lambda run, api=struck.api, times=times: run.world.broker.faults.disconnect(
-                    api, times=times, when=_of_this_group(run)
-                ),
+                _cutting_before(struck.api, times),
                 struck.when,
                 group=struck.api in MEMBERS_ONLY,
             )
             yield _happening(
                 f"{_api(struck.api)}-cut-after-x{times}",
-                lambda run, api=struck.api, times=times: run.world.broker.faults.cut_answer(
-                    api, times=times, when=_of_this_group(run)
-                ),
+                _cutting_after(struck.api, times),
                 struck.when,
                 group=struck.api in MEMBERS_ONLY,
             )
+
+
+def _cutting_before(api: Api, times: int) -> Strike:
+    return lambda run: run.world.broker.faults.disconnect(api, times=times, when=_of_this_group(run))
+
+
+def _cutting_after(api: Api, times: int) -> Strike:
+    return lambda run: run.world.broker.faults.cut_answer(api, times=times, when=_of_this_group(run))
 
 
 def _one_partition() -> Iterator[Happening]:
@@ -222,12 +231,16 @@ def _one_partition() -> Iterator[Happening]:
     for code in (E.UNKNOWN_TOPIC_OR_PARTITION, E.TOPIC_AUTHORIZATION_FAILED, E.OFFSET_METADATA_TOO_LARGE, UNHEARD_OF):
         yield _happening(
             f"offset_commit-one-{_code(code)}-x1",
-            lambda run, code=code: run.world.broker.faults.change(
-                Api.OFFSET_COMMIT, lambda body, code=code: _first_refused(body, code), times=1, when=_has_the_first
-            ),
+            _refusing_the_first(code),
             "during",
             group=False,
         )
+
+
+def _refusing_the_first(code: int) -> Strike:
+    return lambda run: run.world.broker.faults.change(
+        Api.OFFSET_COMMIT, lambda body: _first_refused(body, code), times=1, when=_has_the_first
+    )
 
 
 def _has_the_first(exchange: Exchange) -> bool:
@@ -235,7 +248,7 @@ def _has_the_first(exchange: Exchange) -> bool:
     return any(each.partition_index == 0 for topic in exchange.body.topics for each in topic.partitions)
 
 
-def _first_refused(body: dict, code: int) -> dict:  # type: ignore[type-arg]
+def _first_refused(body: dict[str, Any], code: int) -> dict[str, Any]:
     topics = [dict(topic) for topic in body["topics"]]
     topics[0]["partitions"] = [
         {**each, "error_code": code} if each["partition_index"] == 0 else each for each in topics[0]["partitions"]
@@ -243,10 +256,10 @@ def _first_refused(body: dict, code: int) -> dict:  # type: ignore[type-arg]
     return {**body, "topics": topics}
 
 
-def _of_this_group(run: Run):  # type: ignore[no-untyped-def]  # an exchange's kind is the broker's own
+def _of_this_group(run: Run) -> Condition:
     """Not the requests of the harness's own clients, whose metadata has nothing to do with it."""
 
-    def concerns(exchange) -> bool:  # type: ignore[no-untyped-def]  # an exchange's kind is the broker's own
+    def concerns(exchange: Exchange) -> bool:
         if exchange.api not in (Api.METADATA, Api.LIST_OFFSETS):
             return True
         return exchange.frame.client_id == CLIENT
@@ -267,12 +280,14 @@ def _refused_login(times: int | None) -> Strike:
     beside it, whose refusals poll() tells. So it is librdkafka's, which both classes have; all but our AsyncConsumer,
     each of whose connections tells error_cb."""
 
-    def strike(run: Run) -> None:
-        def concerns(exchange) -> bool:  # type: ignore[no-untyped-def]  # an exchange's kind is the broker's own
+    def strike(run: Run) -> Fault:
+        def concerns(exchange: Exchange) -> bool:
             theirs = exchange.version == LIBRDKAFKA_LOGS_IN_WITH or run.kind == "holdfast-aio"
             return times is None or (exchange.frame.client_id == CLIENT and theirs)
 
-        run.world.broker.faults.error(Api.SASL_AUTHENTICATE, E.SASL_AUTHENTICATION_FAILED, times=times, when=concerns)
+        return run.world.broker.faults.error(
+            Api.SASL_AUTHENTICATE, E.SASL_AUTHENTICATION_FAILED, times=times, when=concerns
+        )
 
     return strike
 

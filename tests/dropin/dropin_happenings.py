@@ -49,7 +49,7 @@ class Happening:
 
     @contextmanager
     def embedded(self, folder: Path) -> Iterator[World]:
-        options = {key: (folder if value == "folder" else value) for key, value in self.world.items()}
+        options: dict[str, Any] = {key: (folder if value == "folder" else value) for key, value in self.world.items()}
         with embedded_world(**options) as world:
             yield world
 

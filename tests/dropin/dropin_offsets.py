@@ -40,16 +40,16 @@ class Keeping:
 def positions(run: Run, *, metadata: str = "", epoch: int | None = None) -> list[ck.TopicPartition]:
     """Behind the last record of each partition."""
     return [
-        ck.TopicPartition(topic, number, message.offset() + 1, metadata, epoch)
+        ck.TopicPartition(topic, number, offset + 1, metadata, epoch)
         if epoch is not None
-        else ck.TopicPartition(topic, number, message.offset() + 1, metadata)
-        for (topic, number), message in sorted(run.last.items())
+        else ck.TopicPartition(topic, number, offset + 1, metadata)
+        for (topic, number), offset in sorted(run.last.items())
     ]
 
 
 def _until_committed(run: Run) -> None:
     """Poll until the automatic commit has come."""
-    wanted = {partition: message.offset() + 1 for partition, message in run.last.items()}
+    wanted = {partition: offset + 1 for partition, offset in run.last.items()}
 
     def committed() -> bool:
         found = run.world.committed()

@@ -19,7 +19,7 @@ from dropin_world import BATCH, PARTITIONS, World
 if TYPE_CHECKING:
     from dropin_callbacks import Callbacks
     from dropin_offsets import Keeping
-    from dropin_partner import Partner
+    from dropin_partner import KillablePartner, Partner
 
 LIMIT_S = 8.0
 """Longer than anything takes on either class, also on a busy machine: the slowest is librdkafka's look for a
@@ -50,9 +50,10 @@ class Run:
         self.strategy = strategy
         self.recorder = Recorder()
         self.consumer: Any = None
-        self.partner: Partner | None = None
+        self.partner: Partner | KillablePartner | None = None
         self.closed = False
-        self.last: dict[Partition, ck.Message] = {}
+        self.last: dict[Partition, int] = {}
+        """The offset of the last record of each partition."""
         self.topics = [world.topic]
         self.held: set[Partition] = set()
         """As the callbacks say."""
@@ -144,10 +145,11 @@ class Run:
         if error is not None:
             self.note("errors", code(error))
             return
-        where = (message.topic(), message.partition())
-        assert int(message.value()) == message.offset(), "a record came with another one's offset"
-        self.recorder.record("me", where, message.offset())
-        self.last[where] = message
+        topic, number, offset, value = message.topic(), message.partition(), message.offset(), message.value()
+        assert topic is not None and number is not None and offset is not None and value is not None
+        assert int(value) == offset, "a record came with another one's offset"
+        self.recorder.record("me", (topic, number), offset)
+        self.last[topic, number] = offset
         self.keeping.each(self, message)
 
     def until(self, holds: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> bool:

@@ -49,7 +49,7 @@ class World:
         self.group = f"billing-{number}"
         self.login = dict(login)
         self._broker = broker
-        self._quiet = {"bootstrap.servers": bootstrap, "log_level": 0, **login}
+        self._quiet: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 0, **login}
         self._producer = self._new_producer()
         self._admin: AdminClient | None = None
         self._created: set[str] = set()

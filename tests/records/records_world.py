@@ -48,6 +48,7 @@ def rows(batches: Iterable[pa.RecordBatch]) -> list[Record]:
         batch.validate(full=True)
         timestamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
         for row, micros in zip(batch.drop_columns(["timestamp"]).to_pylist(), timestamps, strict=True):
+            assert micros is not None
             headers = tuple(Header(h["key"], h["value"]) for h in row.get("headers") or ())
             millis = micros // 1000 if abs(micros) < MICROS_MAX else micros
             found.append(Record(row["offset"], millis, row["key"], row["value"], headers))

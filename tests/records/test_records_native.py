@@ -113,7 +113,12 @@ def test_who_waits_for_the_compiler_is_told_and_how_not_to(
 
 def test_an_image_is_built_with_the_compiled_decoder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[bytes] = []
-    monkeypatch.setattr(native, "_compile", lambda: compiled.append(CODE) or CODE)
+
+    def compiling() -> bytes:
+        compiled.append(CODE)
+        return CODE
+
+    monkeypatch.setattr(native, "_compile", compiling)
 
     assert native.keep() == native.keep() == folder / native._name()
     assert compiled == [CODE]

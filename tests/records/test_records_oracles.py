@@ -17,6 +17,7 @@ from kio.records.schema import NewRecordBatch
 from kio.records.schema import Record as KioRecord
 from kio.records.schema import RecordHeader as KioHeader
 from kio.records.writers import write_new_batch
+from kio.static.primitive import TZAwareMicros, i8, i16, i32, i64
 from records_world import CODECS, NOW, decode, plain, record_lists
 
 from holdfast.records.batch import Header, Record, batch_records, is_abort_marker, iter_headers, iter_records
@@ -62,7 +63,11 @@ def test_we_read_what_aiokafka_encodes(records: list[Record], codec: Codec) -> N
 def test_kio_writes_the_same_bytes() -> None:
     records = [*plain(300), Record(300, NOW - 9, None, None, (Header("ü", None), Header("b", b"c")))]
     new = NewRecordBatch(
-        producer_id=77, producer_epoch=4, base_sequence=9, attributes=0, records=tuple(map(_to_kio, records))
+        producer_id=i64(77),
+        producer_epoch=i16(4),
+        base_sequence=i32(9),
+        attributes=i16(0),
+        records=tuple(map(_to_kio, records)),
     )
     written = io.BytesIO()
     write_new_batch(written, new)
@@ -79,9 +84,9 @@ def test_kio_reads_what_we_encode() -> None:
 
 def _to_kio(record: Record) -> KioRecord:
     return KioRecord(
-        attributes=0,
-        timestamp=datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=record.timestamp),
-        offset=record.offset,
+        attributes=i8(0),
+        timestamp=TZAwareMicros.parse(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=record.timestamp)),
+        offset=i64(record.offset),
         key=record.key,
         value=record.value,
         headers=tuple(KioHeader(key=h.key.encode(), value=h.value) for h in record.headers),

@@ -52,7 +52,8 @@ def test_only_offsets_of_the_asked_range_come(records: list[Record], codec: Code
 def test_many_small_batches_of_all_codecs_come_in_order(
     batches: list[tuple[int, Codec]], max_rows: int, max_bytes: int
 ) -> None:
-    answer, expected = b"", []
+    answer = b""
+    expected: list[Record] = []
     for size, codec in batches:
         records = plain(size, offset=len(expected))
         expected += records

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from holdfast.model import HoldfastError
@@ -37,12 +37,18 @@ def produce(kafka: RealKafka, topic: str, values: list[str]) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
+def text(message: Message) -> str:
+    value = message.value()
+    assert value is not None
+    return value.decode()
+
+
 def consume(kafka: RealKafka, topic: str, count: int) -> list[str]:
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": f"read-{topic}", "auto.offset.reset": "earliest"}
     consumer = Consumer(settings | {"log_level": 2})
     consumer.subscribe([topic])
     try:
-        return [message.value().decode() for message in consumer.consume(count, timeout=60)]
+        return [text(message) for message in consumer.consume(count, timeout=60)]
     finally:
         consumer.close()
 
@@ -138,7 +144,7 @@ def test_the_secured_listener_lets_in_who_can_prove_it_and_nobody_else() -> None
     tokens = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=alice"}
 
     def brokers_seen(settings: dict[str, str], *, limit_s: float = 20) -> int:
-        admin = AdminClient({"bootstrap.servers": kafka.secure_bootstrap, "log_level": "0"} | settings)
+        admin = AdminClient({"bootstrap.servers": kafka.secure_bootstrap, "log_level": "0", **settings})
         return len(admin.list_topics(timeout=limit_s).brokers)
 
     with RealKafka(secure=secure) as kafka:

@@ -35,7 +35,12 @@ class Group:
         self.producer = stack.enter_context(SteadyProducer(kafka.bootstrap, name, partitions=PARTITIONS, rate=RATE))
 
     def add(self, kind: str, *, members: int = 1, **options: Any) -> MemberProcess:
-        told = {"assignors": ("cooperative-sticky",), "session_ms": 6000, "heartbeat_ms": 300, "commit_every_ms": 200}
+        told: dict[str, Any] = {
+            "assignors": ("cooperative-sticky",),
+            "session_ms": 6000,
+            "heartbeat_ms": 300,
+            "commit_every_ms": 200,
+        }
         settings = MemberOptions(
             bootstrap=self.kafka.bootstrap,
             group=self.name,

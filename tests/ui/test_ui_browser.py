@@ -68,9 +68,10 @@ class Shown:
         self.page.wait_for_function("() => !document.body.classList.contains('busy')")
 
     def states(self) -> dict[str, str]:
-        return self.page.eval_on_selector_all(
+        found: dict[str, str] = self.page.eval_on_selector_all(
             "[data-lane]", "rows => Object.fromEntries(rows.map(r => [r.dataset.lane, r.dataset.state]))"
         )
+        return found
 
     def done(self) -> None:
         self.context.close()

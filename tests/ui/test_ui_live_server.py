@@ -75,7 +75,8 @@ def works(name: str, partitions: int) -> Callable[[Any], bool]:
     def holds(story: Any) -> bool:
         names = [each["name"] for each in story["members"]]
         now = [lane["spans"][-1] for lane in story["partitions"]]
-        return sum(state == "working" and names[owner] == name for _, state, owner, _ in now) == partitions
+        working: int = sum(state == "working" and names[owner] == name for _, state, owner, _ in now)
+        return working == partitions
 
     return holds
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class TopicPartition(NamedTuple):
@@ -14,6 +14,16 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class AnyPartition(Protocol):
+    """A partition of any class: ours, or confluent-kafka's, which is the one that programs know."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

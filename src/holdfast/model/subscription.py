@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from holdfast.model.membership import NO_GENERATION
-from holdfast.model.partition import TopicPartition
+from holdfast.model.partition import AnyPartition, TopicPartition
 
 MAX_FOLLOWERS = 3
 """The most members that may follow a partition's state (`assign.standby`). Each reads all of it once; two of them
@@ -52,6 +53,12 @@ class Assignment:
 
     partitions: frozenset[TopicPartition] = frozenset()
     user_data: bytes | None = None
+
+    if TYPE_CHECKING:
+        # A program's own assignor gives partitions of confluent-kafka's class: of a plan only their names are read.
+        def __init__(
+            self, *, partitions: frozenset[AnyPartition] = frozenset(), user_data: bytes | None = None
+        ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

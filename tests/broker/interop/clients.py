@@ -97,8 +97,7 @@ def _java(bootstrap: str, topic: str) -> None:
 
 def _kafka_python(bootstrap: str, topic: str) -> None:
     from kafka.admin import KafkaAdminClient, NewTopic
-
-    from kafka import KafkaProducer
+    from kafka.producer.kafka import KafkaProducer
 
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.create_topics([NewTopic(topic, 3, 1)])
@@ -124,8 +123,9 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[str]:
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count and time.monotonic() < deadline:
         for message in consumer.consume(1000, 0.5):
-            assert message.error() is None
-            found.append(message.value().decode())
+            value = message.value()
+            assert message.error() is None and value is not None
+            found.append(value.decode())
     consumer.close()
     return found
 

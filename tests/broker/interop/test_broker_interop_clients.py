@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ def kinds(names: tuple[str, ...]) -> list[object]:
     return [pytest.param(name, marks=pytest.mark.java) if name in JAVA_KINDS else name for name in names]
 
 
-def pairs() -> list[object]:
+def pairs() -> Sequence[object]:
     return [
         pytest.param(kind, assignor, marks=pytest.mark.java) if kind in JAVA_KINDS else (kind, assignor)
         for kind in KINDS

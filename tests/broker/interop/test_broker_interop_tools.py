@@ -29,8 +29,8 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-def said(main: str, args: list[str], broker: Broker, **options: str) -> str:
-    return run_tool(main, args, broker.bootstrap, **options).stdout
+def said(main: str, args: list[str], broker: Broker, stdin: str = "") -> str:
+    return run_tool(main, args, broker.bootstrap, stdin=stdin).stdout
 
 
 def test_topic_command_creates_lists_describes_grows_and_deletes(broker: Broker) -> None:
