@@ -30,6 +30,7 @@ from holdfast.net.admin import Admin, NewTopic
 from holdfast.net.channel import GroupChannel
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
+from holdfast.net.errors import NetError
 from holdfast.testing.java import java_command, log_args
 from holdfast.testing.tools import CONSUMER_GROUPS
 
@@ -115,7 +116,7 @@ async def _led(cluster: Cluster, last: TopicPartition) -> None:
         try:
             await cluster.leader_of(last)
             return
-        except HoldfastError as error:
+        except NetError as error:
             if not error.retriable or time.monotonic() > until:
                 raise
 
