@@ -161,6 +161,25 @@ def test_a_request_without_end_is_cut_off() -> None:
     assert json.loads(call("POST", "/api/play", raw=b"[" * 60_000)[2])["error"]["code"] == "BAD_REQUEST"
 
 
+@pytest.mark.parametrize("path", ["/api/play", "/api/questions"])
+def test_a_page_that_is_closed_in_the_middle_of_its_request_is_no_traceback(path: str) -> None:
+    """It was one of forty lines on the terminal of `holdfast ui`."""
+    came = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    headers = [(b"host", HOST.encode()), (TOKEN_HEADER.encode(), TOKEN.encode())]
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+    scope |= {"http_version": "1.1", "scheme": "http", "root_path": ""}
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(came)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(page(TOKEN)(scope, receive, send))
+    assert sent[0]["status"] == 400
+
+
 def test_a_scene_is_played_in_all_ways_with_what_is_told_of_it() -> None:
     played = answer("/api/play", scene="tick8", kind="eager")
     assert played["story"]["kind"] == "eager" and set(played["waits"]) == {"eager", "cooperative", "holdfast"}

@@ -18,7 +18,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -203,10 +203,13 @@ def _sound(answer: Callable[[Mapping[str, Any]], Response], body: Mapping[str, A
 
 async def _body(request: Request) -> Mapping[str, Any]:
     text = b""
-    async for piece in request.stream():
-        text += piece
-        if len(text) > MAX_BODY_BYTES:
-            raise HoldfastError("TOO_LARGE", "the request is too large.", "Give fewer events.")
+    try:
+        async for piece in request.stream():
+            text += piece
+            if len(text) > MAX_BODY_BYTES:
+                raise HoldfastError("TOO_LARGE", "the request is too large.", "Give fewer events.")
+    except ClientDisconnect as error:  # a page that is closed or reloaded is no fault, and nobody reads the answer
+        raise HoldfastError("BAD_REQUEST", "the request broke off.", "Send it again.") from error
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
