@@ -209,7 +209,7 @@ def kafka_error(error: Any, what: str, do: str) -> HoldfastError:
 
 
 class Interrupt:
-    """Ctrl-C, SIGTERM and SIGHUP (a closed terminal) as a flag, so that a run ends cleanly. A second one ends it at once.
+    """Ctrl-C, SIGTERM and SIGHUP (a closed terminal) as a flag: a run ends cleanly. A second one ends it at once.
 
     The handler raises nothing: Python drops exceptions inside a `__del__` or while a module is imported, and the signal
     would be lost.
