@@ -180,6 +180,33 @@ def test_what_a_scene_fixes_is_not_dropped_in_silence(
     assert "OPTION_FIXED" in err and named in err and len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["--kind", "eager"], "--kind has no effect without --scene or --svg."),
+        (["--at", "5s"], "--at has no effect without --svg."),
+        (["--seeds", "5"], "--seeds has no effect without --swarm."),
+        (["--svg", "-", "--protocol", "eager"], "--protocol would have no effect beside --svg."),
+        (["--compare", "--protocol", "eager"], "--protocol would have no effect beside --compare."),
+        (["--world", "3", "--svg", "-"], "--svg would have no effect beside --world."),
+        (["--swarm", "--scene", "tick8"], "--scene would have no effect beside --swarm."),
+    ],
+)
+def test_what_would_have_no_effect_is_not_dropped_in_silence(
+    capsys: pytest.CaptureFixture[str], args: list[str], named: str
+) -> None:
+    """`--svg F --protocol eager` drew holdfast, and `--svg F --world 3` a scene that nobody had asked for."""
+    code, out, err = run(capsys, *args)
+    assert code == 2 and out == ""
+    assert "OPTION_UNUSED" in err and named in err and len(err.strip().splitlines()) == 1
+
+
+def test_compare_with_no_events_plays_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """The page gives this line for a scene without events."""
+    code, out, _ = run(capsys, "--compare", "--event", "", "--duration", "5s", "-o", "json")
+    assert code == 0 and json.loads(out)["eager"]["rebalanced_ms"] == 0.0
+
+
 def test_a_picture_that_can_not_be_written_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """It was a traceback. Nothing is wrong with how it was called, so the code is 1."""
     place = tmp_path / "nowhere" / "x.svg"

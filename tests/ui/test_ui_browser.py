@@ -342,3 +342,29 @@ def test_two_owners_of_one_name_can_be_told_apart_in_a_lane(chrome: Browser, lin
         assert not cut
     finally:
         shown.done()
+
+
+def test_answers_are_about_the_scene_that_is_shown_and_not_about_what_is_typed(shown: Shown) -> None:
+    """Eight members were typed and not played yet. Questions, plans and pictures were of eight; the lanes of two."""
+    page = shown.open("third-quick", "&at=1000")
+    page.locator("#setup summary").click()
+    page.fill("#set-members", "8")
+    page.locator("#set-members").blur()
+    page.click("#plan")
+    expect(page.locator("#planned")).to_contain_text("From 2 to 6 members")
+    page.click("#replay")
+    page.wait_for_function("() => document.querySelectorAll('[data-member]').length === 8")
+    page.click("#plan")
+    expect(page.locator("#planned")).to_contain_text("From 8 to 6 members")
+
+
+def test_a_button_acts_on_the_member_that_the_list_shows(shown: Shown) -> None:
+    """C9 was chosen in a scene of ten. In the next one, of two, the list showed C0 and C9 crashed: nothing happened."""
+    page = shown.open("ten")
+    page.select_option("#target", "c9")
+    page.select_option("#scene", "third-quick")
+    expect(page.locator("[data-lane]")).to_have_count(4)
+    assert page.input_value("#target") == "c0"
+    page.click("[data-happen=crash]")
+    page.wait_for_function("() => document.getElementById('events').value.includes('crash:')")
+    assert "crash:c0@" in page.input_value("#events")

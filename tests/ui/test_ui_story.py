@@ -57,6 +57,21 @@ def test_lanes_are_dark_exactly_when_the_timeline_has_a_gap(name: str, kind: str
         assert dark == pytest.approx(gaps, abs=0.2 * len(lane["spans"])), lane["label"]
 
 
+@pytest.mark.parametrize("name", [*QUICK, "storm"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_moved_is_told_of_a_rebalance(name: str, kind: str) -> None:
+    """In the storm the evicted member works on while others take over, so there is no gap: "nothing moved"."""
+    played, made = both(name, kind)
+    moved = {
+        f"P{partition.partition}"
+        for partition, stretches in played.line.stretches.items()
+        if len({stretch.member for stretch in stretches}) > 1
+    }
+    assert {label for each in made["rebalances"] for label in each["moved"]} == moved
+    if name == "storm":
+        assert made["rebalances"][1]["moved"] == ["P0", "P4"] and "did not poll" in made["rebalances"][1]["cause"]
+
+
 @pytest.mark.parametrize("name", ["tick8", "hung", "third", "ten"])
 def test_in_cooperative_lanes_that_do_not_move_never_go_dark_and_in_eager_all_do(name: str) -> None:
     event = both(name, "eager")[0].event_ms
@@ -185,7 +200,34 @@ def test_everybody_or_nobody_stopped() -> None:
     everybody = asked("tick8", "eager", 24_000)["everybody"]["answer"]
     assert "6 of 6 partitions paused, 5 of them only to be given back" in everybody
     nobody = asked("tick8", "holdfast", 24_000)["nobody"]["answer"]
-    assert "given up: P5" in nobody and "5 noticed nothing" in nobody
+    assert "given up: P5" in nobody and "; 5 were worked on all along" in nobody
+
+
+def test_the_longest_pause_is_not_all_put_down_to_the_round() -> None:
+    """Fourteen minutes of restoring state were "how long the first to stop waited for the last to come"."""
+    answer = asked("restore", "eager", 1_000_000)["everybody"]["answer"]
+    assert "the longest for 14.0 min" in answer and "the round took 1.1 s" in answer and "take them up again" in answer
+
+
+def test_a_lane_that_stands_still_with_its_owner_is_none_that_was_worked_on_all_along() -> None:
+    """C0 hangs, and "6 noticed nothing" of six lanes, two of which nobody worked on."""
+    made = told("tick8", "cooperative")
+    eviction = made["rebalances"][1]
+    assert eviction["culprit"] == "c0"
+    answer = asked("tick8", "cooperative", eviction["from"] + 100)["nobody"]["answer"]
+    still = {lane["label"] for lane in made["partitions"] if at(lane["spans"], eviction["from"] - 100)[1] == "stalled"}
+    assert still and f"; {6 - len(still)} were worked on all along" in answer
+
+
+def test_nobody_has_stopped_who_never_worked_and_who_is_out_works_in_vain() -> None:
+    """A member that restores its first state was said to have stopped, and so was one that went on with its batch."""
+    answer = asked("restore", "holdfast", 20_000)["lane-P0"]["answer"]
+    assert "Nobody has worked on it yet" in answer and "stopped at" not in answer
+    made = told("storm", "eager")
+    lane = next(lane for lane in made["partitions"] if any(span[1] == "zombie" for span in lane["spans"]))
+    since = next(span[0] for span in lane["spans"] if span[1] == "zombie")
+    question = asked("storm", "eager", since + 1)[f"lane-{lane['label']}"]
+    assert "in vain" in question["text"] and "works on, but has been out of the group since" in question["answer"]
 
 
 def test_a_what_if_is_played_beside_and_compared() -> None:

@@ -74,6 +74,7 @@ def sim(
     fixed_by = "--scene" if scene else "--swarm" if swarm else "--world" if world is not None else ""
     try:
         _check_options(context, output, fixed_by="" if scenes else fixed_by)
+        _check_ways(context)
         setup = Setup(
             members=members, partitions=partitions, seed=seed, events=event, duration=duration, static=static,
             heartbeat=heartbeat, session=session, max_poll=max_poll, batch=batch, spread=batch_spread,
@@ -90,6 +91,7 @@ def sim(
         elif scene:
             code = _scene(scene, kind, output, everything=everything)
         elif compare:
+            setup = setup if _is_given(context, "--event") else replace(setup, events=COMPARED)
             code = _compare(setup, output, everything=everything)
         else:
             code = _one(setup, protocol, output, everything=everything)
@@ -115,6 +117,21 @@ def _check_options(context: typer.Context, output: str, *, fixed_by: str) -> Non
             f"{fixed_by} brings its own {', '.join(given)}.",
             f"Leave out {', '.join(given)}, or {fixed_by}.",
         )
+
+
+def _check_ways(context: typer.Context) -> None:
+    """Refuse options without effect: another way was chosen, or the one that they belong to was not."""
+    for option, ways in o.BELONGS_TO.items():
+        if _is_given(context, option) and not any(_is_given(context, way) for way in ways):
+            ways_text = " or ".join(ways)
+            raise HoldfastError(
+                "OPTION_UNUSED", f"{option} has no effect without {ways_text}.", f"Leave it out, or add {ways_text}."
+            )
+    for way, others in o.EXCLUDES.items():
+        dropped = [each for each in others if _is_given(context, way) and _is_given(context, each)]
+        if dropped:
+            what = f"{', '.join(dropped)} would have no effect beside {way}."
+            raise HoldfastError("OPTION_UNUSED", what, f"Leave out {', '.join(dropped)}, or {way}.")
 
 
 def _is_given(context: typer.Context, option: str) -> bool:
@@ -191,7 +208,6 @@ def _compare(setup: Setup, output: str, *, everything: bool) -> int:
     from holdfast.sim.played import play
     from holdfast.sim.setup import KINDS
 
-    setup = replace(setup, events=setup.events or COMPARED)
     played = {kind: play(setup, kind) for kind in KINDS}
     if output == "table":
         console = _console()

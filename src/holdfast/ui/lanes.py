@@ -215,6 +215,19 @@ class LaneReader:
                 lane.change(record.at, TAKEN, member, "finding its position")
 
 
+def moves(lanes: Mapping[TopicPartition, Lane]) -> list[tuple[float, TopicPartition]]:
+    """When a partition got another worker than before, whether or not there was a gap between the two."""
+    found = []
+    for partition, lane in lanes.items():
+        worker = ""
+        for at, state, member, _ in lane.spans:
+            if state == WORKING:
+                if worker and member != worker:
+                    found.append((at, partition))
+                worker = member
+    return found
+
+
 def _partition(record: TraceRecord) -> TopicPartition:
     return TopicPartition(str(record.data["topic"]), int(_number(record.data["partition"], 0.0)))
 

@@ -56,7 +56,7 @@ class Rebalance:
     """Whether the group was empty before."""
     gaps: list[Gap] = field(default_factory=list)
     seen_moved: list[TopicPartition] = field(default_factory=list)
-    """Moves that were seen from outside, without their gaps."""
+    """Moves without a gap, and those that were seen from outside."""
 
     @property
     def pauses(self) -> list[Gap]:
@@ -102,7 +102,13 @@ def protocol(records: Sequence[TraceRecord]) -> str:
     return next((str(r.data.get("protocol", "")) for r in records if r.step == "generation"), "")
 
 
-def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names) -> list[Rebalance]:
+def rebalances(
+    records: Sequence[TraceRecord],
+    gaps: Sequence[Gap],
+    names: Names,
+    moves: Sequence[tuple[float, TopicPartition]] = (),
+) -> list[Rebalance]:
+    """`moves` may have no gap: the old owner is out of the group and still at its last batch."""
     found: list[Rebalance] = []
     owing = False
     for record in records:
@@ -138,6 +144,11 @@ def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names
             last.gaps.append(gap)
             if gap.after:
                 last.to_ms = max(last.to_ms, gap.to_ms)
+    behind_a_gap = {(gap.to_ms, gap.partition) for gap in gaps}
+    for at, partition in moves:
+        last = next((r for r in reversed(found) if r.from_ms <= at), None)
+        if last is not None and (at, partition) not in behind_a_gap:
+            last.seen_moved.append(partition)
     return found
 
 
