@@ -117,6 +117,26 @@ def test_a_rebalance_has_its_cause_its_culprit_and_all_of_its_rounds() -> None:
     assert back["culprit"] == "c1" and back["rounds"] == 2, "the round that follows a revoke is no new rebalance"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_taken_over_from_one_who_still_works_has_moved(kind: str) -> None:
+    """In the storm P0 and P4 went from c0, out of the group and still busy, to others. There was no gap,
+    so the page said "nothing moved" beside lanes that changed their colour. Others began half a minute after the group
+    was stable, when their batches were done: these were said to be nobody's doing."""
+    out, back = told("storm", kind)["rebalances"][1:3]
+    assert out["moved"] == ["P0", "P4"] and out["culprit"] == "c0"
+    assert back["moved"] == ["P5", "P6"]
+    lanes = {lane["label"]: lane["spans"] for lane in told("storm", kind)["partitions"]}
+    for label in out["moved"]:
+        lit = next(span for span in lanes[label] if span[0] > out["from"] and span[1] == "working")
+        assert lit[2] != 0
+        assert out["to"] >= lit[0], "it lasts until the last lane is lit again"
+
+
+def test_a_rebalance_is_over_before_its_culprit_wakes_and_works_on_what_it_has_lost() -> None:
+    _, out, back = told("tick8", "eager")["rebalances"]
+    assert out["moved"] == ["P0", "P4"] and out["to"] < 13_000 < back["from"]
+
+
 def test_a_static_member_that_restarts_keeps_its_lanes_and_nobody_revokes_them() -> None:
     """Seen on a picture: for the 35 s of a restart its lanes said that a listener commits, long after the process had
     ended; and the group's first rebalance was said to last for minutes, because it got the gaps of all restarts."""

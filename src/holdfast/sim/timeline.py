@@ -83,6 +83,22 @@ class Timeline:
             gaps.append(_gap(last, self.end_ms, ""))
         return gaps
 
+    def takeovers(self) -> list[tuple[TopicPartition, float]]:
+        """Moves without a gap: a member begins while one that is out of the group still works on the partition.
+
+        The one that goes on longer has it: who wakes and works for a moment on what it has lost takes nothing.
+        """
+        found = []
+        for partition in sorted(self.stretches):
+            last: Stretch | None = None
+            for stretch in self.stretches[partition]:
+                if last is not None and stretch.to_ms < last.to_ms:
+                    continue
+                if last is not None and stretch.from_ms <= last.to_ms and stretch.member != last.member:
+                    found.append((partition, stretch.from_ms))
+                last = stretch
+        return found
+
     def owner_at(self, partition: TopicPartition, from_ms: float, to_ms: float) -> str:
         """Who worked on it for most of a slice of time; empty if nobody did for most of it."""
         best, most = "", 0.0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.model import TopicPartition, TraceRecord
-from holdfast.sim.timeline import Gap
+from holdfast.sim.timeline import Gap, Timeline
 from holdfast.ui.lanes import partitions_of
 from holdfast.ui.names import Names
 
@@ -56,7 +56,7 @@ class Rebalance:
     """Whether the group was empty before."""
     gaps: list[Gap] = field(default_factory=list)
     seen_moved: list[TopicPartition] = field(default_factory=list)
-    """Moves that were seen from outside, without their gaps."""
+    """Moves without a gap: seen from outside, or taken over while the old owner still worked."""
 
     @property
     def pauses(self) -> list[Gap]:
@@ -102,7 +102,7 @@ def protocol(records: Sequence[TraceRecord]) -> str:
     return next((str(r.data.get("protocol", "")) for r in records if r.step == "generation"), "")
 
 
-def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names) -> list[Rebalance]:
+def rebalances(records: Sequence[TraceRecord], line: Timeline, names: Names) -> list[Rebalance]:
     found: list[Rebalance] = []
     owing = False
     for record in records:
@@ -131,14 +131,25 @@ def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names
                 found[-1].generation = record.generation or 0
         if record.step == "stable" and found:
             found[-1].to_ms = found[-1].settled_ms = record.at
-    for gap in gaps:
-        last = next((r for r in reversed(found) if r.from_ms <= gap.to_ms), None)
-        # A gap that begins long after a rebalance has another cause, for example a static member's restart.
-        if last is not None and (last.settled_ms is None or gap.from_ms <= last.settled_ms + SOON_MS):
+    # Only a rebalance changes owners, however late the new one begins: it may have a long batch in work. Any other gap
+    # that begins long after a rebalance has another cause, for example a static member's restart.
+    for gap in line.gaps():
+        last = _latest(found, gap.to_ms)
+        moved = gap.after not in ("", gap.before)
+        if last is not None and (moved or last.settled_ms is None or gap.from_ms <= last.settled_ms + SOON_MS):
             last.gaps.append(gap)
             if gap.after:
                 last.to_ms = max(last.to_ms, gap.to_ms)
+    for partition, at in line.takeovers():
+        last = _latest(found, at)
+        if last is not None:
+            last.seen_moved.append(partition)
+            last.to_ms = max(last.to_ms, at)
     return found
+
+
+def _latest(found: Sequence[Rebalance], at: float) -> Rebalance | None:
+    return next((r for r in reversed(found) if r.from_ms <= at), None)
 
 
 def _take_seen(found: list[Rebalance], record: TraceRecord) -> None:

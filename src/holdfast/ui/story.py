@@ -44,13 +44,14 @@ def story(
     """Everything to draw. `kind` is the kind of group, a key of `pseudo.LISTINGS`. Without `measured` it is a simulated
     history, in which lag follows from the producer's constant rate."""
     names = Names(records)
-    gaps = timeline(records, end_ms).gaps()
+    line = timeline(records, end_ms)
+    gaps = line.gaps()
     found = lanes.LaneReader(names).read(records, end_ms)
     if measured is not None:
         for partition, lane in found.items():
             lane.lag = list(measured.lags.get(partition, ()))  # no points if unknown
     topics = {partition.topic for partition in found}
-    told = rounds.rebalances(records, gaps, names)
+    told = rounds.rebalances(records, line, names)
     listing = pseudo.LISTINGS[kind]
     return {
         "version": VERSION,
