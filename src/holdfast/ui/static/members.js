@@ -1,7 +1,7 @@
 // The members: in the group or not, static or dynamic, and what each owns.
 
 import { h } from "./h.js";
-import { some } from "./words.js";
+import { count } from "./words.js";
 
 /** @typedef {import("./types.js").Story} Story */
 /** @typedef {import("./view.js").View} View */
@@ -12,11 +12,11 @@ const SMALL_FROM = 24;
 export function members(story, view, chosen, choose) {
   const small = view.members.length > SMALL_FROM;
   return [
-    h("h2", {}, `Consumer group · ${view.members.length} ${view.members.length === 1 ? "consumer" : "consumers"}`),
+    h("h2", {}, heading(view)),
     h("p", { class: "dim" }, membership(view)),
     h("ul", { class: small ? "members small" : "members" }, ...view.members.map((member) => {
       const { sign, text } = story.legend.members[member.state];
-      const owns = small ? `owns ${member.owns.length}` : member.owns.length === 0 ? "owns nothing" : `owns ${some(member.owns, 4)}`;
+      const owns = small ? `owns ${member.owns.length}` : ownsWords(member.owns);
       return h("li", {},
         h("button", {
           type: "button", class: `member o${member.number % 8} ${member.state}`, "data-member": member.name,
@@ -25,11 +25,24 @@ export function members(story, view, chosen, choose) {
         },
           h("strong", {}, h("span", { "aria-hidden": "true" }, `${sign} `), member.name),
           small ? null : h("span", { class: "kind" }, member.isStatic ? "static" : "dynamic"),
-          h("span", { class: "owns" }, owns),
+          h("span", { class: "owns", title: member.owns.join(", ") }, owns),
           small ? null : h("span", { class: "doing" }, text),
         ));
     })),
   ];
+}
+
+/** One that is out, or whose process has ended, is no member. @param {View} view */
+function heading({ members }) {
+  const within = members.filter(({ state }) => state !== "gone" && state !== "out").length;
+  if (within < members.length) return `Consumer group · ${count(within)} of ${count(members.length)} in it`;
+  return `Consumer group · ${count(within)} ${within === 1 ? "consumer" : "consumers"}`;
+}
+
+/** One line, however many there are. @param {string[]} labels */
+function ownsWords(labels) {
+  if (labels.length === 0) return "owns nothing";
+  return labels.length <= 4 ? `owns ${labels.join(", ")}` : `owns ${labels.length}: ${labels.slice(0, 3).join(", ")}, …`;
 }
 
 /** @param {View} view */
