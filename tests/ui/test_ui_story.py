@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -290,3 +291,17 @@ def test_a_thousand_partitions_fit_the_picture() -> None:
     text = picture(story(played.records, played.result.ended_at_ms, "holdfast"), 4_000)
     height = float(ElementTree.fromstring(text).attrib["height"])
     assert height < 1_800
+
+
+def test_a_picture_needs_no_colours_to_show_who_took_over_and_its_thin_rows_lie_together() -> None:
+    """A lane that moved within milliseconds differed from the others by its colour alone. And a hundred rows in the
+    order of partitions, each beside one of another owner, blended into one colour."""
+    small = picture(told("third-quick", "holdfast"), 20_000)
+    assert small.count('width="2" height="21.3" class="bg"') == 1, "one partition moved"
+    rows = [
+        drawn.get("class", "")
+        for drawn in ElementTree.fromstring(picture(told("ten", "cooperative"), 10_000)).iter()
+        if drawn.tag.endswith("rect") and drawn.get("x") != "0" and drawn.get("class", "").startswith("o")
+    ]
+    changes = sum(one != other for one, other in pairwise(rows))
+    assert changes < 50, "blocks, not stripes"

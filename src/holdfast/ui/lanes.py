@@ -22,7 +22,7 @@ LEGEND: Mapping[str, tuple[str, str, float]] = {
     DARK: ("✕", "dark: nobody has it", 0.12),
     TAKEN: ("◔", "assigned, not processing yet", 0.55),
     STALLED: ("‖", "owned, but its owner stands still", 0.3),
-    ZOMBIE: ("◍", "worked on, but can't be committed", 0.75),
+    ZOMBIE: ("◍", "worked on, but in vain", 0.75),
 }
 """Each state's sign, its meaning, and how much of its row it fills, so that colours are not needed."""
 

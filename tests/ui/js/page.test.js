@@ -94,6 +94,9 @@ test("a strip has its times, and marks what happened", () => {
   const told = story();
   told.end = 10500;
   assert.equal(pieces(told, 0).at(-1)?.text, "", "no text where it has no room");
+  const ticks = (/** @type {number} */ end) => pieces({ ...told, end }, 0).map(({ text }) => text).filter(Boolean);
+  assert.deepEqual(ticks(120000), ["0 s", "20 s", "40 s", "60 s", "80 s", "100 s"]);
+  assert.deepEqual(ticks(480000), ["0 min", "2 min", "4 min", "6 min"]);
   told.steps.unshift([2100, "happened", "c1 starts"]);
   const [mark] = find(axis(told, 0), (n) => n.attrs.class === "event");
   assert.match(mark.attrs.d, /^M191\.0 /);
@@ -147,6 +150,13 @@ test("the rows of a map lie together by their first owner", () => {
   many.partitions = Array.from({ length: 4 }, (_, n) => ({ ...many.partitions[1], label: `P${n}`, spans: [[0, "waiting", -1, ""], [500, "working", n % 2, ""]] }));
   many.partitions.unshift({ ...many.partitions[0], label: "P9", spans: [[0, "waiting", -1, ""]] });
   assert.deepEqual(rows(many).map(({ label }) => label), ["P0", "P2", "P1", "P3", "P9"]);
+});
+
+test("who joins later has a place already, so that nothing jumps", () => {
+  const places = (/** @type {any} */ one, /** @type {number} */ at) => all(members(one, viewAt(one, at), -1, () => {})) &&
+    members(one, viewAt(one, at), -1, () => {}).flatMap((n) => find(n, (e) => e.tag === "li")).length;
+  assert.equal(places(story(), 100), 2);
+  assert.equal(places(story(), 6000), 2);
 });
 
 test("who is out of the group is not counted in it", () => {

@@ -19,15 +19,15 @@ export function pieces(story, at) {
   const found = tick > first ? [{ wide: share(Math.min(tick, last) - first), text: "" }] : [];
   for (let from = tick; from < last; from += step) {
     const long = Math.min(step, last - from);
-    found.push({ wide: share(long), text: long < step * 0.7 ? "" : words(story, from) });
+    found.push({ wide: share(long), text: long < step * 0.7 ? "" : words(story, from, step) });
   }
   return found;
 }
 
-/** @param {Story} story @param {number} at */
-function words(story, at) {
+/** @param {Story} story @param {number} at @param {number} step */
+function words(story, at, step) {
   if (story.wall !== undefined) return when(story, at).split(".")[0];
-  return story.end >= 120000 ? `${at / 60000} min` : `${at / 1000} s`;
+  return step >= 60000 ? `${at / 60000} min` : `${at / 1000} s`;
 }
 
 /** @param {Story} story @param {number} at */

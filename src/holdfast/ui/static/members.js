@@ -28,8 +28,14 @@ export function members(story, view, chosen, choose) {
           h("span", { class: "owns", title: member.owns.join(", ") }, owns),
           small ? null : h("span", { class: "doing" }, text),
         ));
-    })),
+    }), ...unborn(story, view)),
   ];
+}
+
+/** Places of those who will join later in a scene: what is below stays where it is. @param {Story} story @param {View} view */
+function unborn(story, view) {
+  const later = story.wall === undefined ? story.members.length - view.members.length : 0;
+  return Array.from({ length: later }, () => h("li", { class: "unborn", "aria-hidden": "true" }));
 }
 
 /** One that is out, or whose process has ended, is no member. @param {View} view */
@@ -42,7 +48,7 @@ function heading({ members }) {
 /** One line, however many there are. @param {string[]} labels */
 function ownsWords(labels) {
   if (labels.length === 0) return "owns nothing";
-  return labels.length <= 4 ? `owns ${labels.join(", ")}` : `owns ${labels.length}: ${labels.slice(0, 3).join(", ")}, …`;
+  return labels.length <= 4 ? `owns ${labels.join(", ")}` : `owns ${labels.length}: ${labels.slice(0, 2).join(", ")}, …`;
 }
 
 /** @param {View} view */
