@@ -163,9 +163,13 @@ test("who is out of the group is not counted in it", () => {
   const heading = (/** @type {number} */ at) => all(members(left, viewAt(left, at), -1, () => {}).slice(0, 1));
   const left = story();
   left.members[0].spans.push([7000, "gone"]);
+  left.partitions[1].spans.push([7000, "dark", 0, "left"]);
   assert.equal(heading(6000), "Consumer group · 2 consumers");
   assert.equal(heading(8000), "Consumer group · 1 of 2 in it");
   assert.equal(heading(100), "Consumer group · 1 consumer");
+  left.members[1].spans.push([7000, "gone"]);
+  left.partitions[0].spans.push([7000, "stalled", 1, "away"]);
+  assert.equal(heading(8000), "Consumer group · 1 of 2 in it", "a static one that is away keeps its place and what it owns");
 });
 
 test("names are text, wherever they are drawn", () => {

@@ -38,9 +38,10 @@ function unborn(story, view) {
   return Array.from({ length: later }, () => h("li", { class: "unborn", "aria-hidden": "true" }));
 }
 
-/** One that is out, or whose process has ended, is no member. @param {View} view */
+/** One that is out, or whose process has ended, is no member; a static one is until its session is over, and keeps what
+ * it owns. @param {View} view */
 function heading({ members }) {
-  const within = members.filter(({ state }) => state !== "gone" && state !== "out").length;
+  const within = members.filter(({ state, owns }) => owns.length > 0 || (state !== "gone" && state !== "out")).length;
   if (within < members.length) return `Consumer group · ${count(within)} of ${count(members.length)} in it`;
   return `Consumer group · ${count(within)} ${within === 1 ? "consumer" : "consumers"}`;
 }
