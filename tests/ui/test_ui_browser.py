@@ -330,6 +330,50 @@ def test_long_lists_of_events_wrap_on_the_phone(chrome: Browser, link: str) -> N
     tab.done()
 
 
+def test_the_slider_is_moved_by_the_keyboard_from_one_thing_that_happens_to_the_next(shown: Shown) -> None:
+    """Its own steps are a tenth of a millisecond: with the arrow keys a scene of half a minute had 320,000 moments."""
+    page = shown.open("tick8", "&at=7000")
+    page.focus("#scrub")
+    page.keyboard.press("ArrowRight")
+    assert float(page.input_value("#scrub")) == pytest.approx(8_000, abs=10), "C0 is taken out"
+
+
+def test_nothing_is_read_aloud_while_it_plays(shown: Shown) -> None:
+    """The clock was an `output`, which is read aloud with every frame."""
+    page = shown.open("third-quick", "&at=0")
+    assert page.get_attribute("#clock", "aria-live") == "off"
+    assert page.get_attribute("#caption", "aria-live") == "polite"
+    page.click("#play")
+    expect(page.locator("#caption")).to_have_attribute("aria-live", "off")
+    page.click("#play")
+    expect(page.locator("#caption")).to_have_attribute("aria-live", "polite")
+
+
+def test_the_three_bars_have_one_scale(shown: Shown) -> None:
+    """A bar's track took what the figure beside it left, so the shorter figure had the longer bar for the same time."""
+    page = shown.open("storm")
+    wide = page.eval_on_selector_all(".track", "tracks => tracks.map(t => t.getBoundingClientRect().width)")
+    assert len(wide) == 3 and max(wide) - min(wide) < 0.5, wide
+
+
+TOPS = """() => ['machines', 'lanes', 'members', 'legend', 'waits', 'ask']
+    .map(id => Math.round(document.getElementById(id).getBoundingClientRect().top + scrollY))"""
+
+
+@pytest.mark.parametrize("device", [LAPTOP, PHONE], ids=["laptop", "phone"])
+@pytest.mark.parametrize("name", ["tick8", "third"])
+def test_nothing_jumps_from_one_moment_to_the_next(chrome: Browser, link: str, name: str, device: Any) -> None:
+    """A member's box grew by a line while the member was on its way into a round, and pushed down what is below."""
+    tab = Shown(chrome, link, viewport=device)
+    tab.open(name)
+    seen = []
+    for at in range(2_000, 29_000, 900):
+        tab.go(at)
+        seen.append(tab.page.evaluate(TOPS))
+    assert all(max(tops) - min(tops) < 2 for tops in zip(*seen, strict=True)), seen
+    tab.done()
+
+
 @pytest.mark.parametrize("width", [1440, 900, 390])
 def test_two_owners_of_one_name_can_be_told_apart_in_a_lane(chrome: Browser, link: str, width: int) -> None:
     """Members without a client.id are called holdfast and holdfast #2. On a laptop the second was cut to "holdfast …",

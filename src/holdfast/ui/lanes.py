@@ -18,11 +18,11 @@ ZOMBIE = "zombie"
 LEGEND: Mapping[str, tuple[str, str, float]] = {
     WAITING: ("◌", "the group has not begun", 0.0),
     WORKING: ("●", "processing", 1.0),
-    REVOKING: ("◐", "revoking: the listener commits and closes", 0.55),
+    REVOKING: ("◐", "revoking: commits and closes", 0.55),
     DARK: ("✕", "dark: nobody has it", 0.12),
     TAKEN: ("◔", "assigned, not processing yet", 0.55),
     STALLED: ("‖", "owned, but its owner stands still", 0.3),
-    ZOMBIE: ("◍", "worked on by one that is out: it can't commit", 0.75),
+    ZOMBIE: ("◍", "worked on, but in vain", 0.75),
 }
 """Each state's sign, its meaning, and how much of its row it fills, so that colours are not needed."""
 

@@ -56,7 +56,7 @@ class Rebalance:
     """Whether the group was empty before."""
     gaps: list[Gap] = field(default_factory=list)
     seen_moved: list[TopicPartition] = field(default_factory=list)
-    """Moves without a gap, and those that were seen from outside."""
+    """Moves without a gap: seen from outside, or taken over while the old owner still worked."""
 
     @property
     def pauses(self) -> list[Gap]:
@@ -137,19 +137,25 @@ def rebalances(
                 found[-1].generation = record.generation or 0
         if record.step == "stable" and found:
             found[-1].to_ms = found[-1].settled_ms = record.at
+    # Only a rebalance changes owners, however late the new one begins: it may have a long batch in work. Any other gap
+    # that begins long after a rebalance has another cause, for example a static member's restart.
     for gap in gaps:
-        last = next((r for r in reversed(found) if r.from_ms <= gap.to_ms), None)
-        # A gap that begins long after a rebalance has another cause, for example a static member's restart.
-        if last is not None and (last.settled_ms is None or gap.from_ms <= last.settled_ms + SOON_MS):
+        last = _latest(found, gap.to_ms)
+        moved = gap.after not in ("", gap.before)
+        if last is not None and (moved or last.settled_ms is None or gap.from_ms <= last.settled_ms + SOON_MS):
             last.gaps.append(gap)
             if gap.after:
                 last.to_ms = max(last.to_ms, gap.to_ms)
-    behind_a_gap = {(gap.to_ms, gap.partition) for gap in gaps}
     for at, partition in moves:
-        last = next((r for r in reversed(found) if r.from_ms <= at), None)
-        if last is not None and (at, partition) not in behind_a_gap:
+        last = _latest(found, at)
+        if last is not None:
             last.seen_moved.append(partition)
+            last.to_ms = max(last.to_ms, at)
     return found
+
+
+def _latest(found: Sequence[Rebalance], at: float) -> Rebalance | None:
+    return next((r for r in reversed(found) if r.from_ms <= at), None)
 
 
 def _take_seen(found: list[Rebalance], record: TraceRecord) -> None:

@@ -288,6 +288,7 @@ function drawMoment() {
   show(part("members"), members(story, view, state.chosen, (number) => { state.chosen = number; draw(); }));
   show(part("history"), rebalances(story, player.at, go));
   show(part("code"), code(story, view));
+  part("caption").setAttribute("aria-live", player.playing ? "off" : "polite"); // played, it would be read without an end
   if (part("caption").textContent !== view.caption) part("caption").textContent = view.caption;
   drawLanes(story, view);
   part("play").textContent = playWords(player.playing, state.followed?.live.following ?? null);
@@ -300,7 +301,7 @@ function drawLanes(story, view) {
   if (story.partitions.length <= MOST_ROWS) {
     show(part("lanes"), lanes(story, view, player.at));
   } else {
-    show(part("lanes"), mapFrame(story, view));
+    show(part("lanes"), mapFrame(story, view, player.at));
     paintMap(/** @type {HTMLCanvasElement} */ (part("map")), story, player.at);
   }
   showMoment(part, story, player);

@@ -1,7 +1,7 @@
 // The wait-time bar, measured: the same events and seed played as three kinds of group.
 
 import { h } from "./h.js";
-import { time, timesLess } from "./words.js";
+import { count, time, timesLess } from "./words.js";
 
 /** @typedef {import("./types.js").Wait} Wait */
 
@@ -22,7 +22,7 @@ export function waits(waits, shown, choose, coarse = false) {
         h("span", { class: "track" }, h("span", { class: `fill ${kind}`, "width%": Math.max(0.5, (wait.paused / most) * 100).toFixed(2) })),
         h("strong", {}, time(wait.paused)),
         h("span", { class: "dim ratio" }, kind === "eager" || !first ? "" : timesLess(first.paused, wait.paused)),
-        h("span", { class: "dim more" }, `longest ${time(wait.longest)}, ${wait.partitions} of ${wait.of} paused, ${wait.needless} given back`),
+        h("span", { class: "dim more" }, `longest ${time(wait.longest)}, ${count(wait.partitions)} of ${count(wait.of)} paused, ${count(wait.needless)} given back`),
       ))),
   ];
 }
