@@ -153,6 +153,28 @@ def test_a_rebalance_is_over_before_its_culprit_wakes_and_works_on_what_it_has_l
     assert out["moved"] == ["P0", "P4"] and out["to"] < 13_000 < back["from"]
 
 
+def test_a_rebalance_is_over_before_one_that_woke_works_on_what_it_has_lost_when_the_scene_ends() -> None:
+    """C3 wakes in the scene's last moment and has not heard yet that C0 has its lanes: that rebalance was long over."""
+    setup = Setup(
+        partitions=7, seed=175, events="freeze:c3@48s,restart:c0@48s", max_poll="10s", session="8s", batch="3s"
+    )
+    played = play(setup, "holdfast")
+    last = story(played.records, played.result.ended_at_ms, "holdfast")["rebalances"][-1]
+    assert last["moved"] == ["P3", "P4"] and last["to"] < 56_000
+
+
+def test_one_that_is_out_does_not_get_a_lane_back_when_the_next_gives_it_up() -> None:
+    """C4 is out and at its last batch, C0 has taken over and hands on at once: until C1 began the lane was said to be
+    processed by C4, and the list to have moved it there."""
+    events = "join@24s,leave:c3@8s,drain:c0@28s"
+    played = play(Setup(partitions=7, seed=877, events=events, max_poll="10s", session="8s", batch="12s"), "holdfast")
+    made = story(played.records, played.result.ended_at_ms, "holdfast")
+    spans = [
+        (state, made["members"][owner]["name"]) for at, state, owner, _ in made["partitions"][0]["spans"] if at > 35_000
+    ]
+    assert spans[:4] == [("zombie", "c4"), ("working", "c0"), ("zombie", "c4"), ("working", "c1")]
+
+
 def test_a_static_member_that_restarts_keeps_its_lanes_and_nobody_revokes_them() -> None:
     """Seen on a picture: for the 35 s of a restart its lanes said that a listener commits, long after the process had
     ended; and the group's first rebalance was said to last for minutes, because it got the gaps of all restarts."""
