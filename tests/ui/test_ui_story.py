@@ -262,6 +262,19 @@ def test_a_lane_that_stands_still_with_its_owner_is_none_that_was_worked_on_all_
     assert still and f"; {6 - len(still)} were worked on all along" in answer
 
 
+def test_the_wait_time_has_the_same_standstill_as_the_claim_beside_it() -> None:
+    """What restores after a leave is no pause by a rebalance: the bar said "0 ms, none at all", the claim 61.2 s."""
+    played = {kind: both("restore", kind)[0] for kind in ("eager", "cooperative")}
+    claims = {claim.about: claim for claim in SCENES["restore"].claims}
+    for kind, each in played.items():
+        wait = told("restore", kind)["wait"]
+        assert wait["darkLongest"] == pytest.approx(each.measure(claims[kind].measure), abs=0.1)
+    waits = {kind: told("restore", kind)["wait"] for kind in played}
+    assert waits["cooperative"]["paused"] == 0
+    words = picture(told("restore", "eager"), 1_000_000, waits=waits)
+    assert "none by rebalances" in words and "none at all" not in words
+
+
 def test_nobody_has_stopped_who_never_worked_and_who_is_out_works_in_vain() -> None:
     """A member that restores its first state was said to have stopped, and so was one that went on with its batch."""
     answer = asked("restore", "holdfast", 20_000)["lane-P0"]["answer"]

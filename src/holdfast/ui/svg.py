@@ -218,7 +218,8 @@ def _bars(waits: Mapping[str, Mapping[str, float]], top: float) -> list[str]:
         long = (STRIP - 190) * wait["paused"] / most
         words = time_text(wait["paused"])
         if number and (compared := times_less(first, wait["paused"])):
-            words += f" · {compared}"
+            stood = wait["paused"] <= 0 < wait["dark"]  # the owner had left, say, and the next one restored its state
+            words += f" · {'none by rebalances' if stood else compared}"
         parts += [
             _text(24, y + 14, kind),
             f'<rect class="bar-bg" x="{LEFT}" y="{y}" width="{STRIP - 190}" height="18" rx="3"/>',

@@ -193,6 +193,14 @@ test("the bar measures against eager", () => {
   assert.deepEqual(fills.map((f) => f.attrs["width%"]), ["100.00", "10.00"]);
 });
 
+test("a bar that counts only rebalances says what stood still beside them", () => {
+  // State that was restored after a leave: "0 ms, none at all", beside a claim of 61.2 s.
+  const wait = { ...story().wait, paused: 0, longest: 0, partitions: 0, dark: 796000, darkLongest: 61200 };
+  const words = all(waits({ eager: { ...wait, paused: 5000 }, cooperative: wait, holdfast: { ...wait, dark: 0, darkLongest: 0 } }, "eager", () => {}));
+  assert.match(words, /0 ms none by rebalances longest 0 ms, 0 of 2 paused, 0 given back for any reason: 13.3 min without processing, longest 61.2 s/);
+  assert.match(words, /0 ms none at all/);
+});
+
 test("a rebalance can be clicked, and a question tapped", () => {
   /** @type {number[]} */
   const gone = [];
