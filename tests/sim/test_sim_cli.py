@@ -216,3 +216,17 @@ def test_a_picture_that_can_not_be_written_is_one_line(capsys: pytest.CaptureFix
         f"holdfast: FILE_NOT_WRITTEN: {place} can't be written: No such file or directory. "
         "Choose a place that can be written to.\n"
     )
+
+
+@pytest.mark.parametrize("how", [[], ["--compare"], ["--svg", "-"]])
+def test_a_scene_that_takes_too_many_calls_is_refused_and_no_broken_invariant(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, how: list[str]
+) -> None:
+    """A heartbeat of a millisecond, say: "I10 was broken", as if the group had a fault. A world of the swarm that spins
+    still is a finding."""
+    monkeypatch.setattr("holdfast.sim.clock.MAX_CALLS", 200)
+    code, out, err = run(capsys, *how)
+    assert code == 2 and "TOO_MUCH_TO_PLAY" in err and "shorter time" in err
+    assert "I10" not in out + err
+    code, out, _ = run(capsys, "--world", "3")
+    assert code == 1 and "I10" in out

@@ -402,6 +402,17 @@ def test_answers_are_about_the_scene_that_is_shown_and_not_about_what_is_typed(s
     expect(page.locator("#planned")).to_contain_text("From 8 to 6 members")
 
 
+def test_what_somebody_has_opened_stays_open(shown: Shown) -> None:
+    """Each drawing closed it: with the next step, with answers that came in, and in a live group twice a second."""
+    page = shown.open("third-quick", "&at=1000")
+    page.locator("#legend summary").click()
+    page.locator("#setup summary").click()
+    page.click("#step")
+    page.wait_for_function("() => document.getElementById('scrub').value !== '1000'")
+    expect(page.locator("#legend details")).to_have_attribute("open", "")
+    expect(page.locator("#set-members")).to_be_visible()
+
+
 def test_a_button_acts_on_the_member_that_the_list_shows(shown: Shown) -> None:
     """C9 was chosen in a scene of ten. In the next one, of two, the list showed C0 and C9 crashed: nothing happened."""
     page = shown.open("ten")

@@ -20,7 +20,6 @@ from holdfast.model import HoldfastError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.sim.config import WorldConfig
     from holdfast.sim.played import Played
     from holdfast.sim.ready import ReadyScene
     from holdfast.sim.setup import Setup
@@ -144,19 +143,15 @@ def _one(setup: Setup, protocol: str, output: str, *, everything: bool) -> int:
     if protocol not in ASSIGNORS:
         raise HoldfastError("BAD_PROTOCOL", f"{protocol!r} is not a protocol.", "Use cooperative or eager.")
     config = setup.config("holdfast", assignor=ASSIGNORS[protocol])
-    return _play(config, output, f"the {protocol} protocol", everything=everything)
+    from holdfast.sim.played import run
+
+    return _print_result(run(config), output, f"the {protocol} protocol", everything=everything)
 
 
 def _console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-
-
-def _run(config: WorldConfig) -> WorldResult:
-    from holdfast.sim.world import World
-
-    return World(config).run()
 
 
 def _summary(result: WorldResult) -> dict[str, Any]:
@@ -172,10 +167,9 @@ def _summary(result: WorldResult) -> dict[str, Any]:
     }
 
 
-def _play(config: WorldConfig, output: str, title: str, *, everything: bool) -> int:
+def _print_result(result: WorldResult, output: str, title: str, *, everything: bool) -> int:
     from holdfast.trace import encode
 
-    result = _run(config)
     if output == "jsonl":
         for record in result.records:
             print(encode(record))
@@ -183,7 +177,7 @@ def _play(config: WorldConfig, output: str, title: str, *, everything: bool) -> 
         print(json.dumps(_summary(result), indent=2))
     else:
         console = _console()
-        for line in config.describe():
+        for line in result.config.describe():
             console.print(line, style="dim", markup=False)
         _draw(console, result, title, everything=everything, steps=True)
     return 1 if result.violations else 0
@@ -232,7 +226,7 @@ def _scene(name: str, kind: str, output: str, *, everything: bool) -> int:
 
     ready = scene_named(name)
     if kind:
-        return _play(ready.setup.config(kind), output, f"{ready.title}: {kind}", everything=everything)
+        return _print_result(play(ready.setup, kind).result, output, f"{ready.title}: {kind}", everything=everything)
     played = {each: play(ready.setup, each) for each in KINDS}
     if output == "table":
         console = _console()
@@ -324,8 +318,9 @@ def _list_scenes(output: str) -> int:
 
 def _replay(seed: int, output: str, *, everything: bool) -> int:
     from holdfast.sim.swarm import random_world
+    from holdfast.sim.world import World
 
-    return _play(random_world(seed), output, f"world {seed}", everything=everything)
+    return _print_result(World(random_world(seed)).run(), output, f"world {seed}", everything=everything)
 
 
 def _swarm(first: int, count: int, jobs: int, output: str) -> int:

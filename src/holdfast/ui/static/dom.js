@@ -15,6 +15,9 @@ const typedInto = new WeakSet();
 addEventListener("input", ({ target }) => { if (target) typedInto.add(target); }, true);
 addEventListener("change", ({ target }) => { if (target) typedInto.delete(target); }, true);
 
+/** Attributes that a drawing does not name, and that stay: whether somebody has opened a list, and a width. */
+const KEPT = new Set(["open", "style"]);
+
 /** @param {Element} root @param {Node_[]} nodes */
 export function show(root, nodes) {
   nodes.forEach((node, index) => {
@@ -65,7 +68,7 @@ function setAttributes(element, attrs) {
     else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value === true ? "" : String(value));
   }
   for (const { name } of [...element.attributes]) {
-    if (!(name in attrs) && name !== "style") element.removeAttribute(name);
+    if (!(name in attrs) && !KEPT.has(name)) element.removeAttribute(name);
   }
 }
 
