@@ -413,6 +413,20 @@ def test_what_somebody_has_opened_stays_open(shown: Shown) -> None:
     expect(page.locator("#set-members")).to_be_visible()
 
 
+def test_no_text_of_the_page_is_turned_around_by_a_name(shown: Shown) -> None:
+    """U+202E in a client's name turned around the words beside it, wherever the name was said."""
+    page = shown.open("third-quick")
+    drawn = page.evaluate(
+        """async () => {
+            const { show } = await import("/static/dom.js");
+            const place = document.createElement("p");
+            show(place, ["c\u202e1 stopped"]);
+            return place.textContent;
+        }"""
+    )
+    assert drawn == "c\ufffd1 stopped"
+
+
 def test_a_button_acts_on_the_member_that_the_list_shows(shown: Shown) -> None:
     """C9 was chosen in a scene of ten. In the next one, of two, the list showed C0 and C9 crashed: nothing happened."""
     page = shown.open("ten")

@@ -363,6 +363,13 @@ def test_strangers_names_are_text_in_the_picture() -> None:
     assert "<script>alert(1)</script>" in "".join(ElementTree.fromstring(text).itertext())
 
 
+def test_a_name_does_not_turn_around_the_text_of_a_picture() -> None:
+    made = json.loads(json.dumps(told("third-quick", "holdfast")))
+    made["members"][0]["name"] = "c\u202egnp\u2067"
+    drawn = picture(made, 20_000)
+    assert "gnp" in drawn and not set(drawn) & set("\u202e\u2067")
+
+
 def test_a_thousand_partitions_fit_the_picture() -> None:
     played = play(Setup(members=20, partitions=1_000, duration="5s"), "holdfast")
     text = picture(story(played.records, played.result.ended_at_ms, "holdfast"), 4_000)

@@ -21,7 +21,7 @@ import { indexAt, lagAt, spanAt } from "../../../src/holdfast/ui/static/spans.js
 import { told } from "../../../src/holdfast/ui/static/told.js";
 import { moments, viewAt } from "../../../src/holdfast/ui/static/view.js";
 import { waits } from "../../../src/holdfast/ui/static/waits.js";
-import { some, time, timesLess } from "../../../src/holdfast/ui/static/words.js";
+import { some, straight, time, timesLess } from "../../../src/holdfast/ui/static/words.js";
 import { story } from "./story.js";
 
 const all = (/** @type {any[]} */ nodes) => nodes.map(textOf).join(" ");
@@ -177,6 +177,13 @@ test("names are text, wherever they are drawn", () => {
   const nodes = [...members(story(), view, -1, () => {}), ...machines(story(), view), ...history(story(), 6000, () => {})];
   assert.match(all(nodes), /<b>c1<\/b>/);
   assert.ok(nodes.flatMap((n) => find(n, (e) => e.tag === "b")).length === 0);
+});
+
+test("a name does not turn around the text beside it", () => {
+  assert.equal(straight("c1\u202egnp\u2067x"), "c1\ufffdgnp\ufffdx");
+  const nodes = members(story(), viewAt(story(), 6000), -1, () => {});
+  const isolated = nodes.flatMap((n) => find(n, (e) => e.tag === "bdi")).map(textOf);
+  assert.deepEqual(isolated, ["c0", "<b>c1</b>"]);
 });
 
 test("static and dynamic members are told apart", () => {

@@ -1,5 +1,7 @@
 // Puts a drawing into the document, and changes only what differs. Names are text, never markup.
 
+import { straight } from "./words.js";
+
 /** @typedef {import("./types.js").Node_} Node_ */
 /** @typedef {import("./types.js").Element_} Element_ */
 
@@ -32,11 +34,12 @@ export function show(root, nodes) {
 /** @param {ChildNode|undefined} there @param {Node_} node @returns {ChildNode} */
 function patched(there, node) {
   if (typeof node === "string") {
+    const text = straight(node);
     if (there instanceof Text) {
-      if (there.data !== node) there.data = node;
+      if (there.data !== text) there.data = text;
       return there;
     }
-    return document.createTextNode(node);
+    return document.createTextNode(text);
   }
   const same = there instanceof Element && there.tagName.toLowerCase() === node.tag;
   const element = same ? /** @type {Element} */ (there) : created(node.tag);

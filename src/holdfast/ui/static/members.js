@@ -23,7 +23,7 @@ export function members(story, view, chosen, choose) {
           "data-state": member.state, "aria-pressed": member.number === chosen ? "true" : "false", title: text,
           onclick: () => choose(member.number === chosen ? -1 : member.number),
         },
-          h("strong", {}, h("span", { "aria-hidden": "true" }, `${sign} `), member.name),
+          h("strong", {}, h("span", { "aria-hidden": "true" }, `${sign} `), h("bdi", {}, member.name)),
           small ? null : h("span", { class: "kind" }, member.isStatic ? "static" : "dynamic"),
           h("span", { class: "owns", title: member.owns.join(", ") }, owns),
           small ? null : h("span", { class: "doing" }, text),
