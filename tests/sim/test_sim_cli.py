@@ -181,6 +181,33 @@ def test_what_a_scene_fixes_is_not_dropped_in_silence(
     assert "OPTION_FIXED" in err and named in err and len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["--kind", "eager"], "--kind has no effect without --scene or --svg."),
+        (["--at", "5s"], "--at has no effect without --svg."),
+        (["--seeds", "5"], "--seeds has no effect without --swarm."),
+        (["--svg", "-", "--protocol", "eager"], "--protocol would have no effect beside --svg."),
+        (["--compare", "--protocol", "eager"], "--protocol would have no effect beside --compare."),
+        (["--world", "3", "--svg", "-"], "--svg would have no effect beside --world."),
+        (["--swarm", "--scene", "tick8"], "--scene would have no effect beside --swarm."),
+    ],
+)
+def test_what_would_have_no_effect_is_not_dropped_in_silence(
+    capsys: pytest.CaptureFixture[str], args: list[str], named: str
+) -> None:
+    """`--svg F --protocol eager` drew holdfast, and `--svg F --world 3` a scene that nobody had asked for."""
+    code, out, err = run(capsys, *args)
+    assert code == 2 and out == ""
+    assert "OPTION_UNUSED" in err and named in err and len(err.strip().splitlines()) == 1
+
+
+def test_compare_with_no_events_plays_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """The page gives this line for a scene without events."""
+    code, out, _ = run(capsys, "--compare", "--event", "", "--duration", "5s", "-o", "json")
+    assert code == 0 and json.loads(out)["eager"]["rebalanced_ms"] == 0.0
+
+
 def test_a_picture_that_can_not_be_written_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """It was a traceback. Nothing is wrong with how it was called, so the code is 1."""
     place = tmp_path / "nowhere" / "x.svg"
@@ -190,3 +217,17 @@ def test_a_picture_that_can_not_be_written_is_one_line(capsys: pytest.CaptureFix
         f"holdfast: FILE_NOT_WRITTEN: {place} can't be written: No such file or directory. "
         "Choose a place that can be written to.\n"
     )
+
+
+@pytest.mark.parametrize("how", [[], ["--compare"], ["--svg", "-"]])
+def test_a_scene_that_takes_too_many_calls_is_refused_and_no_broken_invariant(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, how: list[str]
+) -> None:
+    """A heartbeat of a millisecond, say: "I10 was broken", as if the group had a fault. A world of the swarm that spins
+    still is a finding."""
+    monkeypatch.setattr("holdfast.sim.clock.MAX_CALLS", 200)
+    code, out, err = run(capsys, *how)
+    assert code == 2 and "TOO_MUCH_TO_PLAY" in err and "shorter time" in err
+    assert "I10" not in out + err
+    code, out, _ = run(capsys, "--world", "3")
+    assert code == 1 and "I10" in out

@@ -52,6 +52,18 @@ def test_hostile_lines_raise_our_error_and_nothing_else(line: str) -> None:
         decode(line, 9)
 
 
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "-1" + "0" * 400, "1e999", "NaN"])
+@pytest.mark.parametrize("field", ["at", "wall"])
+def test_a_number_that_is_no_time_is_a_bad_line(field: str, number: str) -> None:
+    """An integer too large for a float raised OverflowError instead, out of every reader of the file: the page stood
+    still from then on, and said that it was live."""
+    good = encode(SYNCED)
+    damaged = json.dumps(json.loads(good) | {field: 0}).replace(f'"{field}": 0', f'"{field}": {number}')
+    bad: list[BadLine] = []
+    assert list(read_trace([good, damaged, good], on_bad=bad.append)) == [SYNCED, SYNCED]
+    assert [line.number for line in bad] == [2] and f"{field!r} is no time" in str(bad[0])
+
+
 def test_a_line_of_absurd_length_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(HoldfastError, match="more than"):
         decode(" " * (MAX_LINE_CHARS + 1) + encode(SYNCED))

@@ -331,6 +331,50 @@ def test_long_lists_of_events_wrap_on_the_phone(chrome: Browser, link: str) -> N
     tab.done()
 
 
+def test_the_slider_is_moved_by_the_keyboard_from_one_thing_that_happens_to_the_next(shown: Shown) -> None:
+    """Its own steps are a tenth of a millisecond: with the arrow keys a scene of half a minute had 320,000 moments."""
+    page = shown.open("tick8", "&at=7000")
+    page.focus("#scrub")
+    page.keyboard.press("ArrowRight")
+    assert float(page.input_value("#scrub")) == pytest.approx(8_000, abs=10), "C0 is taken out"
+
+
+def test_nothing_is_read_aloud_while_it_plays(shown: Shown) -> None:
+    """The clock was an `output`, which is read aloud with every frame."""
+    page = shown.open("third-quick", "&at=0")
+    assert page.get_attribute("#clock", "aria-live") == "off"
+    assert page.get_attribute("#caption", "aria-live") == "polite"
+    page.click("#play")
+    expect(page.locator("#caption")).to_have_attribute("aria-live", "off")
+    page.click("#play")
+    expect(page.locator("#caption")).to_have_attribute("aria-live", "polite")
+
+
+def test_the_three_bars_have_one_scale(shown: Shown) -> None:
+    """A bar's track took what the figure beside it left, so the shorter figure had the longer bar for the same time."""
+    page = shown.open("storm")
+    wide = page.eval_on_selector_all(".track", "tracks => tracks.map(t => t.getBoundingClientRect().width)")
+    assert len(wide) == 3 and max(wide) - min(wide) < 0.5, wide
+
+
+TOPS = """() => ['machines', 'lanes', 'members', 'legend', 'waits', 'ask']
+    .map(id => Math.round(document.getElementById(id).getBoundingClientRect().top + scrollY))"""
+
+
+@pytest.mark.parametrize("device", [LAPTOP, PHONE], ids=["laptop", "phone"])
+@pytest.mark.parametrize("name", ["tick8", "third"])
+def test_nothing_jumps_from_one_moment_to_the_next(chrome: Browser, link: str, name: str, device: Any) -> None:
+    """A member's box grew by a line while the member was on its way into a round, and pushed down what is below."""
+    tab = Shown(chrome, link, viewport=device)
+    tab.open(name)
+    seen = []
+    for at in range(2_000, 29_000, 900):
+        tab.go(at)
+        seen.append(tab.page.evaluate(TOPS))
+    assert all(max(tops) - min(tops) < 2 for tops in zip(*seen, strict=True)), seen
+    tab.done()
+
+
 @pytest.mark.parametrize("width", [1440, 900, 390])
 def test_two_owners_of_one_name_can_be_told_apart_in_a_lane(chrome: Browser, link: str, width: int) -> None:
     """Members without a client.id are called holdfast and holdfast #2. On a laptop the second was cut to "holdfast …",
@@ -343,3 +387,54 @@ def test_two_owners_of_one_name_can_be_told_apart_in_a_lane(chrome: Browser, lin
         assert not cut
     finally:
         shown.done()
+
+
+def test_answers_are_about_the_scene_that_is_shown_and_not_about_what_is_typed(shown: Shown) -> None:
+    """Eight members were typed and not played yet. Questions, plans and pictures were of eight; the lanes of two."""
+    page = shown.open("third-quick", "&at=1000")
+    page.locator("#setup summary").click()
+    page.fill("#set-members", "8")
+    page.locator("#set-members").blur()
+    page.click("#plan")
+    expect(page.locator("#planned")).to_contain_text("From 2 to 6 members")
+    page.click("#replay")
+    page.wait_for_function("() => document.querySelectorAll('[data-member]').length === 8")
+    page.click("#plan")
+    expect(page.locator("#planned")).to_contain_text("From 8 to 6 members")
+
+
+def test_what_somebody_has_opened_stays_open(shown: Shown) -> None:
+    """Each drawing closed it: with the next step, with answers that came in, and in a live group twice a second."""
+    page = shown.open("third-quick", "&at=1000")
+    page.locator("#legend summary").click()
+    page.locator("#setup summary").click()
+    page.click("#step")
+    page.wait_for_function("() => document.getElementById('scrub').value !== '1000'")
+    expect(page.locator("#legend details")).to_have_attribute("open", "")
+    expect(page.locator("#set-members")).to_be_visible()
+
+
+def test_no_text_of_the_page_is_turned_around_by_a_name(shown: Shown) -> None:
+    """U+202E in a client's name turned around the words beside it, wherever the name was said."""
+    page = shown.open("third-quick")
+    drawn = page.evaluate(
+        """async () => {
+            const { show } = await import("/static/dom.js");
+            const place = document.createElement("p");
+            show(place, ["c\u202e1 stopped"]);
+            return place.textContent;
+        }"""
+    )
+    assert drawn == "c\ufffd1 stopped"
+
+
+def test_a_button_acts_on_the_member_that_the_list_shows(shown: Shown) -> None:
+    """C9 was chosen in a scene of ten. In the next one, of two, the list showed C0 and C9 crashed: nothing happened."""
+    page = shown.open("ten")
+    page.select_option("#target", "c9")
+    page.select_option("#scene", "third-quick")
+    expect(page.locator("[data-lane]")).to_have_count(4)
+    assert page.input_value("#target") == "c0"
+    page.click("[data-happen=crash]")
+    page.wait_for_function("() => document.getElementById('events').value.includes('crash:')")
+    assert "crash:c0@" in page.input_value("#events")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from ui_live import WALL, Told, chronicle, look, member_id, record
 
+from holdfast.model import HoldfastError
 from holdfast.ui.live.chronicle import KEPT_MS, MOST_SEEN
 from holdfast.ui.live.lags import MOST_POINTS
 from holdfast.ui.plan import resized
@@ -192,6 +194,7 @@ def test_damaged_and_hostile_records_are_text_and_nothing_else() -> None:
         [
             record("member", "stable", 0, name, owned={"orders": [True, -1, 10**12, "0", 0], "x": 5}),
             record("member", "revoking", 5, name, partitions="orders"),
+            record("member", "revoking", 5, name, partitions={"orders": [0, 0]}),
             record("coordinator", "rebalance-started", 6, cause=f"{name} joined", culprit=name),
             record("coordinator", "generation", 7, generation=1, protocol=7),
             record("demo", "happened", 8, what=name),
@@ -214,6 +217,18 @@ def test_questions_the_plan_and_the_picture_work_on_a_live_group() -> None:
     assert asked["lag"] == "14 records wait in all; most of them in P0: 7."
     assert resized(made, made["end"], 1)["moves"] == [{"partition": "P1", "from": "c1", "to": "c0"}]
     assert "<svg" in picture(made, made["end"], title="Group billing")
+
+
+def test_a_resize_is_planned_by_the_groups_own_assignor() -> None:
+    """Of a group with `range` the page told what `sticky` would move, which is less."""
+    seen = chronicle()
+    seen.looked(look({"c0": [0, 1, 2], "c1": [3, 4, 5]}, protocol="range", of=6), WALL)
+    moves = resized(seen.story(), KEPT_MS, 3)
+    assert moves["stopped"] == 6
+    assert [(each["partition"], each["to"]) for each in moves["moves"]] == [("P2", "c1"), ("P4", "c2"), ("P5", "c2")]
+    seen.looked(look({"c0": [0, 1, 2], "c1": [3, 4, 5]}, protocol="theirs", of=6), WALL + 3_000)
+    with pytest.raises(HoldfastError, match="ASSIGNOR_NOT_KNOWN: the group's assignor is theirs"):
+        resized(seen.story(), KEPT_MS + 3_000, 3)
 
 
 def test_questions_about_a_moment_before_the_first_look_are_answered() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -55,6 +56,21 @@ def test_lanes_are_dark_exactly_when_the_timeline_has_a_gap(name: str, kind: str
         )
         gaps = sum(gap.ms for gap in played.gaps if gap.partition == partition)
         assert dark == pytest.approx(gaps, abs=0.2 * len(lane["spans"])), lane["label"]
+
+
+@pytest.mark.parametrize("name", [*QUICK, "storm"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_moved_is_told_of_a_rebalance(name: str, kind: str) -> None:
+    """In the storm the evicted member works on while others take over, so there is no gap: "nothing moved"."""
+    played, made = both(name, kind)
+    moved = {
+        f"P{partition.partition}"
+        for partition, stretches in played.line.stretches.items()
+        if len({stretch.member for stretch in stretches}) > 1
+    }
+    assert {label for each in made["rebalances"] for label in each["moved"]} == moved
+    if name == "storm":
+        assert made["rebalances"][1]["moved"] == ["P0", "P4"] and "did not poll" in made["rebalances"][1]["cause"]
 
 
 @pytest.mark.parametrize("name", ["tick8", "hung", "third", "ten"])
@@ -115,6 +131,48 @@ def test_a_rebalance_has_its_cause_its_culprit_and_all_of_its_rounds() -> None:
     assert gone["culprit"] == "c1" and "did not poll in time" in gone["cause"] and gone["rounds"] == 1
     assert gone["paused"] == 0 and gone["moved"] == ["P1", "P4"]
     assert back["culprit"] == "c1" and back["rounds"] == 2, "the round that follows a revoke is no new rebalance"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_taken_over_from_one_who_still_works_has_moved(kind: str) -> None:
+    """In the storm P0 and P4 went from c0, out of the group and still busy, to others. There was no gap,
+    so the page said "nothing moved" beside lanes that changed their colour. Others began half a minute after the group
+    was stable, when their batches were done: these were said to be nobody's doing."""
+    out, back = told("storm", kind)["rebalances"][1:3]
+    assert out["moved"] == ["P0", "P4"] and out["culprit"] == "c0"
+    assert back["moved"] == ["P5", "P6"]
+    lanes = {lane["label"]: lane["spans"] for lane in told("storm", kind)["partitions"]}
+    for label in out["moved"]:
+        lit = next(span for span in lanes[label] if span[0] > out["from"] and span[1] == "working")
+        assert lit[2] != 0
+        assert out["to"] >= lit[0], "it lasts until the last lane is lit again"
+
+
+def test_a_rebalance_is_over_before_its_culprit_wakes_and_works_on_what_it_has_lost() -> None:
+    _, out, back = told("tick8", "eager")["rebalances"]
+    assert out["moved"] == ["P0", "P4"] and out["to"] < 13_000 < back["from"]
+
+
+def test_a_rebalance_is_over_before_one_that_woke_works_on_what_it_has_lost_when_the_scene_ends() -> None:
+    """C3 wakes in the scene's last moment and has not heard yet that C0 has its lanes: that rebalance was long over."""
+    setup = Setup(
+        partitions=7, seed=175, events="freeze:c3@48s,restart:c0@48s", max_poll="10s", session="8s", batch="3s"
+    )
+    played = play(setup, "holdfast")
+    last = story(played.records, played.result.ended_at_ms, "holdfast")["rebalances"][-1]
+    assert last["moved"] == ["P3", "P4"] and last["to"] < 56_000
+
+
+def test_one_that_is_out_does_not_get_a_lane_back_when_the_next_gives_it_up() -> None:
+    """C4 is out and at its last batch, C0 has taken over and hands on at once: until C1 began the lane was said to be
+    processed by C4, and the list to have moved it there."""
+    events = "join@24s,leave:c3@8s,drain:c0@28s"
+    played = play(Setup(partitions=7, seed=877, events=events, max_poll="10s", session="8s", batch="12s"), "holdfast")
+    made = story(played.records, played.result.ended_at_ms, "holdfast")
+    spans = [
+        (state, made["members"][owner]["name"]) for at, state, owner, _ in made["partitions"][0]["spans"] if at > 35_000
+    ]
+    assert spans[:4] == [("zombie", "c4"), ("working", "c0"), ("zombie", "c4"), ("working", "c1")]
 
 
 def test_a_static_member_that_restarts_keeps_its_lanes_and_nobody_revokes_them() -> None:
@@ -185,7 +243,47 @@ def test_everybody_or_nobody_stopped() -> None:
     everybody = asked("tick8", "eager", 24_000)["everybody"]["answer"]
     assert "6 of 6 partitions paused, 5 of them only to be given back" in everybody
     nobody = asked("tick8", "holdfast", 24_000)["nobody"]["answer"]
-    assert "given up: P5" in nobody and "5 noticed nothing" in nobody
+    assert "given up: P5" in nobody and "; 5 were worked on all along" in nobody
+
+
+def test_the_longest_pause_is_not_all_put_down_to_the_round() -> None:
+    """Fourteen minutes of restoring state were "how long the first to stop waited for the last to come"."""
+    answer = asked("restore", "eager", 1_000_000)["everybody"]["answer"]
+    assert "the longest for 14.0 min" in answer and "the round took 1.1 s" in answer and "take them up again" in answer
+
+
+def test_a_lane_that_stands_still_with_its_owner_is_none_that_was_worked_on_all_along() -> None:
+    """C0 hangs, and "6 noticed nothing" of six lanes, two of which nobody worked on."""
+    made = told("tick8", "cooperative")
+    eviction = made["rebalances"][1]
+    assert eviction["culprit"] == "c0"
+    answer = asked("tick8", "cooperative", eviction["from"] + 100)["nobody"]["answer"]
+    still = {lane["label"] for lane in made["partitions"] if at(lane["spans"], eviction["from"] - 100)[1] == "stalled"}
+    assert still and f"; {6 - len(still)} were worked on all along" in answer
+
+
+def test_the_wait_time_has_the_same_standstill_as_the_claim_beside_it() -> None:
+    """What restores after a leave is no pause by a rebalance: the bar said "0 ms, none at all", the claim 61.2 s."""
+    played = {kind: both("restore", kind)[0] for kind in ("eager", "cooperative")}
+    claims = {claim.about: claim for claim in SCENES["restore"].claims}
+    for kind, each in played.items():
+        wait = told("restore", kind)["wait"]
+        assert wait["darkLongest"] == pytest.approx(each.measure(claims[kind].measure), abs=0.1)
+    waits = {kind: told("restore", kind)["wait"] for kind in played}
+    assert waits["cooperative"]["paused"] == 0
+    words = picture(told("restore", "eager"), 1_000_000, waits=waits)
+    assert "none by rebalances" in words and "none at all" not in words
+
+
+def test_nobody_has_stopped_who_never_worked_and_who_is_out_works_in_vain() -> None:
+    """A member that restores its first state was said to have stopped, and so was one that went on with its batch."""
+    answer = asked("restore", "holdfast", 20_000)["lane-P0"]["answer"]
+    assert "Nobody has worked on it yet" in answer and "stopped at" not in answer
+    made = told("storm", "eager")
+    lane = next(lane for lane in made["partitions"] if any(span[1] == "zombie" for span in lane["spans"]))
+    since = next(span[0] for span in lane["spans"] if span[1] == "zombie")
+    question = asked("storm", "eager", since + 1)[f"lane-{lane['label']}"]
+    assert "in vain" in question["text"] and "works on, but has been out of the group since" in question["answer"]
 
 
 def test_a_what_if_is_played_beside_and_compared() -> None:
@@ -265,8 +363,29 @@ def test_strangers_names_are_text_in_the_picture() -> None:
     assert "<script>alert(1)</script>" in "".join(ElementTree.fromstring(text).itertext())
 
 
+def test_a_name_does_not_turn_around_the_text_of_a_picture() -> None:
+    made = json.loads(json.dumps(told("third-quick", "holdfast")))
+    made["members"][0]["name"] = "c\u202egnp\u2067"
+    drawn = picture(made, 20_000)
+    assert "gnp" in drawn and not set(drawn) & set("\u202e\u2067")
+
+
 def test_a_thousand_partitions_fit_the_picture() -> None:
     played = play(Setup(members=20, partitions=1_000, duration="5s"), "holdfast")
     text = picture(story(played.records, played.result.ended_at_ms, "holdfast"), 4_000)
     height = float(ElementTree.fromstring(text).attrib["height"])
     assert height < 1_800
+
+
+def test_a_picture_needs_no_colours_to_show_who_took_over_and_its_thin_rows_lie_together() -> None:
+    """A lane that moved within milliseconds differed from the others by its colour alone. And a hundred rows in the
+    order of partitions, each beside one of another owner, blended into one colour."""
+    small = picture(told("third-quick", "holdfast"), 20_000)
+    assert small.count('width="2" height="21.3" class="bg"') == 1, "one partition moved"
+    rows = [
+        drawn.get("class", "")
+        for drawn in ElementTree.fromstring(picture(told("ten", "cooperative"), 10_000)).iter()
+        if drawn.tag.endswith("rect") and drawn.get("x") != "0" and drawn.get("class", "").startswith("o")
+    ]
+    changes = sum(one != other for one, other in pairwise(rows))
+    assert changes < 50, "blocks, not stripes"

@@ -209,7 +209,7 @@ def kafka_error(error: Any, what: str, do: str) -> HoldfastError:
 
 
 class Interrupt:
-    """Ctrl-C and SIGTERM as a flag, so that a run ends cleanly. A second signal ends it at once.
+    """Ctrl-C, SIGTERM and SIGHUP (a closed terminal) as a flag: a run ends cleanly. A second one ends it at once.
 
     The handler raises nothing: Python drops exceptions inside a `__del__` or while a module is imported, and the signal
     would be lost.
@@ -226,7 +226,9 @@ class Interrupt:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # nohup: the run is to outlive its terminal
             self._before[number] = signal.signal(number, self._take)
         return self
 

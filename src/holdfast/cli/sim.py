@@ -20,7 +20,6 @@ from holdfast.model import HoldfastError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.sim.config import WorldConfig
     from holdfast.sim.played import Played
     from holdfast.sim.ready import ReadyScene
     from holdfast.sim.setup import Setup
@@ -74,6 +73,7 @@ def sim(
     fixed_by = "--scene" if scene else "--swarm" if swarm else "--world" if world is not None else ""
     try:
         _check_options(context, output, fixed_by="" if scenes else fixed_by)
+        _check_ways(context)
         setup = Setup(
             members=members, partitions=partitions, seed=seed, events=event, duration=duration, static=static,
             heartbeat=heartbeat, session=session, max_poll=max_poll, batch=batch, spread=batch_spread,
@@ -90,6 +90,7 @@ def sim(
         elif scene:
             code = _scene(scene, kind, output, everything=everything)
         elif compare:
+            setup = setup if _is_given(context, "--event") else replace(setup, events=COMPARED)
             code = _compare(setup, output, everything=everything)
         else:
             code = _one(setup, protocol, output, everything=everything)
@@ -117,6 +118,21 @@ def _check_options(context: typer.Context, output: str, *, fixed_by: str) -> Non
         )
 
 
+def _check_ways(context: typer.Context) -> None:
+    """Refuse options without effect: another way was chosen, or the one that they belong to was not."""
+    for option, ways in o.BELONGS_TO.items():
+        if _is_given(context, option) and not any(_is_given(context, way) for way in ways):
+            ways_text = " or ".join(ways)
+            raise HoldfastError(
+                "OPTION_UNUSED", f"{option} has no effect without {ways_text}.", f"Leave it out, or add {ways_text}."
+            )
+    for way, others in o.EXCLUDES.items():
+        dropped = [each for each in others if _is_given(context, way) and _is_given(context, each)]
+        if dropped:
+            what = f"{', '.join(dropped)} would have no effect beside {way}."
+            raise HoldfastError("OPTION_UNUSED", what, f"Leave out {', '.join(dropped)}, or {way}.")
+
+
 def _is_given(context: typer.Context, option: str) -> bool:
     source = context.get_parameter_source(option.removeprefix("--").replace("-", "_"))
     return source is not None and source.name != "DEFAULT"
@@ -127,19 +143,15 @@ def _one(setup: Setup, protocol: str, output: str, *, everything: bool) -> int:
     if protocol not in ASSIGNORS:
         raise HoldfastError("BAD_PROTOCOL", f"{protocol!r} is not a protocol.", "Use cooperative or eager.")
     config = setup.config("holdfast", assignor=ASSIGNORS[protocol])
-    return _play(config, output, f"the {protocol} protocol", everything=everything)
+    from holdfast.sim.played import run
+
+    return _print_result(run(config), output, f"the {protocol} protocol", everything=everything)
 
 
 def _console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-
-
-def _run(config: WorldConfig) -> WorldResult:
-    from holdfast.sim.world import World
-
-    return World(config).run()
 
 
 def _summary(result: WorldResult) -> dict[str, Any]:
@@ -155,10 +167,9 @@ def _summary(result: WorldResult) -> dict[str, Any]:
     }
 
 
-def _play(config: WorldConfig, output: str, title: str, *, everything: bool) -> int:
+def _print_result(result: WorldResult, output: str, title: str, *, everything: bool) -> int:
     from holdfast.trace import encode
 
-    result = _run(config)
     if output == "jsonl":
         for record in result.records:
             print(encode(record))
@@ -166,7 +177,7 @@ def _play(config: WorldConfig, output: str, title: str, *, everything: bool) -> 
         print(json.dumps(_summary(result), indent=2))
     else:
         console = _console()
-        for line in config.describe():
+        for line in result.config.describe():
             console.print(line, style="dim", markup=False)
         _draw(console, result, title, everything=everything, steps=True)
     return 1 if result.violations else 0
@@ -191,7 +202,6 @@ def _compare(setup: Setup, output: str, *, everything: bool) -> int:
     from holdfast.sim.played import play
     from holdfast.sim.setup import KINDS
 
-    setup = replace(setup, events=setup.events or COMPARED)
     played = {kind: play(setup, kind) for kind in KINDS}
     if output == "table":
         console = _console()
@@ -216,7 +226,7 @@ def _scene(name: str, kind: str, output: str, *, everything: bool) -> int:
 
     ready = scene_named(name)
     if kind:
-        return _play(ready.setup.config(kind), output, f"{ready.title}: {kind}", everything=everything)
+        return _print_result(play(ready.setup, kind).result, output, f"{ready.title}: {kind}", everything=everything)
     played = {each: play(ready.setup, each) for each in KINDS}
     if output == "table":
         console = _console()
@@ -308,8 +318,9 @@ def _list_scenes(output: str) -> int:
 
 def _replay(seed: int, output: str, *, everything: bool) -> int:
     from holdfast.sim.swarm import random_world
+    from holdfast.sim.world import World
 
-    return _play(random_world(seed), output, f"world {seed}", everything=everything)
+    return _print_result(World(random_world(seed)).run(), output, f"world {seed}", everything=everything)
 
 
 def _swarm(first: int, count: int, jobs: int, output: str) -> int:

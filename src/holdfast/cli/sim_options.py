@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,23 @@ EVENT_HELP = (
 
 COMPARED = "join@10s,leave:c0@25s,join@40s"
 """The events of `--compare` without --event: a group that nobody disturbs has no pauses in any protocol."""
+
+BELONGS_TO: Mapping[str, tuple[str, ...]] = {
+    "--kind": ("--scene", "--svg"),
+    "--at": ("--svg",),
+    "--seeds": ("--swarm",),
+    "--seed-start": ("--swarm",),
+    "--jobs": ("--swarm",),
+}
+"""Options that only mean something beside one of others."""
+
+EXCLUDES: Mapping[str, tuple[str, ...]] = {
+    "--swarm": ("--world", "--scene", "--svg", "--compare", "--kind"),
+    "--world": ("--scene", "--svg", "--compare", "--kind"),
+    "--svg": ("--protocol",),
+    "--compare": ("--protocol",),
+}
+"""Options that say what to do, and others that would say something else: `--svg` draws a `--kind`."""
 
 Members = Annotated[int, typer.Option(help="Members at the start: c0, c1, …")]
 Partitions = Annotated[int, typer.Option(help="Partitions of the topic `orders`.")]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from holdfast.model import TopicPartition, TraceRecord
+from holdfast.model import HoldfastError, TopicPartition, TraceRecord
+from holdfast.sim.config import WorldConfig
 from holdfast.sim.setup import Setup
 from holdfast.sim.timeline import Gap, Summary, Timeline, summarise, timeline
 from holdfast.sim.world import World, WorldResult
@@ -75,7 +76,19 @@ class Played:
 
 
 def play(setup: Setup, kind: str) -> Played:
-    return Played(setup, kind, World(setup.config(kind)).run())
+    return Played(setup, kind, run(setup.config(kind)))
+
+
+def run(config: WorldConfig) -> WorldResult:
+    """Play somebody's own scene. One that takes too many calls is too large to play, and no broken invariant."""
+    result = World(config).run()
+    if result.spun:
+        raise HoldfastError(
+            "TOO_MUCH_TO_PLAY",
+            f"the scene has more happenings by {result.ended_at_ms / 1000:.0f} s than can be played.",
+            "Use fewer members, partitions or events, longer batches and heartbeats, or a shorter time.",
+        )
+    return result
 
 
 def rounds(played: Played) -> float:

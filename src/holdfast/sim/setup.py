@@ -6,6 +6,7 @@ A setup is played in three kinds, on the same seed and events: `eager` and `coop
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
@@ -68,6 +69,11 @@ class Setup:
             foreign=kind != "holdfast",
             **options,
         )
+        grown = self.partitions + sum(one.amount for one in config.happenings if one.kind in ("grow", "create"))
+        if grown > MAX_PARTITIONS:
+            raise HoldfastError(
+                "BAD_SIZE", f"{grown} partitions in all can't be played.", f"Use up to {MAX_PARTITIONS} partitions."
+            )
         if self.members * config.duration_ms / 1000 > MAX_WORK:
             raise HoldfastError(
                 "TOO_MUCH_TO_PLAY",
@@ -90,7 +96,7 @@ class Setup:
         words = []
         for name, value in self.as_words().items():
             option = option_of(name)
-            words.append(option if value == "yes" else f"{option} {value}")
+            words.append(option if value == "yes" else f"{option} {shlex.quote(value)}")
         return " ".join(words)
 
 
@@ -108,7 +114,7 @@ def setup_of(words: Mapping[str, str], start: Setup | None = None) -> Setup:
 def _word(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value)
 
 
 def _value(name: str, word: str) -> object:

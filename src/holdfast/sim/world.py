@@ -50,6 +50,8 @@ class WorldResult:
     rounds: int
     calls: int
     """Of the clock: how much work it was."""
+    spun: bool = False
+    """Whether it was ended for its many calls: a fault in a small world, too much to play in a large one."""
 
 
 class World:
@@ -118,6 +120,7 @@ class World:
             self.clock.at(plan.start_ms, self.start, plan)
         for happening in self.config.happenings:
             self.clock.at(happening.at_ms, self._happen, happening)
+        spun = False
         try:
             self._advance(self.config.duration_ms)
             if self.config.heals and not self.violations:
@@ -126,6 +129,7 @@ class World:
                 for checker in self.checkers:
                     checker.finish(self)
         except WorldSpins as error:
+            spun = True
             self._report(Violation("I10", self.clock.now, str(error)))
         return WorldResult(
             config=self.config,
@@ -134,6 +138,7 @@ class World:
             ended_at_ms=self.clock.now,
             rounds=self.generation,
             calls=self.clock.calls,
+            spun=spun,
         )
 
     def _advance(self, until: float) -> None:

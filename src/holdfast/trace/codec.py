@@ -10,6 +10,7 @@ This module must not know files or how a record looks to people.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -137,4 +138,15 @@ def _first_wrong_field(fields: dict[str, Any]) -> str | None:
     for name, types in _OPTIONAL.items():
         if name in fields and type(fields[name]) not in types:
             return f"{name!r} is {type(fields[name]).__name__}"
+    for name in ("at", "wall"):
+        if not _is_a_time(fields.get(name)):
+            return f"{name!r} is no time"
     return None
+
+
+def _is_a_time(value: float | None) -> bool:
+    """JSON's numbers have no bounds: a damaged one is infinite, or an integer that no float can hold."""
+    try:
+        return value is None or math.isfinite(value)
+    except OverflowError:
+        return False

@@ -18,7 +18,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.model import HoldfastError
 from holdfast.sim.happenings import KINDS as EVENTS
-from holdfast.sim.ready import SCENES, scene_named, told_and_played
+from holdfast.sim.ready import SCENES, ReadyScene, scene_named, told_and_played
 from holdfast.sim.setup import KINDS, Setup, setup_of
 from holdfast.ui.asked import members_in, moment_in
 from holdfast.ui.library import Library
@@ -203,10 +203,13 @@ def _sound(answer: Callable[[Mapping[str, Any]], Response], body: Mapping[str, A
 
 async def _body(request: Request) -> Mapping[str, Any]:
     text = b""
-    async for piece in request.stream():
-        text += piece
-        if len(text) > MAX_BODY_BYTES:
-            raise HoldfastError("TOO_LARGE", "the request is too large.", "Give fewer events.")
+    try:
+        async for piece in request.stream():
+            text += piece
+            if len(text) > MAX_BODY_BYTES:
+                raise HoldfastError("TOO_LARGE", "the request is too large.", "Give fewer events.")
+    except ClientDisconnect as error:  # a page that is closed or reloaded is no fault, and nobody reads the answer
+        raise HoldfastError("BAD_REQUEST", "the request broke off.", "Send it again.") from error
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
@@ -238,11 +241,15 @@ def _refusal(status: int, code: str, what: str, do: str) -> Response:
 
 
 def _setup(body: Mapping[str, Any]) -> Setup:
-    name = body.get("scene")
-    words = body.get("setup")
-    start = scene_named(name).setup if isinstance(name, str) and name else None
+    scene, words = _scene(body), body.get("setup")
+    start = scene.setup if scene else None
     given = {k: v for k, v in words.items() if isinstance(v, str)} if isinstance(words, dict) else {}
     return setup_of(given, start)
+
+
+def _scene(body: Mapping[str, Any]) -> ReadyScene | None:
+    name = body.get("scene")
+    return scene_named(name) if isinstance(name, str) and name else None
 
 
 def _kind(body: Mapping[str, Any]) -> str:
@@ -254,17 +261,22 @@ def play_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
     setup, kind = _setup(body), _kind(body)
     setup.config(kind)  # raises for a setup that can't be played, before anything is played
     all_kinds = {each: library.get(setup, each) for each in KINDS}
-    scene = scene_named(body["scene"]) if body.get("scene") else None
+    scene = _scene(body)
     # A scene's claims hold only for the unchanged scene.
     told = told_and_played(scene, {k: p for k, (p, _) in all_kinds.items()}) if scene and scene.setup == setup else []
     return {
         "setup": setup.as_words(),
-        "command": f"holdfast sim --compare {setup.as_options()}".rstrip(),
+        "command": _command(setup),
         "story": all_kinds[kind][1],
         "waits": {each: made["wait"] for each, (_, made) in all_kinds.items()},
         "told": told,
         "violations": [str(v) for played, _ in all_kinds.values() for v in played.result.violations],
     }
+
+
+def _command(setup: Setup) -> str:
+    """What plays the same. Without --event the command would play events of its own."""
+    return f"holdfast sim --compare {setup.as_options()}".rstrip() + ("" if setup.events else " --event ''")
 
 
 def questions_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -292,9 +304,8 @@ def plan_answer(library: Library, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def picture_answer(library: Library, body: Mapping[str, Any]) -> str:
-    setup = _setup(body)
-    name = body.get("scene")
+    setup, scene = _setup(body), _scene(body)
     _, made = library.get(setup, _kind(body))
     waits = {each: library.get(setup, each)[1]["wait"] for each in KINDS}
-    title = scene_named(name).title if isinstance(name, str) and name else ""
+    title = scene.title if scene else ""
     return picture(made, min(moment_in(body), made["end"]), title=title, waits=waits)

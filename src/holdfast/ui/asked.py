@@ -7,10 +7,13 @@ from typing import Any
 
 from holdfast.model import HoldfastError
 
+MAX_MOMENT_MS = 1e13
+"""Three hundred years: a live group's clock runs for as long as its page is open, which may be weeks."""
+
 
 def moment_in(body: Mapping[str, Any]) -> float:
     at = body.get("at", 0)
-    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e9:
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < MAX_MOMENT_MS:
         raise HoldfastError("BAD_TIME", f"{at!r} is not a moment.", "Give milliseconds since the start.")
     return float(at)
 

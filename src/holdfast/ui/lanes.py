@@ -18,11 +18,11 @@ ZOMBIE = "zombie"
 LEGEND: Mapping[str, tuple[str, str, float]] = {
     WAITING: ("◌", "the group has not begun", 0.0),
     WORKING: ("●", "processing", 1.0),
-    REVOKING: ("◐", "revoking: the listener commits and closes", 0.55),
+    REVOKING: ("◐", "revoking: commits and closes", 0.55),
     DARK: ("✕", "dark: nobody has it", 0.12),
     TAKEN: ("◔", "assigned, not processing yet", 0.55),
     STALLED: ("‖", "owned, but its owner stands still", 0.3),
-    ZOMBIE: ("◍", "worked on by one that is out: it can't commit", 0.75),
+    ZOMBIE: ("◍", "worked on, but in vain", 0.75),
 }
 """Each state's sign, its meaning, and how much of its row it fills, so that colours are not needed."""
 
@@ -47,6 +47,8 @@ class Lane:
     lag: list[tuple[float, float]] = field(default_factory=list)
     working: list[str] = field(default_factory=list)
     """Who works on it, the newest last: a zombie may still work on it."""
+    out: set[str] = field(default_factory=set)
+    """Those of them that are out of the group."""
     begun_ms: float = 0.0
     per_ms: float = 0.0
     caught_up_ms: float | None = None
@@ -155,8 +157,10 @@ class LaneReader:
     def _opened(self, record: TraceRecord, lane: Lane) -> None:
         if lane.working and record.cause in CAME_BACK:  # a zombie that does not know it yet
             lane.working.insert(0, record.member)
+            lane.out.add(record.member)
             return
         lane.working.append(record.member)
+        lane.out.discard(record.member)
         lane.change(record.at, WORKING, record.member, record.cause or "")
         lane.opened(record.at, _number(record.data.get("position"), 0.0), self._speeds.get(record.member, 4.0))
 
@@ -170,7 +174,7 @@ class LaneReader:
             lane.working.remove(record.member)
         if lane.working:  # a zombie has stopped, or one goes on working
             if lane.now[2] != lane.working[-1]:
-                lane.change(record.at, WORKING, lane.working[-1], "")
+                self._goes_on(record.at, lane)
             return
         lane.stopped(record.at, _number(record.data.get("position"), 0.0))
         if why in HANDED_BACK:
@@ -180,6 +184,13 @@ class LaneReader:
             lane.change(record.at, STALLED, record.member, why)
         else:
             lane.change(record.at, DARK, record.member, why)
+
+    def _goes_on(self, at: float, lane: Lane) -> None:
+        member = lane.working[-1]
+        if member in lane.out:
+            lane.change(at, ZOMBIE, member, "out of the group")
+        else:
+            lane.change(at, WORKING, member, "")
 
     def _listener_done(self, record: TraceRecord) -> None:
         member = self._names.of(record.member)
@@ -205,6 +216,7 @@ class LaneReader:
             if lane.now[1] == STALLED:
                 lane.change(record.at, DARK, member, lane.now[3])
             elif lane.now[1] == WORKING:
+                lane.out.add(member)
                 lane.change(record.at, ZOMBIE, member, "out of the group")
 
     def _synced(self, record: TraceRecord) -> None:
@@ -213,6 +225,19 @@ class LaneReader:
             lane = self.lanes.get(partition)
             if lane is not None and not lane.working and lane.now[1] != WORKING:
                 lane.change(record.at, TAKEN, member, "finding its position")
+
+
+def moves(lanes: Mapping[TopicPartition, Lane]) -> list[tuple[float, TopicPartition]]:
+    """When a partition got another worker than before, whether or not there was a gap between the two."""
+    found = []
+    for partition, lane in lanes.items():
+        worker = ""
+        for at, state, member, _ in lane.spans:
+            if state == WORKING:
+                if worker and member != worker:
+                    found.append((at, partition))
+                worker = member
+    return found
 
 
 def _partition(record: TraceRecord) -> TopicPartition:

@@ -12,7 +12,7 @@ LEGEND: Mapping[str, tuple[str, str]] = {
     "absent": (" ", "not started"),
     "joining": ("→", "on its way into a round"),
     "in": ("●", "in the group"),
-    "hung": ("‖", "its application does not poll; heartbeats go on"),
+    "hung": ("‖", "does not poll; heartbeats go on"),
     "frozen": ("❄", "its process is stopped"),
     "out": ("○", "out of the group"),
     "gone": ("✕", "its process has ended"),

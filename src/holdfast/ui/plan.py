@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.assign import plan_round, sticky_user_data
+from holdfast.assign import STRATEGIES, plan_round, sticky_user_data
 from holdfast.model import ClusterView, HoldfastError, JoinedMember, Subscription, TopicPartition, TopicView
 from holdfast.model.consumer_protocol import encode_subscription
 from holdfast.sim.setup import MAX_MEMBERS
@@ -35,13 +35,10 @@ def resized(story: Mapping[str, Any], moment: float, members: int) -> dict[str, 
     for partition in labels:
         counts[partition.topic] = max(counts.get(partition.topic, 0), partition.partition + 1)
     cluster = ClusterView({topic: TopicView(count) for topic, count in counts.items()})
-    eager = story["kind"] == "eager"
-    plan = plan_round(
-        "sticky" if eager else "cooperative-sticky",
-        cluster,
-        [_joined(name, frozenset(owned.get(name, ())), tuple(sorted(counts)), eager) for name in names],
-        return_unknown=False,
-    )
+    strategy = _strategy(story)
+    static = {m["name"] for m in story["members"] if m["static"]}
+    joined = [_joined(name, frozenset(owned.get(name, ())), tuple(sorted(counts)), strategy, static) for name in names]
+    plan = plan_round(strategy, cluster, joined, return_unknown=False)
     holder = {partition: name for name, partitions in owned.items() for partition in partitions}
     moves = [
         {"partition": labels[partition], "from": holder.get(partition, "nobody"), "to": name}
@@ -53,15 +50,31 @@ def resized(story: Mapping[str, Any], moment: float, members: int) -> dict[str, 
         "from": len(present),
         "to": members,
         "moves": sorted(moves, key=lambda move: (len(move["partition"]), move["partition"])),
-        "stopped": len(labels) if eager else len(moves),
+        "stopped": len(moves) if plan.cooperative else len(labels),
         "of": len(labels),
     }
 
 
-def _joined(name: str, owned: frozenset[TopicPartition], topics: tuple[str, ...], eager: bool) -> JoinedMember:
-    """Eager members own nothing when they join; what they had is in their user data."""
-    if eager:
-        subscription = Subscription(topics=topics, user_data=sticky_user_data(owned, 1))
-    else:
+def _strategy(story: Mapping[str, Any]) -> str:
+    """The group's assignor. One that is not known, because nobody has told it, is taken for the usual of its kind."""
+    named = str(story["protocol"])
+    if named and named not in STRATEGIES:
+        raise HoldfastError(
+            "ASSIGNOR_NOT_KNOWN",
+            f"the group's assignor is {named}, which can't be planned with here.",
+            f"Moves can be planned for {', '.join(STRATEGIES)}.",
+        )
+    return named or ("sticky" if story["kind"] == "eager" else "cooperative-sticky")
+
+
+def _joined(
+    name: str, owned: frozenset[TopicPartition], topics: tuple[str, ...], strategy: str, static: set[str]
+) -> JoinedMember:
+    """Eager members own nothing when they join; with `sticky`, what they had is in their user data."""
+    if strategy == "cooperative-sticky":
         subscription = Subscription(topics=topics, owned=owned, generation=1)
-    return JoinedMember(member_id=name, instance_id=None, metadata=encode_subscription(subscription))
+    else:
+        data = sticky_user_data(owned, 1) if strategy == "sticky" else None
+        subscription = Subscription(topics=topics, user_data=data)
+    instance = name if name in static else None
+    return JoinedMember(member_id=name, instance_id=instance, metadata=encode_subscription(subscription))

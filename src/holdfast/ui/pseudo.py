@@ -83,7 +83,7 @@ HOLDFAST = Listing(
         "    if lost:",
         "        on_revoked(lost)     # these lanes go dark",
         "        commit, then join with the positions",
-        "    elif mark: join again at once, wait for no heartbeat",
+        "    elif mark: join again at once  # no heartbeat",
         "    on_assigned(mine - owned)  # from the positions",
         "    poll()",
     ),

@@ -39,9 +39,9 @@ def questions(story: Mapping[str, Any], moment: float, setup: Setup | None) -> l
     asked: list[tuple[str, str, str | None]] = []
     rebalance = _latest(story, moment)
     for lane in _not_lit(story, moment)[:MOST_LANES]:
-        asked.append(
-            (f"lane-{lane['label']}", f"Why does nobody process {lane['label']}?", _why_dark(story, lane, moment))
-        )
+        zombie = span_at(lane["spans"], moment)[1] == "zombie"
+        text = f"Why is work on {lane['label']} in vain?" if zombie else f"Why does nobody process {lane['label']}?"
+        asked.append((f"lane-{lane['label']}", text, _why_dark(story, lane, moment)))
     if span_at(story["coordinator"], moment)[1] == "PreparingRebalance":
         asked.append(("waiting", "What does the group wait for?", _waits_for(story, moment)))
     if rebalance is not None:
@@ -90,17 +90,16 @@ def _name(story: Mapping[str, Any], number: int) -> str:
 
 def _why_dark(story: Mapping[str, Any], lane: Mapping[str, Any], moment: float) -> str:
     spans: Sequence[Sequence[Any]] = lane["spans"]
-    now = max(index for index, span in enumerate(spans) if span[0] <= moment)
+    now = max((index for index, span in enumerate(spans) if span[0] <= moment), default=0)
     first = now
     while first > 0 and spans[first - 1][1] not in ("working", "waiting"):
         first -= 1
     last = now
     while last < len(spans) and spans[last][1] != "working":
         last += 1
-    since, _, owner, why = spans[first]
+    since = spans[first][0]
     meaning = story["legend"]["lanes"][spans[now][1]]["text"]
-    stopped = f"{_name(story, owner)} stopped at {moment_text(story, since)}"
-    answer = f"{meaning.capitalize()}. {stopped} ({why or 'it ended'})."
+    answer = f"{meaning.capitalize()}. {_since(story, spans, first)}."
     rebalance = _latest(story, moment)
     if rebalance is not None and rebalance["to"] >= since:
         answer += f" The rebalance began because {rebalance['cause']}."
@@ -114,6 +113,17 @@ def _why_dark(story: Mapping[str, Any], lane: Mapping[str, Any], moment: float) 
         words = "has gone on so far" if "wall" in story else "goes on until the end"
         answer += f" Nobody {words}, {time_text(story['end'] - since)} later."
     return answer
+
+
+def _since(story: Mapping[str, Any], spans: Sequence[Sequence[Any]], first: int) -> str:
+    """What began with this span, the first in which nobody works, or works for the group."""
+    at, state, owner, why = spans[first]
+    name, when = _name(story, owner), moment_text(story, at)
+    if state == "zombie":
+        return f"{name} works on, but has been out of the group since {when}"
+    if first == 0 or spans[first - 1][1] == "waiting":
+        return f"Nobody has worked on it yet; {name} has had it since {when}{f' ({why})' if why else ''}"
+    return f"{name} stopped at {when} ({why or 'it ended'})"
 
 
 def _waits_for(story: Mapping[str, Any], moment: float) -> str:
@@ -132,7 +142,7 @@ def _waits_for(story: Mapping[str, Any], moment: float) -> str:
 def _cause(story: Mapping[str, Any], rebalance: Mapping[str, Any], moment: float) -> str:
     culprit = rebalance["culprit"]
     times = sum(each["culprit"] == culprit and each["from"] <= moment for each in story["rebalances"][story["birth"] :])
-    again = f" It is the cause of {times} rebalances so far." if times > 1 else ""
+    again = f" It is the cause of {times} rebalances so far." if times > 1 and culprit else ""
     when = moment_text(story, rebalance["from"])
     return f"{culprit or 'Nobody in particular'}: {rebalance['cause']}, at {when}.{again}"
 
@@ -141,8 +151,22 @@ def _everybody(story: Mapping[str, Any], rebalance: Mapping[str, Any]) -> str:
     of = len(story["partitions"])
     return (
         f"Eager members give up everything before they join. {rebalance['paused']} of {of} partitions paused, "
-        f"{rebalance['needless']} of them only to be given back; the longest for {time_text(rebalance['longest'])}, "
-        f"which is how long the first to stop waited for the last to come."
+        f"{rebalance['needless']} of them only to be given back; the longest for {time_text(rebalance['longest'])}."
+        f"{_round(story, rebalance)}"
+    )
+
+
+def _round(story: Mapping[str, Any], rebalance: Mapping[str, Any]) -> str:
+    """How much of it was the round; the rest goes into closing and taking up. Nothing if no round was seen."""
+    spans = [span for span in story["coordinator"] if rebalance["from"] <= span[0] <= rebalance["to"]]
+    stable = next((at for at, state, _ in spans if state == "Stable"), None)
+    if stable is None or stable <= rebalance["from"]:
+        return ""
+    return (
+        f" The first to stop waits for the last to come: the round took {time_text(stable - rebalance['from'])}. "
+        f"The rest is what it takes to take them up again."
+        if rebalance["longest"] > stable - rebalance["from"]
+        else " That is how long the first to stop waited for the last to come."
     )
 
 
@@ -153,8 +177,19 @@ def _nobody(story: Mapping[str, Any], rebalance: Mapping[str, Any]) -> str:
     return (
         f"Members join with what they own and work on. Only what moves is given up: {moved}{more}. "
         f"{rebalance['paused']} of {of} partitions were paused by it, the longest for "
-        f"{time_text(rebalance['longest'])}; {of - rebalance['paused']} noticed nothing."
+        f"{time_text(rebalance['longest'])}; {_undisturbed(story, rebalance)} were worked on all along."
     )
+
+
+def _undisturbed(story: Mapping[str, Any], rebalance: Mapping[str, Any]) -> int:
+    """Partitions that were worked on throughout, by one member: a hang or a crash is no pause, but no work either."""
+
+    def within(spans: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        later = [span for span in spans if rebalance["from"] < span[0] <= rebalance["to"]]
+        return [span_at(spans, rebalance["from"]), *later]
+
+    found = [within(lane["spans"]) for lane in story["partitions"]]
+    return sum(all(span[1] == "working" for span in each) and len({span[2] for span in each}) == 1 for each in found)
 
 
 def _lag(story: Mapping[str, Any], moment: float) -> str:

@@ -56,7 +56,7 @@ class Rebalance:
     """Whether the group was empty before."""
     gaps: list[Gap] = field(default_factory=list)
     seen_moved: list[TopicPartition] = field(default_factory=list)
-    """Moves that were seen from outside, without their gaps."""
+    """Moves without a gap: seen from outside, or taken over while the old owner still worked."""
 
     @property
     def pauses(self) -> list[Gap]:
@@ -102,7 +102,13 @@ def protocol(records: Sequence[TraceRecord]) -> str:
     return next((str(r.data.get("protocol", "")) for r in records if r.step == "generation"), "")
 
 
-def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names) -> list[Rebalance]:
+def rebalances(
+    records: Sequence[TraceRecord],
+    gaps: Sequence[Gap],
+    names: Names,
+    moves: Sequence[tuple[float, TopicPartition]] = (),
+) -> list[Rebalance]:
+    """`moves` may have no gap: the old owner is out of the group and still at its last batch."""
     found: list[Rebalance] = []
     owing = False
     for record in records:
@@ -131,14 +137,25 @@ def rebalances(records: Sequence[TraceRecord], gaps: Sequence[Gap], names: Names
                 found[-1].generation = record.generation or 0
         if record.step == "stable" and found:
             found[-1].to_ms = found[-1].settled_ms = record.at
+    # Only a rebalance changes owners, however late the new one begins: it may have a long batch in work. Any other gap
+    # that begins long after a rebalance has another cause, for example a static member's restart.
     for gap in gaps:
-        last = next((r for r in reversed(found) if r.from_ms <= gap.to_ms), None)
-        # A gap that begins long after a rebalance has another cause, for example a static member's restart.
-        if last is not None and (last.settled_ms is None or gap.from_ms <= last.settled_ms + SOON_MS):
+        last = _latest(found, gap.to_ms)
+        moved = gap.after not in ("", gap.before)
+        if last is not None and (moved or last.settled_ms is None or gap.from_ms <= last.settled_ms + SOON_MS):
             last.gaps.append(gap)
             if gap.after:
                 last.to_ms = max(last.to_ms, gap.to_ms)
+    for at, partition in moves:
+        last = _latest(found, at)
+        if last is not None:
+            last.seen_moved.append(partition)
+            last.to_ms = max(last.to_ms, at)
     return found
+
+
+def _latest(found: Sequence[Rebalance], at: float) -> Rebalance | None:
+    return next((r for r in reversed(found) if r.from_ms <= at), None)
 
 
 def _take_seen(found: list[Rebalance], record: TraceRecord) -> None:

@@ -50,7 +50,7 @@ def story(
         for partition, lane in found.items():
             lane.lag = list(measured.lags.get(partition, ()))  # no points if unknown
     topics = {partition.topic for partition in found}
-    told = rounds.rebalances(records, gaps, names)
+    told = rounds.rebalances(records, gaps, names, lanes.moves(found))
     listing = pseudo.LISTINGS[kind]
     return {
         "version": VERSION,

@@ -26,14 +26,23 @@ ROW_MIN, ROW_MAX, ROW_WITH_TEXT = 1.2, 26.0, 13.0
 TICKS_MS = (1_000, 2_000, 5_000, 10_000, 20_000, 60_000, 120_000, 300_000, 600_000)
 OWNERS = ("#2f7d4f", "#2b6cb0", "#8a5a00", "#7b4bb3", "#0f7c86", "#a8456a", "#5b6b1f", "#4a5bd0")
 
-STYLE = """
-text{font:13px system-ui,'DejaVu Sans',sans-serif;fill:#1c2430}
-.bg{fill:#fbfbf8}.box{fill:#fff;stroke:#c9ced6}.dim{fill:#5b6675}.big{font-size:19px;font-weight:600}
-.small{font-size:11px}.revoking{fill:#c77700}.dark{fill:#b3261e}.taken{fill:#7a8699}.stalled{fill:#b3261e;opacity:.75}
-.zombie{fill:#6b7280}
-.head{stroke:#1c2430;stroke-width:1.5}.event{fill:#8a5a00}.bar-bg{fill:#e6e8ec}
-@media (prefers-color-scheme:dark){text{fill:#e8ebf0}.bg{fill:#14181f}.box{fill:#1c222c;stroke:#3a4350}
-.dim{fill:#a3adbb}.head{stroke:#e8ebf0}.bar-bg{fill:#2a313c}.dark{fill:#ff7a70}.stalled{fill:#ff7a70}.event{fill:#e0a84a}}
+OWNERS_DARK = ("#4caf7a", "#5b9bd5", "#d19a3a", "#a987dd", "#3fb3bd", "#d9789b", "#a3b44f", "#8794f0")
+
+
+def _owner_style(colours: Sequence[str]) -> str:
+    return "".join(f".o{number}{{fill:{colour}}}" for number, colour in enumerate(colours))
+
+
+STYLE = f"""
+{_owner_style(OWNERS)}
+text{{font:13px system-ui,'DejaVu Sans',sans-serif;fill:#1c2430}}
+.bg{{fill:#fbfbf8}}.box{{fill:#fff;stroke:#c9ced6}}.dim{{fill:#5b6675}}.big{{font-size:19px;font-weight:600}}
+.small{{font-size:11px}}.revoking{{fill:#c77700}}.dark{{fill:#b3261e}}.taken{{fill:#7a8699}}.stalled{{fill:#b3261e;opacity:.75}}
+.zombie{{fill:#6b7280}}
+.head{{stroke:#1c2430;stroke-width:1.5}}.event{{fill:#8a5a00}}.bar-bg{{fill:#e6e8ec}}
+@media (prefers-color-scheme:dark){{text{{fill:#e8ebf0}}.bg{{fill:#14181f}}.box{{fill:#1c222c;stroke:#3a4350}}
+.dim{{fill:#a3adbb}}.head{{stroke:#e8ebf0}}.bar-bg{{fill:#2a313c}}.dark{{fill:#ff7a70}}.stalled{{fill:#ff7a70}}.event{{fill:#e0a84a}}
+{_owner_style(OWNERS_DARK)}}}}}
 """
 
 
@@ -104,20 +113,37 @@ def _lanes(story: Mapping[str, Any], moment: float, top: float, row: float) -> l
     members = story["members"]
     signs = story["legend"]["lanes"]
     parts: list[str] = []
-    for number, lane in enumerate(story["partitions"]):
+    for number, lane in enumerate(_rows(story, row)):
         y = top + number * row
         spans = lane["spans"]
         if row >= ROW_WITH_TEXT:
             _, state, owner, _ = span_at(spans, moment)
             name = members[owner]["name"] if owner >= 0 and state != "dark" else "nobody"
             parts.append(_text(24, y + row * 0.7, f"{signs[state]['sign']} {lane['label']} → {name}", "small"))
+        cuts: list[str] = []
+        worker = -1
         for index, (since, state, owner, _) in enumerate(spans):
+            if state == "working":
+                if worker not in (-1, owner) and since >= window[0] and row >= ROW_WITH_TEXT:
+                    x = _x(since, window) - 1
+                    cuts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="2" height="{row * 0.82:.1f}" class="bg"/>')
+                worker = owner
             until = min(window[1], spans[index + 1][0] if index + 1 < len(spans) else story["end"])
             since = max(window[0], since)
             share = signs[state]["height"]
             if share and since <= until:
                 parts.append(_segment(_x(since, window), _x(until, window), y, row, state, owner, share))
+        parts += cuts
     return parts
+
+
+def _rows(story: Mapping[str, Any], row: float) -> list[Mapping[str, Any]]:
+    """Thin rows lie together by their first owner: strewn, a thousand of them blend into grey."""
+    lanes = list(story["partitions"])
+    if row >= ROW_WITH_TEXT:
+        return lanes
+    later = len(story["members"])
+    return sorted(lanes, key=lambda lane: next((span[2] for span in lane["spans"] if span[1] == "working"), later))
 
 
 def _x(at: float, window: tuple[float, float]) -> float:
@@ -128,8 +154,8 @@ def _segment(x: float, to: float, y: float, row: float, state: str, owner: int, 
     width = max(0.8, to - x)
     full = row * 0.82 if row > 4 else row
     high = max(0.8, full * share)
-    paint = f'fill="{OWNERS[owner % len(OWNERS)]}"' if state == "working" else f'class="{state}"'
-    return f'<rect x="{x:.1f}" y="{y + full - high:.1f}" width="{width:.1f}" height="{high:.1f}" {paint}/>'
+    style = f"o{owner % len(OWNERS)}" if state == "working" else state
+    return f'<rect x="{x:.1f}" y="{y + full - high:.1f}" width="{width:.1f}" height="{high:.1f}" class="{style}"/>'
 
 
 def _axis(story: Mapping[str, Any], moment: float, top: float, height: float) -> list[str]:
@@ -167,7 +193,7 @@ def _members(story: Mapping[str, Any], moment: float, top: float) -> tuple[list[
         sign = story["legend"]["members"][state]["sign"]
         parts += [
             _box(x, y, wide - 10, 54),
-            f'<rect x="{x:.0f}" y="{y:.0f}" width="5" height="54" fill="{OWNERS[number % len(OWNERS)]}"/>',
+            f'<rect x="{x:.0f}" y="{y:.0f}" width="5" height="54" class="o{number % len(OWNERS)}"/>',
             _text(x + 14, y + 21, f"{sign} {_cut(member['name'], 14)} · {'static' if member['static'] else 'dynamic'}"),
             _text(x + 14, y + 42, _owns(owned.get(number, [])), "dim small"),
         ]
@@ -192,7 +218,8 @@ def _bars(waits: Mapping[str, Mapping[str, float]], top: float) -> list[str]:
         long = (STRIP - 190) * wait["paused"] / most
         words = time_text(wait["paused"])
         if number and (compared := times_less(first, wait["paused"])):
-            words += f" · {compared}"
+            stood = wait["paused"] <= 0 < wait["dark"]  # the owner had left, say, and the next one restored its state
+            words += f" · {'none by rebalances' if stood else compared}"
         parts += [
             _text(24, y + 14, kind),
             f'<rect class="bar-bg" x="{LEFT}" y="{y}" width="{STRIP - 190}" height="18" rx="3"/>',

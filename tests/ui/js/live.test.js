@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { begun, connectionWords, heard, nowOf } from "../../../src/holdfast/ui/static/following.js";
-import { buttons, groupList, liveSetup, told } from "../../../src/holdfast/ui/static/groups.js";
+import { aimed, buttons, groupList, liveSetup, told } from "../../../src/holdfast/ui/static/groups.js";
 import { textOf } from "../../../src/holdfast/ui/static/h.js";
 import { lanes, strip } from "../../../src/holdfast/ui/static/lanes.js";
 import { machines } from "../../../src/holdfast/ui/static/machines.js";
@@ -131,4 +131,14 @@ test("the address of a live group goes there and back", () => {
   const address = { scene: "", kind: "", at: -1, setup: {}, live: "a b&c" };
   assert.equal(read(write(address)).live, "a b&c");
   assert.equal(read("?live=").live, "");
+});
+
+test("a server that refuses is not said to be tried again", () => {
+  assert.match(connectionWords({ ...begun("g", []), refused: true }), /not connected/);
+});
+
+test("buttons act on a member that the list has", () => {
+  assert.equal(aimed(["c0", "c1"], "c1"), "c1");
+  assert.equal(aimed(["c0", "c1"], "c7"), "c0");
+  assert.equal(aimed([], "c7"), "c7");
 });

@@ -6,12 +6,14 @@ import { test } from "node:test";
 import { get, refusal } from "../../../src/holdfast/ui/static/api.js";
 import { read, tokenIn, write } from "../../../src/holdfast/ui/static/address.js";
 import { ask } from "../../../src/holdfast/ui/static/ask.js";
+import { axis, pieces } from "../../../src/holdfast/ui/static/axis.js";
 import { code } from "../../../src/holdfast/ui/static/code.js";
 import { textOf } from "../../../src/holdfast/ui/static/h.js";
 import { history } from "../../../src/holdfast/ui/static/history.js";
+import { listenToKeys } from "../../../src/holdfast/ui/static/keys.js";
 import { lanes, strip } from "../../../src/holdfast/ui/static/lanes.js";
 import { machines } from "../../../src/holdfast/ui/static/machines.js";
-import { mapFrame, rectangles } from "../../../src/holdfast/ui/static/map.js";
+import { mapFrame, rectangles, rows } from "../../../src/holdfast/ui/static/map.js";
 import { members } from "../../../src/holdfast/ui/static/members.js";
 import { pass, step, toggle, usualSpeed } from "../../../src/holdfast/ui/static/player.js";
 import { deployWords, eventWord } from "../../../src/holdfast/ui/static/setup.js";
@@ -19,7 +21,7 @@ import { indexAt, lagAt, spanAt } from "../../../src/holdfast/ui/static/spans.js
 import { told } from "../../../src/holdfast/ui/static/told.js";
 import { moments, viewAt } from "../../../src/holdfast/ui/static/view.js";
 import { waits } from "../../../src/holdfast/ui/static/waits.js";
-import { some, time, timesLess } from "../../../src/holdfast/ui/static/words.js";
+import { some, straight, time, timesLess } from "../../../src/holdfast/ui/static/words.js";
 import { story } from "./story.js";
 
 const all = (/** @type {any[]} */ nodes) => nodes.map(textOf).join(" ");
@@ -81,6 +83,49 @@ test("every lane has a sign and words, not only a colour", () => {
   assert.match(textOf(second), /● P1 → c0/);
 });
 
+test("a lane that another member has taken over has a cut, so that its owners differ without colours", () => {
+  const cuts = (/** @type {number} */ lane) => find(strip(story(), story().partitions[lane], 9000), (n) => n.attrs.class === "cut");
+  assert.deepEqual(cuts(0).map((cut) => cut.attrs.x), ["497.0"]);
+  assert.deepEqual(cuts(1), [], "nobody else ever had it");
+});
+
+test("a strip has its times, and marks what happened", () => {
+  assert.deepEqual(pieces(story(), 0).map(({ wide, text }) => `${text} ${wide}`), ["0 s 20", "2 s 20", "4 s 20", "6 s 20", "8 s 20"]);
+  const told = story();
+  told.end = 10500;
+  assert.equal(pieces(told, 0).at(-1)?.text, "", "no text where it has no room");
+  const ticks = (/** @type {number} */ end) => pieces({ ...told, end }, 0).map(({ text }) => text).filter(Boolean);
+  assert.deepEqual(ticks(120000), ["0 s", "20 s", "40 s", "60 s", "80 s", "100 s"]);
+  assert.deepEqual(ticks(480000), ["0 min", "2 min", "4 min", "6 min"]);
+  told.steps.unshift([2100, "happened", "c1 starts"]);
+  const [mark] = find(axis(told, 0), (n) => n.attrs.class === "event");
+  assert.match(mark.attrs.d, /^M191\.0 /);
+});
+
+test("arrows step on the time's slider and on buttons, and do what they always do in fields", () => {
+  /** @type {string[]} */
+  const clicked = [];
+  let listener = (/** @type {any} */ _event) => {};
+  const part = (/** @type {string} */ id) => /** @type {any} */ ({ click: () => clicked.push(id) });
+  const real = globalThis.document;
+  globalThis.document = /** @type {any} */ ({ addEventListener: (/** @type {string} */ _, /** @type {any} */ to) => { listener = to; } });
+  try {
+    listenToKeys(part);
+  } finally {
+    globalThis.document = real;
+  }
+  const press = (/** @type {string} */ key, /** @type {string} */ on) =>
+    listener({ key, preventDefault() {}, target: { closest: (/** @type {string} */ wanted) => (wanted.split(", ").some((each) =>
+      each === on || (each === "input:not(#scrub)" && on === "input")) ? {} : null) } });
+  press("ArrowRight", "#scrub");
+  press("ArrowLeft", "button");
+  press(" ", "#scrub");
+  press(" ", "button");
+  press("ArrowRight", "input");
+  press("ArrowRight", "select");
+  assert.deepEqual(clicked, ["step", "back", "play"]);
+});
+
 test("a strip has a segment for each span, and hides the future", () => {
   const made = strip(story(), story().partitions[0], 5000);
   const segments = find(made, (n) => String(n.attrs.class).startsWith("seg"));
@@ -94,10 +139,37 @@ test("many partitions become a map and a line for each state", () => {
   const many = story();
   many.partitions = Array.from({ length: 1000 }, (_, n) => ({ ...many.partitions[n % 2], label: `P${n}` }));
   const view = viewAt(many, 4700);
-  const words = all(mapFrame(many, view));
+  const words = all(mapFrame(many, view, 4700));
   assert.match(words, /● 500/);
   assert.match(words, /✕ 500 .*: P0, P2, .* and 492 more/);
   assert.equal(rectangles(many, 600, 400, [0, many.end]).length, 500 * 5 + 500);
+});
+
+test("the rows of a map lie together by their first owner", () => {
+  const many = story();
+  many.partitions = Array.from({ length: 4 }, (_, n) => ({ ...many.partitions[1], label: `P${n}`, spans: [[0, "waiting", -1, ""], [500, "working", n % 2, ""]] }));
+  many.partitions.unshift({ ...many.partitions[0], label: "P9", spans: [[0, "waiting", -1, ""]] });
+  assert.deepEqual(rows(many).map(({ label }) => label), ["P0", "P2", "P1", "P3", "P9"]);
+});
+
+test("who joins later has a place already, so that nothing jumps", () => {
+  const places = (/** @type {any} */ one, /** @type {number} */ at) => all(members(one, viewAt(one, at), -1, () => {})) &&
+    members(one, viewAt(one, at), -1, () => {}).flatMap((n) => find(n, (e) => e.tag === "li")).length;
+  assert.equal(places(story(), 100), 2);
+  assert.equal(places(story(), 6000), 2);
+});
+
+test("who is out of the group is not counted in it", () => {
+  const heading = (/** @type {number} */ at) => all(members(left, viewAt(left, at), -1, () => {}).slice(0, 1));
+  const left = story();
+  left.members[0].spans.push([7000, "gone"]);
+  left.partitions[1].spans.push([7000, "dark", 0, "left"]);
+  assert.equal(heading(6000), "Consumer group · 2 consumers");
+  assert.equal(heading(8000), "Consumer group · 1 of 2 in it");
+  assert.equal(heading(100), "Consumer group · 1 consumer");
+  left.members[1].spans.push([7000, "gone"]);
+  left.partitions[0].spans.push([7000, "stalled", 1, "away"]);
+  assert.equal(heading(8000), "Consumer group · 1 of 2 in it", "a static one that is away keeps its place and what it owns");
 });
 
 test("names are text, wherever they are drawn", () => {
@@ -105,6 +177,13 @@ test("names are text, wherever they are drawn", () => {
   const nodes = [...members(story(), view, -1, () => {}), ...machines(story(), view), ...history(story(), 6000, () => {})];
   assert.match(all(nodes), /<b>c1<\/b>/);
   assert.ok(nodes.flatMap((n) => find(n, (e) => e.tag === "b")).length === 0);
+});
+
+test("a name does not turn around the text beside it", () => {
+  assert.equal(straight("c1\u202egnp\u2067x"), "c1\ufffdgnp\ufffdx");
+  const nodes = members(story(), viewAt(story(), 6000), -1, () => {});
+  const isolated = nodes.flatMap((n) => find(n, (e) => e.tag === "bdi")).map(textOf);
+  assert.deepEqual(isolated, ["c0", "<b>c1</b>"]);
 });
 
 test("static and dynamic members are told apart", () => {
@@ -119,6 +198,14 @@ test("the bar measures against eager", () => {
   assert.match(all(nodes), /10.0 times less/);
   const fills = nodes.flatMap((n) => find(n, (e) => String(e.attrs.class).startsWith("fill")));
   assert.deepEqual(fills.map((f) => f.attrs["width%"]), ["100.00", "10.00"]);
+});
+
+test("a bar that counts only rebalances says what stood still beside them", () => {
+  // State that was restored after a leave: "0 ms, none at all", beside a claim of 61.2 s.
+  const wait = { ...story().wait, paused: 0, longest: 0, partitions: 0, dark: 796000, darkLongest: 61200 };
+  const words = all(waits({ eager: { ...wait, paused: 5000 }, cooperative: wait, holdfast: { ...wait, dark: 0, darkLongest: 0 } }, "eager", () => {}));
+  assert.match(words, /0 ms none by rebalances longest 0 ms, 0 of 2 paused, 0 given back for any reason: 13.3 min without processing, longest 61.2 s/);
+  assert.match(words, /0 ms none at all/);
 });
 
 test("a rebalance can be clicked, and a question tapped", () => {

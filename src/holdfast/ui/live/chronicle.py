@@ -26,6 +26,8 @@ MOST_SEEN = 20_000
 of a rebalance storm."""
 SAME_MS = 2_000.0
 """How often a look without news is kept, as evidence that nothing had changed."""
+SET_BACK_MS = 1_000.0
+"""By how much the clock of this machine may be corrected without a word."""
 STRIP_MS = 30_000.0
 """How much of the past a lane shows at once."""
 NOTHING = PartitionOffsets()
@@ -69,15 +71,19 @@ class Chronicle:
         self._last_look = Look(at, kept)
         self._add([self._last_look])
 
-    def traced(self, records: list[TraceRecord]) -> None:
-        """Add this group's records. Those without a wall time can't be ordered, and old ones are not shown."""
+    def traced(self, records: list[TraceRecord], read_ms: float = float("inf")) -> None:
+        """Add this group's records. Those without a wall time can't be ordered, and old ones are not shown.
+
+        Nothing happens later than it is read, at `read_ms`: one host's clock that is an hour ahead must not make
+        everything else an hour old.
+        """
         kept = [
-            Traced(record.wall - self.zero_ms, record)
+            Traced(min(record.wall, read_ms) - self.zero_ms, record)
             for record in records
             if record.group == self.group and record.wall is not None and record.wall > self.zero_ms
         ]
         if kept:
-            self._add(sorted(kept, key=lambda each: each.at))
+            self._add(sorted(kept, key=lambda each: each.at))  # stable: of one moment, as they were written
 
     def _add(self, new: list[Any]) -> None:
         self.version += 1
@@ -114,6 +120,10 @@ class Chronicle:
         self.begin_ms = self.seen[0].at if self.seen else oldest
         self.lags.forget(self.begin_ms)
         self._tell_again()
+
+    def is_past(self, wall_ms: float) -> bool:
+        """Whether this time is before the newest evidence by more than an answer takes: the clock was set back."""
+        return wall_ms - self.zero_ms < self.last_ms - SET_BACK_MS
 
     @property
     def kind(self) -> str:

@@ -114,6 +114,8 @@ class Demo:
 
     def act(self, name: str, member: str) -> str:
         with self._lock:
+            if self._over.is_set():  # it waited for the lock while everything was ended: nothing may start now
+                raise HoldfastError("DEMO_ENDS", "the demo is being ended.", "Start it again: holdfast demo --live.")
             if name == "add":
                 return self._add()
             found = self._members.get(member)

@@ -153,9 +153,15 @@ class Hub:
             began = time.monotonic()
             try:
                 found = await self._listed()
-                problem = None
+                problem: HoldfastError | None = None
             except NetError as error:
                 found, problem = self.listed, error
+            except Exception as error:
+                log.exception("listing the groups failed")
+                found = self.listed
+                problem = HoldfastError(
+                    "PAGE_FAULT", f"listing the groups failed: {error}.", "That is a fault of holdfast."
+                )
             if found != self.listed or str(problem) != str(self.list_problem):
                 self.listed, self.list_problem = found, problem
                 self.lists += 1

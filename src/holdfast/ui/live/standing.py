@@ -167,7 +167,7 @@ class Standing:
         self, at: float, life: Life, partitions: Iterable[TopicPartition], why: str, *, listener: bool = False
     ) -> None:
         """`listener`: its listener is still running for them, and its trace will tell when it is done."""
-        mine = [each for each in sorted(partitions) if each in self.held and self.held[each].name == life.name]
+        mine = [each for each in sorted(set(partitions)) if each in self.held and self.held[each].name == life.name]
         for partition in mine:
             held = self.held.pop(partition)
             self.left[partition] = (life.name, why)

@@ -8,6 +8,7 @@ line that is no record is counted and left out.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,8 @@ class Tail:
         try:
             found = self.path.stat()
         except OSError:
+            return False
+        if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for somebody to write
             return False
         return found.st_size != self._at or found.st_ino != self._inode
 
@@ -90,7 +93,10 @@ class Tails:
 def files_under(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
-        found += sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
+        try:
+            found += sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
+        except OSError:
+            continue  # a folder that has just gone, or that we may not read: it is looked at again
     return found
 
 

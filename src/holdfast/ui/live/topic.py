@@ -50,16 +50,17 @@ class TraceTopic:
         """The number of the group's newest record; 0 if there is none."""
         return self._newest.get(group, 0)
 
-    def read(self, group: str, after: int) -> list[TraceRecord]:
-        """A group's records with numbers after this one, in order."""
+    def read(self, group: str, after: int) -> tuple[list[TraceRecord], int]:
+        """A group's records with numbers after this one, in order, and the number of the last one."""
         found: list[TraceRecord] = []
         with self._lock:
+            newest = max(after, self.newest(group))
             for number, record in reversed(self._kept):
                 if number <= after:
                     break
                 if record.group == group:
                     found.append(record)
-        return found[::-1]
+        return found[::-1], newest
 
     def close(self) -> None:
         self._ends.set()

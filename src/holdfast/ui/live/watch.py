@@ -26,6 +26,8 @@ log = logging.getLogger("holdfast.ui")
 LOOK_S = 0.5
 TICK_S = 0.05
 """How often trace files are checked for growth."""
+FAULT_S = 2.0
+"""After a fault of ours, how long until the next try."""
 FILES_S = 1.0
 """How often to look for new files."""
 
@@ -54,7 +56,6 @@ class Watch:
         self.story: dict[str, Any] | None = None
         self.message = b""
         """The newest story as a server-sent event."""
-        self.problem: HoldfastError | None = None
         self._look = look
         self._tails = tails
         self._topic = topic
@@ -65,18 +66,41 @@ class Watch:
         self._looking: asyncio.Task[GroupSnapshot] | None = None
         self._look_at = self._asked_at = self._files_at = self._tell_at = 0.0
         self._told = -1
+        self._problems: dict[str, HoldfastError] = {}
+        self._again_at: dict[str, float] = {}
 
     async def run(self) -> None:
         """Runs until cancelled."""
         try:
             while True:
-                await self._traces()
+                await self._carefully("traces", self._traces)
                 self._ask()
-                await self._tell()
+                await self._carefully("story", self._tell)
                 await asyncio.sleep(TICK_S)
         finally:
             if self._looking is not None:
                 self._looking.cancel()
+
+    async def _carefully(self, part: str, work: Callable[[], Awaitable[None]]) -> None:
+        """A fault of ours must not end the watch: pages would show the last story for ever, and say that it is live.
+
+        They are told instead, and the chronicle begins anew, because whatever it failed at is in it.
+        """
+        if time.monotonic() < self._again_at.get(part, 0.0):
+            return
+        try:
+            await work()
+        except Exception as error:
+            log.exception("the %s of %s failed", part, self.group)
+            self._again_at[part] = time.monotonic() + FAULT_S
+            self._begin_anew()
+            what = f"the {part} of the group failed: {type(error).__name__}: {error}."
+            self._trouble(part, HoldfastError("PAGE_FAULT", what, "That is a fault of holdfast. The page goes on."))
+        else:
+            self._trouble(part, None)
+
+    def _begin_anew(self) -> None:
+        self._chronicle, self._told = Chronicle.begun(self.group, time.time() * 1000), -1
 
     async def _traces(self) -> None:
         now = time.monotonic()
@@ -88,11 +112,17 @@ class Watch:
             return
         records = await in_thread(self._tails.read)
         if self._topic is not None:
-            records += self._topic.read(self.group, after=self._read_to)
-            self._read_to = newest
-        self._chronicle.traced(records)
+            more, self._read_to = self._topic.read(self.group, after=self._read_to)
+            records += more
+        self._chronicle_now().traced(records, time.time() * 1000)
         if any(self._is_news(record) for record in records):
             self._look_at = 0.0
+
+    def _chronicle_now(self) -> Chronicle:
+        """The chronicle; a new one if this machine's clock was set back, because its newest would stay the newest."""
+        if self._chronicle.is_past(time.time() * 1000):
+            self._begin_anew()
+        return self._chronicle
 
     def _is_news(self, record: TraceRecord) -> bool:
         return record.group == self.group and record.source == "coordinator"
@@ -106,18 +136,21 @@ class Watch:
                 self._looking = asyncio.create_task(self._timed(now))
             return
         if not self._looking.done():
-            if self.problem is None and now - self._asked_at > SILENT_S:
-                self._trouble(NO_ANSWER)
+            if "look" not in self._problems and now - self._asked_at > SILENT_S:
+                self._trouble("look", NO_ANSWER)
             return
         asked, self._looking = self._looking, None
         try:
-            self._chronicle.looked(asked.result(), time.time() * 1000)
-            self._trouble(None)
+            look = asked.result()
+            self._chronicle_now().looked(look, time.time() * 1000)
+            self._trouble("look", None)
         except HoldfastError as error:
-            self._trouble(error)
+            self._trouble("look", error)
         except Exception as error:
             log.exception("a look at %s failed", self.group)
-            self._trouble(HoldfastError("PAGE_FAULT", f"a look failed: {error}.", "That is a fault of holdfast."))
+            self._trouble(
+                "look", HoldfastError("PAGE_FAULT", f"a look failed: {error}.", "That is a fault of holdfast.")
+            )
 
     async def _timed(self, began: float) -> GroupSnapshot:
         self.looks += 1
@@ -127,9 +160,18 @@ class Watch:
             now = time.monotonic()
             self._look_at = now + max(LOOK_S, 4 * (now - began))
 
-    def _trouble(self, error: HoldfastError | None) -> None:
-        if (error and str(error)) != (self.problem and str(self.problem)):
-            self.problem = error
+    @property
+    def problem(self) -> HoldfastError | None:
+        """What is wrong now: the first of what the watch's parts report."""
+        return next(iter(self._problems.values()), None)
+
+    def _trouble(self, part: str, error: HoldfastError | None) -> None:
+        before = self.problem
+        if error is None:
+            self._problems.pop(part, None)
+        else:
+            self._problems[part] = error
+        if (self.problem and str(self.problem)) != (before and str(before)):
             self._changed()
 
     async def _tell(self) -> None:

@@ -3,7 +3,7 @@
 import { post, refusal } from "./api.js";
 import { parse } from "./sse.js";
 
-/** @typedef {{sent: (event: string, data: any) => void, state: (connected: boolean) => void, refused: (error: Error) => void}} Heard */
+/** @typedef {{sent: (event: string, data: any) => void, state: (connected: boolean) => void, refused: (error: Error, final: boolean) => void}} Heard */
 
 const SILENCE_MS = 7000; // the server sends something every two seconds
 const FIRST_WAIT_MS = 500;
@@ -29,7 +29,7 @@ export function connect(group, heard) {
       if (!response.ok) {
         const error = await refusal(response);
         if (response.status < 500) over = true; // asking again would not help
-        if (!stop.signal.aborted) heard.refused(error);
+        if (!stop.signal.aborted) heard.refused(error, over);
         return;
       }
       const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();

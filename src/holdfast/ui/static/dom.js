@@ -1,5 +1,7 @@
 // Puts a drawing into the document, and changes only what differs. Names are text, never markup.
 
+import { straight } from "./words.js";
+
 /** @typedef {import("./types.js").Node_} Node_ */
 /** @typedef {import("./types.js").Element_} Element_ */
 
@@ -15,6 +17,9 @@ const typedInto = new WeakSet();
 addEventListener("input", ({ target }) => { if (target) typedInto.add(target); }, true);
 addEventListener("change", ({ target }) => { if (target) typedInto.delete(target); }, true);
 
+/** Attributes that a drawing does not name, and that stay: whether somebody has opened a list, and a width. */
+const KEPT = new Set(["open", "style"]);
+
 /** @param {Element} root @param {Node_[]} nodes */
 export function show(root, nodes) {
   nodes.forEach((node, index) => {
@@ -29,11 +34,12 @@ export function show(root, nodes) {
 /** @param {ChildNode|undefined} there @param {Node_} node @returns {ChildNode} */
 function patched(there, node) {
   if (typeof node === "string") {
+    const text = straight(node);
     if (there instanceof Text) {
-      if (there.data !== node) there.data = node;
+      if (there.data !== text) there.data = text;
       return there;
     }
-    return document.createTextNode(node);
+    return document.createTextNode(text);
   }
   const same = there instanceof Element && there.tagName.toLowerCase() === node.tag;
   const element = same ? /** @type {Element} */ (there) : created(node.tag);
@@ -65,7 +71,7 @@ function setAttributes(element, attrs) {
     else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value === true ? "" : String(value));
   }
   for (const { name } of [...element.attributes]) {
-    if (!(name in attrs) && name !== "style") element.removeAttribute(name);
+    if (!(name in attrs) && !KEPT.has(name)) element.removeAttribute(name);
   }
 }
 

@@ -1,7 +1,7 @@
 // The current moment of a live story: between two messages the page's own clock goes on. Pure.
 
 /** @typedef {import("./types.js").Story} Story */
-/** @typedef {{group: string, connected: boolean, following: boolean, problem: string, listed: {group: string, state: string}[],
+/** @typedef {{group: string, connected: boolean, refused: boolean, following: boolean, problem: string, listed: {group: string, state: string}[],
  *   story: Story|null, came: number, acts: string[]}} Live */
 
 const AHEAD_MS = 1500;
@@ -9,7 +9,7 @@ const SLACK_MS = 400;
 
 /** @param {string} group @param {string[]} acts @returns {Live} */
 export function begun(group, acts) {
-  return { group, connected: false, following: true, problem: "", listed: [], story: null, came: 0, acts };
+  return { group, connected: false, refused: false, following: true, problem: "", listed: [], story: null, came: 0, acts };
 }
 
 /** The moment that is shown while following. Without news the clock stops soon, because the present is unknown.
@@ -32,6 +32,7 @@ export function heard(live, event, data, clock) {
 
 /** What the page says about its connection. @param {Live} live */
 export function connectionWords(live) {
+  if (live.refused) return "○ not connected: the server refuses";
   if (!live.connected) return "○ connection lost: trying again";
   return live.problem ? `◐ connected, but ${live.problem}` : "● live";
 }

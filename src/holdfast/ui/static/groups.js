@@ -31,6 +31,10 @@ export function told(group, story) {
   return `Group ${group}, live, as ${from} tell it.${coarse}`;
 }
 
+/** The member that buttons act on is the one that the list shows: another scene may not have the one before.
+ * @param {string[]} names @param {string} target */
+export const aimed = (names, target) => (names.length === 0 || names.includes(target) ? target : names[0]);
+
 /** Buttons that really act on members, if the server has started them.
  * @param {string[]} names of actions @param {string[]} members @param {string} target @param {string} said
  * @param {(name: string) => void} act @param {(name: string) => void} choose */

@@ -2,7 +2,7 @@
 
 import { h } from "./h.js";
 import { when } from "./moment.js";
-import { some, time } from "./words.js";
+import { count, some, time } from "./words.js";
 
 /** @typedef {import("./types.js").Story} Story */
 
@@ -13,7 +13,7 @@ export function history(story, at, go) {
     const moved = each.moved.length ? `moved ${some(each.moved, 4)}` : "nothing moved";
     const took = each.to > each.from ? time(each.to - each.from) : "between two looks";
     const coarse = story.witnesses?.length === 1 && each.paused === 0;
-    const paused = coarse ? "no pause was seen" : `${each.paused} paused, longest ${time(each.longest)}`;
+    const paused = coarse ? "no pause was seen" : each.paused === 0 ? "nothing paused" : `${count(each.paused)} paused, longest ${time(each.longest)}`;
     return h("li", {},
       h("button", { type: "button", class: now ? "now" : "", "aria-current": now ? "true" : null, "data-rebalance": index,
         onclick: () => go(each.from) },

@@ -24,7 +24,10 @@ export function follow(group, acts, told) {
       change({ ...live, connected });
       if (connected) told.connected();
     },
-    refused: told.refused,
+    refused: (error, final) => {
+      if (final) change({ ...live, connected: false, refused: true });
+      told.refused(error);
+    },
   });
   return {
     end,

@@ -17,7 +17,7 @@ export function machines(story, view) {
       box("Group coordinator", h("span", {}, calm ? "" : "⟳ ", h("strong", { "data-state": view.state }, view.state)),
         calm ? "" : "busy", `${story.protocol || "assignor not told"} · ${generation(story, view)}`),
       h("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-      box("Can the group process now?", h("strong", { "data-lit": view.lit }, `${can}: ${view.lit} of ${view.of}`),
+      box("Can the group process now?", h("strong", { "data-lit": view.lit }, `${can}: ${count(view.lit)} of ${count(view.of)}`),
         view.lit === view.of ? "" : view.lit === 0 ? "stop" : "busy", story.legend.states[view.state] ?? ""),
     ),
   ];

@@ -5,7 +5,7 @@ import { ask as askServer, get, post, refusal, remember } from "./api.js";
 import { ask } from "./ask.js";
 import { code } from "./code.js";
 import { show } from "./dom.js";
-import { buttons, liveSetup } from "./groups.js";
+import { aimed, buttons, liveSetup } from "./groups.js";
 import { h } from "./h.js";
 import { history as rebalances } from "./history.js";
 import { listenToKeys } from "./keys.js";
@@ -36,6 +36,7 @@ const state = {
   /** @type {import("./types.js").Catalogue|null} */ catalogue: null,
   address: read(location.search),
   /** @type {Played|null} */ played: null,
+  shown: {},
   /** @type {ReturnType<typeof follow>|null} a live group, instead of a scene */ followed: null,
   player: { at: 0, end: 1, playing: false, speed: 1 },
   /** @type {number[]} */ moments: [],
@@ -47,15 +48,14 @@ const state = {
   plan: "",
   acted: "",
   resize: 6,
-  busy: false,
   asked: 0,
 };
 
 // Requests to the server
 
-const body = (/** @type {object} */ more = {}) => (state.followed ? { group: state.address.live, at: state.player.at, ...more } : {
-  scene: state.address.scene, setup: state.address.setup, kind: state.address.kind, at: state.player.at, ...more,
-});
+/** About what is shown. What is typed and not played yet is no part of it. */
+const body = (/** @type {object} */ more = {}) =>
+  ({ ...(state.followed ? { group: state.address.live } : state.shown), at: state.player.at, ...more });
 
 /** Scenes and live groups have the same requests. @param {string} name */
 const api = (name) => `/api/${state.followed ? "live/" : ""}${name}`;
@@ -63,13 +63,14 @@ const api = (name) => `/api/${state.followed ? "live/" : ""}${name}`;
 /** @param {{at?: number}} [where] */
 function play({ at } = {}) {
   return carefully(async () => {
-    state.busy = true;
     part("caption").textContent = "Playing the scene in three ways …";
     document.body.classList.add("busy");
     const number = ++state.asked;
+    const { scene, setup, kind } = state.address;
     try {
-      const played = /** @type {Played} */ (await askServer("/api/play", body()));
-      if (number !== state.asked) return; // another one was asked for meanwhile
+      const played = /** @type {Played} */ (await askServer("/api/play", { scene, setup, kind }));
+      if (number !== state.asked) return; // another one, or a live group, was asked for meanwhile
+      state.shown = { scene, setup, kind };
       const { end } = played.story;
       const fresh = state.played === null || end !== state.player.end;
       state.played = played;
@@ -78,11 +79,8 @@ function play({ at } = {}) {
       state.player = { at: Math.min(at ?? state.player.at, end), end, playing: false,
         speed: fresh ? usualSpeed(end) : state.player.speed };
       state.chosen = Math.min(state.chosen, played.story.members.length - 1);
-      state.said = null;
-      state.questionsAt = -1;
-      state.plan = "";
+      Object.assign(state, { said: null, questionsAt: -1, plan: "" });
     } finally {
-      state.busy = false;
       document.body.classList.remove("busy");
     }
     draw();
@@ -129,7 +127,7 @@ function chooseScene(name) {
 function chooseGroup(group) {
   state.followed?.end();
   state.address = { scene: "", kind: "", at: -1, setup: {}, live: group };
-  Object.assign(state, { played: null, moments: [], questions: [], questionsAt: -1, said: null, plan: "", chosen: -1 });
+  Object.assign(state, { played: null, moments: [], questions: [], questionsAt: -1, said: null, plan: "", chosen: -1, asked: state.asked + 1 });
   // Requests failed while the connection was lost. When it is back, clear the error and ask again.
   const connected = () => void carefully(async () => { state.questionsAt = -1; settled(); }, "page");
   state.followed = follow(group, state.catalogue?.acts ?? [], { news, connected, refused: (error) => notice(error.message, "page") });
@@ -260,6 +258,7 @@ function draw() {
   show(part("told"), told(played.told));
   show(part("legend"), legend(story));
   show(part("ask"), ask(state.questions, state.said, tap));
+  if (!live) state.target = aimed(story.members.map((m) => m.name), state.target);
   show(part("setup"), live ? drawLiveSetup(live) : setup(
     { words: played.setup.events === undefined && state.address.scene ? played.setup : { ...played.setup, ...state.address.setup },
       usual: catalogue.usual, members: story.members.map((m) => m.name), target: state.target, at: player.at,
@@ -273,7 +272,7 @@ function draw() {
 function drawLiveSetup(live) {
   const names = viewAt(/** @type {import("./types.js").Story} */ (live.story), state.player.end).members
     .filter((m) => m.state !== "gone").map((m) => m.name);
-  if (names.length && !names.includes(state.target)) state.target = names[0];
+  state.target = aimed(names, state.target);
   show(part("acts"), buttons(live.acts, names, state.target, state.acted, act, (name) => { state.target = name; }));
   return liveSetup({ readOnly: live.acts.length === 0, plan: state.plan, resize: state.resize },
     { resize: (number) => { state.resize = number; }, plan, svg: () => save("svg"), png: () => save("png") });
@@ -289,6 +288,7 @@ function drawMoment() {
   show(part("members"), members(story, view, state.chosen, (number) => { state.chosen = number; draw(); }));
   show(part("history"), rebalances(story, player.at, go));
   show(part("code"), code(story, view));
+  part("caption").setAttribute("aria-live", player.playing ? "off" : "polite"); // played, it would be read without an end
   if (part("caption").textContent !== view.caption) part("caption").textContent = view.caption;
   drawLanes(story, view);
   part("play").textContent = playWords(player.playing, state.followed?.live.following ?? null);
@@ -301,7 +301,7 @@ function drawLanes(story, view) {
   if (story.partitions.length <= MOST_ROWS) {
     show(part("lanes"), lanes(story, view, player.at));
   } else {
-    show(part("lanes"), mapFrame(story, view));
+    show(part("lanes"), mapFrame(story, view, player.at));
     paintMap(/** @type {HTMLCanvasElement} */ (part("map")), story, player.at);
   }
   showMoment(part, story, player);

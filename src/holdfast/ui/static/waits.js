@@ -1,7 +1,7 @@
 // The wait-time bar, measured: the same events and seed played as three kinds of group.
 
 import { h } from "./h.js";
-import { time, timesLess } from "./words.js";
+import { count, time, timesLess } from "./words.js";
 
 /** @typedef {import("./types.js").Wait} Wait */
 
@@ -21,8 +21,16 @@ export function waits(waits, shown, choose, coarse = false) {
           : h("span", {}, kind),
         h("span", { class: "track" }, h("span", { class: `fill ${kind}`, "width%": Math.max(0.5, (wait.paused / most) * 100).toFixed(2) })),
         h("strong", {}, time(wait.paused)),
-        h("span", { class: "dim ratio" }, kind === "eager" || !first ? "" : timesLess(first.paused, wait.paused)),
-        h("span", { class: "dim more" }, `longest ${time(wait.longest)}, ${wait.partitions} of ${wait.of} paused, ${wait.needless} given back`),
+        h("span", { class: "dim ratio" }, kind === "eager" || !first ? "" : less(first, wait)),
+        h("span", { class: "dim more" }, `longest ${time(wait.longest)}, ${count(wait.partitions)} of ${count(wait.of)} paused, ${count(wait.needless)} given back`),
+        h("span", { class: "dim more" }, `for any reason: ${time(wait.dark)} without processing, longest ${time(wait.darkLongest)}`),
       ))),
   ];
+}
+
+/** No pause by a rebalance can still be a standstill: the owner has left, and the next one restores its state.
+ * @param {Wait} first @param {Wait} wait */
+function less(first, wait) {
+  const words = timesLess(first.paused, wait.paused);
+  return words && wait.paused <= 0 && wait.dark > 0 ? "none by rebalances" : words;
 }

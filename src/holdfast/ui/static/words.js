@@ -12,6 +12,12 @@ export function clock(ms) {
   return `${(ms / 1000).toFixed(1)} s`;
 }
 
+/** Without the characters that turn the direction of text around: a name with one of them turned the words beside it too.
+ * @param {string} text */
+export function straight(text) {
+  return text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+}
+
 /** @param {number} number */
 export function count(number) {
   return Math.round(number).toLocaleString("en");
