@@ -49,7 +49,8 @@ lint: setup ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 types: setup ## mypy, strict, for the code and for its tests
-	@$(BIN)/mypy && $(BIN)/mypy --config-file tests/mypy.ini
+	@$(BIN)/mypy
+	@$(BIN)/mypy --config-file tests/mypy.ini --cache-dir .mypy_cache/tests
 
 contracts: setup ## the architecture as import contracts
 	@$(BIN)/lint-imports --no-cache

@@ -97,8 +97,10 @@ def shows(watch: Watch, name: str) -> Callable[[], bool]:
 
     def holds() -> bool:
         story = watch.story
-        now = [lane["spans"][-1] for lane in story["partitions"]] if story else []
-        return bool(story and now) and all(
+        if not story:
+            return False
+        now = [lane["spans"][-1] for lane in story["partitions"]]
+        return bool(now) and all(
             state == "working" and story["members"][owner]["name"] == name for _, state, owner, _ in now
         )
 
