@@ -3,6 +3,8 @@
 The polling thread does not wait for the network during a round: the listener's calls are queued in `calls`, in order,
 and each is marked ready once the offsets that it needs are known. The application's own requests (commit, committed)
 run on the loop, and its thread waits for them.
+
+It is longer than 400 lines because it is one idea: each way in from another thread, beside what it reaches on the loop.
 """
 
 from __future__ import annotations
