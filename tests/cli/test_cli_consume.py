@@ -13,6 +13,7 @@ import pytest
 from cli_world import Commands, end, fresh, spoken
 
 from holdfast.testing import Broker
+from kept import KEPT
 from patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,7 @@ RECORDS = 12
 def topic(broker: Broker) -> str:
     """Three partitions with four records in each: `partition:number`, with the partition as key."""
     name = fresh("consumed")
-    broker.topics.create(name, partitions=3)
+    broker.topics.create(name, partitions=3, configs=KEPT)
     fill(broker, name)
     return name
 
@@ -78,7 +79,7 @@ def test_fields_come_in_kafkas_order_before_the_value(commands: Commands, topic:
 
 def test_json_keeps_what_is_no_text(commands: Commands, broker: Broker) -> None:
     name = fresh("binary")
-    broker.topics.create(name, partitions=1)
+    broker.topics.create(name, partitions=1, configs=KEPT)
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(name, b"\xff\x00", None, timestamp=7, headers=[("trace", b"abc"), ("empty", None)])
     producer.produce(name, None, b"k", timestamp=8)

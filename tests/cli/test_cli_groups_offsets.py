@@ -13,6 +13,7 @@ from cli_world import Commands, Ended, fresh
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from kept import KEPT
 from patience import PATIENCE_S
 
 
@@ -20,7 +21,7 @@ from patience import PATIENCE_S
 def topic(broker: Broker) -> str:
     """Two partitions with ten records each, a second apart from 1970 on."""
     name = fresh("orders")
-    broker.topics.create(name, partitions=2)
+    broker.topics.create(name, partitions=2, configs=KEPT)
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(20):
         producer.produce(name, str(number), partition=number % 2, timestamp=1_000 * (number // 2 + 1))

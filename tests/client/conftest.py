@@ -12,6 +12,7 @@ from polling import COUNTER
 
 import holdfast
 from holdfast.testing import Broker
+from kept import KEPT
 from patience import PATIENCE_S
 
 
@@ -39,7 +40,7 @@ LIBRDKAFKA.setLevel(logging.DEBUG)
 def topic(broker: Broker) -> str:
     """A fresh topic of three partitions with five records in each, keyed by partition."""
     name = f"orders-{next(COUNTER)}"
-    broker.topics.create(name, partitions=3)
+    broker.topics.create(name, partitions=3, configs=KEPT)
     producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
     for partition in range(3):
         for number in range(5):

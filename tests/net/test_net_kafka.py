@@ -21,6 +21,7 @@ from holdfast.net.errors import BrokerError
 from holdfast.testing.kafka import RealKafka
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from kept import KEPT
 from patience import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
@@ -40,9 +41,8 @@ def cluster_of(kafka: RealKafka) -> Cluster:
 
 async def created(admin: Admin, partitions: int = 3) -> str:
     topic = name("t")
-    assert await admin.create_topics([NewTopic(name=topic, partitions=partitions, replication_factor=1)]) == {
-        topic: None
-    }
+    new = NewTopic(name=topic, partitions=partitions, replication_factor=1, settings=KEPT)
+    assert await admin.create_topics([new]) == {topic: None}
     return topic
 
 

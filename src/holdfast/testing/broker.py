@@ -8,6 +8,9 @@
 Rules. It starts in milliseconds, keeps everything in memory unless given a folder, and completes the first round of a
 group at once, where Kafka waits 3 s for more members. With `manual_clock=True` sessions, rounds and retention move only
 by `advance`. All methods may be called from any thread; what they touch runs on the broker's own.
+
+Retention goes by records' timestamps, as in Kafka: records of a fixed date long ago are deleted once the broker has run
+for five minutes. Give their topic `configs={"retention.ms": "-1"}`.
 """
 
 from __future__ import annotations

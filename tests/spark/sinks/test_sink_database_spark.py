@@ -16,6 +16,7 @@ from sink_queries import run_query
 
 from holdfast.spark import exactly_once
 from holdfast.testing.broker import Broker
+from kept import KEPT
 from patience import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def test_windows_that_a_watermark_closes_are_all_written(
     in a batch that reads nothing, when the one before has moved the watermark; such a batch was dropped."""
     from pyspark.sql import functions as f
 
-    holdfast_broker.topics.create("orders", partitions=2)
+    holdfast_broker.topics.create("orders", partitions=2, configs=KEPT)
     producer = Producer({"bootstrap.servers": holdfast_broker.bootstrap})
     for number in range(1_000):
         producer.produce("orders", b"ann", partition=number % 2, timestamp=1_000_000_000_000 + number * 100)
