@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -39,9 +40,9 @@ def cluster_of(kafka: RealKafka) -> Cluster:
     return Cluster(client_config({"bootstrap.servers": kafka.bootstrap, "client.id": "holdfast-tests"}))
 
 
-async def created(admin: Admin, partitions: int = 3) -> str:
+async def created(admin: Admin, partitions: int = 3, settings: Mapping[str, str] = KEPT) -> str:
     topic = name("t")
-    new = NewTopic(name=topic, partitions=partitions, replication_factor=1, settings=KEPT)
+    new = NewTopic(name=topic, partitions=partitions, replication_factor=1, settings=settings)
     assert await admin.create_topics([new]) == {topic: None}
     return topic
 
@@ -106,7 +107,7 @@ def test_settings_are_read_and_changed(kafka: RealKafka) -> None:
     async def scene() -> None:
         async with cluster_of(kafka) as cluster:
             admin = Admin(cluster)
-            topic = await created(admin)
+            topic = await created(admin, settings={})
             assert (await admin.describe_settings(topic))["retention.ms"].is_default
             await admin.alter_settings(topic, {"retention.ms": "1234567"})
             await told(admin, topic, "1234567")

@@ -24,11 +24,11 @@ def main() -> None:
     broker = KafkaBroker(bootstrap)
     with Path(log).open("a", buffering=1) as out:
 
+        @broker.subscriber(topic, group_id=group, auto_offset_reset="earliest")  # type: ignore[untyped-decorator]
         async def handle(value: str, message: KafkaMessage) -> None:
             raw = message.raw_message
             out.write(f"{raw.partition()} {raw.offset()} {value}\n")
 
-        broker.subscriber(topic, group_id=group, auto_offset_reset="earliest")(handle)
         asyncio.run(FastStream(broker).run())  # until SIGTERM
 
 
