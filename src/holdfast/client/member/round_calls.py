@@ -111,7 +111,7 @@ class RoundCalls:
             except REFUSALS as error:
                 self.raised.remember(error)
                 return
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:  # noqa: BLE001  # Ctrl-C, or whatever a signal handler raises
                 self.raised.remember(error)
 
     def _perform(self, plane: ControlPlane, pending: PendingCall, step: Step) -> None:
