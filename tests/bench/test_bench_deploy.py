@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from holdfast.bench.deploy import Row, judged
-from holdfast.bench.deploy_run import PARTITIONS, Batch, measured, silences
+from holdfast.bench.deploy_replace import Versions
+from holdfast.bench.deploy_run import PARTITIONS, Application, Batch, measured, silences
+from holdfast.model import TopicPartition
+from holdfast.spark.files.ledger import Addition, FileRef, Ledger
+from holdfast.spark.files.store import open_store
 
 
 def steadily(app: str, partitions: list[int], begin: int, end: int) -> list[Batch]:
@@ -81,3 +87,17 @@ def test_less_than_five_times_better_than_a_redeploy_is_a_miss() -> None:
     quick = row("redeploy", moved_ms=None, unmoved_ms=None, restarted_ms=4_000.0, rebalances=None)
 
     assert judged([quick, row("drain")])[1].missed == "under 5 times better"
+
+
+def test_versions_of_one_application_are_told_apart_in_the_sink_that_both_write(tmp_path: Path) -> None:
+    """`replace`: a partition moved if another version wrote it next; a batch that added nothing is no output."""
+    place = Application.Place(bootstrap="nowhere:1", topic="orders", folder=tmp_path)
+    versions = Versions(place)
+    ledger = Ledger(open_store(versions.sink), TopicPartition("orders", 3))
+    batches = ((0, 10, 10, "version-1 batch 4"), (10, 12, 0, "version-1 batch 5"), (12, 25, 13, "version-2 batch 0"))
+    for start, end, rows, writer in batches:
+        file = FileRef(name=f"{end}.parquet", rows=rows, bytes=1, first=start, last=end, schema="s")
+        addition = Addition(first=start, end=end, files=(file,))
+        ledger.append(lambda _, addition=addition: addition, writer=writer)  # type: ignore[misc]
+
+    assert [(batch.app, list(batch.out)) for batch in versions.batches()] == [("version-1", [3]), ("version-2", [3])]

@@ -1,9 +1,10 @@
 """`holdfast bench deploy`: what a redeploy of a streaming application costs, partition by partition.
 
 Two PySpark applications share 12 partitions in one group, with steady traffic. They are restarted in turn: with a
-drain, with static membership, and by a plain stop. In the same run, on the same Kafka, one application on Spark's own
-Kafka source is stopped and started again, because it can't do otherwise. The longest time without output of each
-partition is read from the applications' logs.
+drain, with static membership, and by a plain stop. With `replace` a single application is redeployed by `pipeline run
+--replace`. In the same run, on the same Kafka, one application on Spark's own Kafka source is stopped and started
+again, because it can't do otherwise. The longest time without output of each partition is read from the applications'
+logs, or from their sink.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from typing import Any
 
 import typer
 
+from holdfast.bench.deploy_replace import replacing
 from holdfast.bench.deploy_run import PARTITIONS, TRIGGER_MS, Application, Deployed, redeploy, rolling
 from holdfast.bench.output import say
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.producer import SteadyProducer
 
-MODES = ("drain", "static", "stop")
+MODES = ("drain", "static", "stop", "replace")
 MOVED_MS = 2_000.0
 BATCHES_ABOVE_STEADY = 2
 TIMES_BETTER = 5.0
@@ -65,8 +67,7 @@ def deploy(
             kafka.create_topic(topic, partitions=PARTITIONS)
             place = Application.Place(bootstrap=kafka.bootstrap, topic=topic, folder=Path(name) / mode)
             with SteadyProducer(kafka.bootstrap, topic, partitions=PARTITIONS, rate=RATE) as producer:
-                one = redeploy(place, repetitions, producer, say) if mode == "redeploy" else None
-                rows.append(row(mode, one or rolling(place, mode, repetitions, producer, say)))
+                rows.append(row(mode, play(mode, place, repetitions, producer)))
     rows = judged(rows)
     if output == "json":
         sys.stdout.write(json.dumps([asdict(one) for one in rows], indent=2) + "\n")
@@ -74,6 +75,14 @@ def deploy(
         _print(rows)
     if any(one.missed for one in rows):
         raise typer.Exit(1)
+
+
+def play(mode: str, place: Application.Place, repetitions: int, producer: SteadyProducer) -> Deployed:
+    if mode == "redeploy":
+        return redeploy(place, repetitions, producer, say)
+    if mode == "replace":
+        return replacing(place, repetitions, producer, say)
+    return rolling(place, mode, repetitions, producer, say)
 
 
 def row(mode: str, seen: Deployed) -> Row:

@@ -175,7 +175,7 @@ def rolling(place: Application.Place, mode: str, repetitions: int, producer: Ste
         for number in range(repetitions * len(apps)):
             restarted = apps[number % len(apps)]
             seen.restarts.append(_restart(apps, restarted, "drain" if mode == "drain" else "stop"))
-            say(f"{mode} {number + 1}: {_told(seen.restarts[-1])}")
+            say(f"{mode} {number + 1}: {told(seen.restarts[-1])}")
         seen.rebalances = apps[0].generation() - before
         _finish(seen, apps, producer)
     finally:
@@ -193,7 +193,7 @@ def redeploy(place: Application.Place, repetitions: int, producer: SteadyProduce
         _settle([app], PARTITIONS)
         for number in range(repetitions):
             seen.restarts.append(_restart([app], app, "stop"))
-            say(f"redeploy {number + 1}: {_told(seen.restarts[-1])}")
+            say(f"redeploy {number + 1}: {told(seen.restarts[-1])}")
         _finish(seen, [app], producer)
     finally:
         app.kill()
@@ -284,6 +284,6 @@ def _finish(seen: Deployed, apps: Sequence[Application], producer: SteadyProduce
         app.end("stop")
 
 
-def _told(restart: Restart) -> str:
+def told(restart: Restart) -> str:
     parts = {"moved": restart.moved_ms, "unmoved": restart.unmoved_ms, "waited": restart.waited_ms}
     return ", ".join(f"{name} at most {max(values):.0f} ms" for name, values in parts.items() if values)

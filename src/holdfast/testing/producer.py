@@ -34,7 +34,7 @@ class SteadyProducer:
     ) -> None:
         from confluent_kafka import Producer
 
-        self._topic = topic
+        self.topic = topic
         self._partitions = partitions
         self._rate = rate
         self._value_bytes = value_bytes
@@ -94,7 +94,7 @@ class SteadyProducer:
         while True:
             try:
                 self._producer.produce(
-                    self._topic, value, partition=number % self._partitions, on_delivery=self._delivered
+                    self.topic, value, partition=number % self._partitions, on_delivery=self._delivered
                 )
             except BufferError:
                 self._producer.poll(0.01)
