@@ -40,13 +40,13 @@ def test_an_assignment_becomes_a_claim_byte_for_byte() -> None:
 @pytest.mark.parametrize(("warm", "peak", "reached"), [(1.0, 100.0, True), (1.01, 100.0, False), (0.1, 2049.0, False)])
 def test_a_goal_is_reached_by_speed_and_memory(warm: float, peak: float, reached: bool) -> None:
     ours = {"cold_s": 9.0, "warm_s": warm, "peak_mb": peak, "moved": 3.0}
-    result = bench._result(bench.FULL[0], bench.Goal("equal", "join", 5), ours, (20.0, 5.0))
+    result = bench.judged_case(bench.FULL[0], bench.Goal("equal", "join", 5), ours, (20.0, 5.0))
     assert result["reached"] is reached
 
 
 def test_a_missed_goal_ends_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     ours = {"cold_s": 9.0, "warm_s": 2.0, "peak_mb": 50.0, "moved": 3.0}
-    case = bench._result(bench.FULL[0], bench.Goal("equal", "join", 5), ours, (20.0, 5.0))
+    case = bench.judged_case(bench.FULL[0], bench.Goal("equal", "join", 5), ours, (20.0, 5.0))
     monkeypatch.setattr(bench, "run", lambda **_: {"cases": [case], "memory_goal_mb": 2048, "full_size": True})
     for output in ("table", "json"):
         with pytest.raises(SystemExit) as left:

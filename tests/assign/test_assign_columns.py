@@ -123,7 +123,7 @@ def test_warming_up_compiles_every_kernel() -> None:
     ]
     found = [one for module in modules for one in vars(module).values() if isinstance(one, kernels.Kernel)]
     assert len(found) >= 10
-    assert [one._function.__name__ for one in found if one._compiled is None] == []
+    assert [one.name for one in found if not one.compiled] == []
 
 
 def test_a_small_group_is_planned_without_a_compiler() -> None:

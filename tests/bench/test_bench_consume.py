@@ -35,8 +35,8 @@ def result_of(figures: Figures, idle: tuple[float, float] = (0.08, 0.4)) -> dict
     return {
         "cores": 2,
         "load": [0.5, 1.5],
-        "readers": [bench._reader_row(reader, runs[reader.name]) for reader in bench.READERS],
-        "goals": [bench._goal_row(goal, runs) for goal in bench.GOALS],
+        "readers": [bench.reader_row(reader, runs[reader.name]) for reader in bench.READERS],
+        "goals": [bench.goal_row(goal, runs) for goal in bench.GOALS],
     }
 
 
@@ -83,7 +83,7 @@ def test_the_memory_of_whoever_starts_a_reader_is_not_the_readers() -> None:
     held = bytearray(300_000_000)
     for at in range(0, len(held), 4_096):
         held[at] = 1
-    code = "from holdfast.bench.consume_client import _peak_mb; print(_peak_mb())"
+    code = "from holdfast.bench.consume_client import peak_mb; print(peak_mb())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert len(held) > 0
     assert float(done.stdout) < 100

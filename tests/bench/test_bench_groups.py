@@ -30,13 +30,13 @@ def said(who: str, what: str, *partitions: int, at: float) -> dict[str, object]:
 
 def test_a_group_is_whole_when_every_partition_has_one_owner() -> None:
     group = members()
-    group._take(said("a", "assigned", 0, at=1.0))
+    group.take(said("a", "assigned", 0, at=1.0))
     assert not group.whole
-    group._take(said("b", "assigned", 1, at=2.0))
+    group.take(said("b", "assigned", 1, at=2.0))
     assert group.whole
-    group._take(said("b", "assigned", 0, at=3.0))
+    group.take(said("b", "assigned", 0, at=3.0))
     assert not group.whole, "two owners are one too many"
-    group._take(said("a", "lost", 0, at=4.0))
+    group.take(said("a", "lost", 0, at=4.0))
     assert group.whole
     assert group.last_change == 4.0
     assert group.sharers == 1
@@ -44,9 +44,9 @@ def test_a_group_is_whole_when_every_partition_has_one_owner() -> None:
 
 def test_a_pause_is_from_the_revoke_to_the_next_assign() -> None:
     group = members()
-    group._take(said("a", "assigned", 0, 1, at=1.0))
-    group._take(said("a", "revoked", 1, at=100.0))
-    group._take(said("b", "assigned", 1, at=130.5))
+    group.take(said("a", "assigned", 0, 1, at=1.0))
+    group.take(said("a", "revoked", 1, at=100.0))
+    group.take(said("b", "assigned", 1, at=130.5))
     assert group.pauses == {1: 30.5}
 
 
@@ -121,7 +121,7 @@ def test_a_process_that_ended_is_noticed_before_the_limit_and_its_complaint_is_t
     """Symptom: whoever lost a process of members waited for the whole limit and heard that partitions were missing."""
     group = members()
     dies = "import sys; print('{}', flush=True); sys.stderr.write('no room\\n'); sys.exit(3)"
-    monkeypatch.setattr(Members, "_command", lambda *_: [sys.executable, "-c", dies])
+    monkeypatch.setattr(Members, "command", lambda *_: [sys.executable, "-c", dies])
     group.start(1, 1)
     try:
         wait_for_line(group)
@@ -142,8 +142,8 @@ def test_how_far_a_group_is_gets_told_while_it_settles(monkeypatch: pytest.Monke
     told: list[str] = []
     group = members()
     group.progress = told.append
-    group._take(said("a", "assigned", 0, at=1.0))
-    group._take(said("b", "assigned", 0, at=1.0))
+    group.take(said("a", "assigned", 0, at=1.0))
+    group.take(said("b", "assigned", 0, at=1.0))
     monkeypatch.setattr(groups_members, "TELL_EVERY_S", 0.0)
     with pytest.raises(NotSettled, match="1 of 2 partitions were owned, 1 of them more than once"):
         group.settle(0.3)

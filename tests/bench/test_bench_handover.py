@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from holdfast.bench.handover import VARIANTS, _chosen, judged, summary, turns
+from holdfast.bench.handover import VARIANTS, chosen_variants, judged, summary, turns
 from holdfast.bench.handover_group import Result, Sample
 
 
@@ -69,11 +69,11 @@ def test_a_row_tells_the_median_of_all_and_of_each_rounds_slowest_and_the_worst(
 
 def test_a_group_nobody_knows_is_wrong_use() -> None:
     with pytest.raises(typer.BadParameter, match="nobody"):
-        _chosen("holdfast,nobody")
+        chosen_variants("holdfast,nobody")
 
 
 def test_only_the_events_asked_for_are_run_and_a_group_without_any_is_left_out() -> None:
-    chosen = _chosen("holdfast,holdfast-no-poke", "join,drain")
+    chosen = chosen_variants("holdfast,holdfast-no-poke", "join,drain")
 
     assert [(variant.name, variant.events) for variant in chosen] == [("holdfast", ("join", "drain"))]
 
@@ -81,12 +81,12 @@ def test_only_the_events_asked_for_are_run_and_a_group_without_any_is_left_out()
 @pytest.mark.parametrize("events", ["join", "", "join,dance"])
 def test_events_that_nobody_knows_or_that_let_nobody_out_are_wrong_use(events: str) -> None:
     with pytest.raises(typer.BadParameter, match="choose some of drain, leave, kill"):
-        _chosen("holdfast", events)
+        chosen_variants("holdfast", events)
 
 
 def test_two_versions_take_turns_and_peers_run_once() -> None:
     """Ours, theirs, theirs, ours: what drifts during a run does both the same."""
-    order = turns(_chosen("holdfast,java"), "/elsewhere/bin/python")
+    order = turns(chosen_variants("holdfast,java"), "/elsewhere/bin/python")
 
     assert [(variant.name, variant.python, cut) for variant, cut in order] == [
         ("holdfast", None, 2),

@@ -7,8 +7,10 @@ import ssl
 import struct
 from typing import Any, Protocol
 
+from holdfast.broker.server import Server
 from holdfast.records.batch import Record
 from holdfast.records.encode import encode_batch
+from holdfast.testing import Broker
 from holdfast.wire import codec
 from holdfast.wire.api import Api
 from holdfast.wire.cursor import join
@@ -21,6 +23,11 @@ from holdfast.wire.produce import (
     decode_produce_response,
     encode_produce_request,
 )
+
+
+def server_of(broker: Broker) -> Server:
+    """What counts a broker's connections and bytes. Its methods belong to the broker's thread: see `Broker.call`."""
+    return broker._running.server
 
 
 class Closed(Exception):

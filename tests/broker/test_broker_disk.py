@@ -21,6 +21,7 @@ from test_broker_groups import commit, committed, enter, heartbeat, join_body
 
 from holdfast.broker.clock import ManualClock
 from holdfast.broker.storage import journal as journals
+from holdfast.broker.storage.files import RealFiles
 from holdfast.model import ErrorCode
 from holdfast.records.encode import Producer
 from holdfast.testing.broker import Broker
@@ -101,7 +102,7 @@ class Gate:
 
 
 def waits_for_the_next_sync(broker: Broker, requests: int) -> None:
-    wait_for(lambda: broker.call(lambda state: len(state.flusher._waiting)) == requests)
+    wait_for(lambda: broker.call(lambda state: state.flusher.waiting) == requests)
 
 
 def test_a_repeated_batch_is_not_acknowledged_if_the_sync_of_the_first_one_fails(
@@ -259,7 +260,7 @@ def test_a_journal_that_is_rewritten_holds_up_nobody_but_its_groups(
     monkeypatch.setattr(journals.Journal, "compact", slow)
     with Broker(data=tmp_path / "data") as broker, RawClient(broker) as client, RawClient(broker) as other:
         broker.topics.create("orders", 1)
-        broker.call(lambda state: setattr(state.store.journal("groups"), "_compact_min_bytes", 100))
+        broker.call(lambda state: setattr(state.store.journal("groups"), "compact_min_bytes", 100))
         for number in range(20):
             assert commit(client, number) == 0
         assert begun.wait(30)
@@ -372,7 +373,7 @@ def test_a_journal_that_can_not_be_read_again_is_tried_until_it_can(
         def unreadable(*_: object, **__: object) -> None:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(journals.Journal, "_choose_file", unreadable)
+        monkeypatch.setattr(RealFiles, "listdir", unreadable)
         failing["groups"] = True
         assert commit(client, 1, member=member) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert commit(client, 2, member=member) == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -20,7 +20,7 @@ from patience import PATIENCE_S
 
 def broken(api: Api, monkeypatch: pytest.MonkeyPatch, handle: Any) -> None:
     module = apis.module(api)
-    monkeypatch.setitem(apis._loaded, api, apis.Module(handle, module.refuse, module.decode))
+    monkeypatch.setitem(apis.loaded_modules, api, apis.Module(handle, module.refuse, module.decode))
 
 
 def test_a_handler_that_fails_is_an_unknown_server_error(
@@ -62,10 +62,15 @@ def test_a_fetch_that_fails_after_it_waited_is_answered_too(
         while holdfast_broker.call(lambda state: len(state.waiting)) == 0 and time.monotonic() < deadline:
             time.sleep(0.005)
 
-        def fail(*_: object) -> None:
-            raise RuntimeError("a mistake of ours")
+        encode, failed = fetch.encode_fetch_response, list[bool]()
 
-        monkeypatch.setattr(fetch, "_read", fail)
+        def fail_once(*given: Any) -> Any:
+            if not failed:
+                failed.append(True)
+                raise RuntimeError("a mistake of ours")
+            return encode(*given)
+
+        monkeypatch.setattr(fetch, "encode_fetch_response", fail_once)
         writer.produce("orders", [b"x"])
 
         answer = decode_fetch_response(12, client.receive())

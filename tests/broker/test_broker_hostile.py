@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
-from raw_client import Closed, RawClient, batch
+from raw_client import Closed, RawClient, batch, server_of
 
 from holdfast.broker import slices
-from holdfast.broker.apis import api_versions, metadata
+from holdfast.broker.apis import api_versions
 from holdfast.broker.limits import MIB, Limits
 from holdfast.broker.room import Room
 from holdfast.broker.slices import InThread, Slices, Steps, at_once
-from holdfast.broker.storage import times
+from holdfast.broker.state import State
 from holdfast.model import ErrorCode
+from holdfast.records import batch as records
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.cursor import join
@@ -44,8 +45,8 @@ def with_large_topic(broker: Broker, name: str = "large") -> None:
 
 
 def in_flight(broker: Broker) -> int:
-    running = broker._running
-    return broker.call(lambda state: running.server.bytes_in_flight)
+    server = server_of(broker)
+    return broker.call(lambda _state: server.bytes_in_flight)
 
 
 # -- large frames
@@ -169,9 +170,8 @@ def test_who_does_not_take_his_answers_goes_when_too_many_of_those_wait() -> Non
         for client in deaf:
             for _ in range(4):  # the system takes some of what nobody reads; more than this it does not
                 client.send(client.request(Api.DESCRIBE_GROUPS, 5, names))
-        running = broker._running
         wait_for(lambda: broker.connections() < 17)
-        assert broker.call(lambda state: running.server.unsent_bytes) <= limits.max_bytes_unsent
+        assert broker.call(lambda state: state.unsent_bytes()) <= limits.max_bytes_unsent
         assert writer.ask(Api.API_VERSIONS, version=0).error_code == 0
         for client in deaf:
             client.socket.close()
@@ -272,20 +272,21 @@ def test_a_request_of_many_names_lets_others_in_between(
     is done in slices, and the loop serves others between them."""
     order: list[str] = []
     begun, go_on = threading.Event(), threading.Event()
-    one, handle = metadata._one, api_versions.handle
+    refusal, handle = State.topic_refusal, api_versions.handle
 
-    def slow_one(*arguments: Any) -> Any:
+    def slow_refusal(*arguments: Any) -> Any:
+        """Asked once for each name."""
         order.append("name")
         if len(order) == 5:
             begun.set()
             go_on.wait(30)
-        return one(*arguments)
+        return refusal(*arguments)
 
     def seen(*arguments: Any) -> Any:
         order.append("other")
         return handle(*arguments)
 
-    monkeypatch.setattr(metadata, "_one", slow_one)
+    monkeypatch.setattr(State, "topic_refusal", slow_refusal)
     monkeypatch.setattr(slices, "FIRST_SLICE_SECONDS", 0.0)
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
     with RawClient(holdfast_broker) as client, RawClient(holdfast_broker) as other:
@@ -293,7 +294,7 @@ def test_a_request_of_many_names_lets_others_in_between(
         from holdfast.broker import apis
 
         module = apis.module(Api.API_VERSIONS)
-        monkeypatch.setitem(apis._loaded, Api.API_VERSIONS, apis.Module(seen, module.refuse, module.decode))
+        monkeypatch.setitem(apis.loaded_modules, Api.API_VERSIONS, apis.Module(seen, module.refuse, module.decode))
         names = [{"name": f"new-{number}"} for number in range(500)]
         client.send(client.request(Api.METADATA, 9, {"topics": names, "allow_auto_topic_creation": True}))
         assert begun.wait(30)
@@ -314,17 +315,17 @@ def test_a_search_by_time_in_a_batch_does_not_hold_up_anybody(
     beside the loop."""
     holdfast_broker.topics.create("orders", 1)
     begun, go_on = threading.Event(), threading.Event()
-    look = times._look
+    verify = records.verify_crc
 
     def slow(*arguments: Any) -> Any:
         begun.set()
         assert go_on.wait(30), "nobody else was served meanwhile"
-        return look(*arguments)
+        return verify(*arguments)
 
-    monkeypatch.setattr(times, "_look", slow)
     asked = {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": 1_003}]}]}
     with RawClient(holdfast_broker) as client, RawClient(holdfast_broker) as other:
         client.produce("orders", batch([b"x"] * 10, codec=1))
+        monkeypatch.setattr(records, "verify_crc", slow)
         client.send(client.request(Api.LIST_OFFSETS, 6, {"replica_id": -1, **asked}))
         assert begun.wait(30)
         assert other.ask(Api.API_VERSIONS, version=0).error_code == 0
@@ -342,17 +343,17 @@ def test_one_large_request_is_in_work_at_a_time(holdfast_broker: Broker, monkeyp
     begun, go_on = threading.Event(), threading.Event()
     seen: list[Any] = []
     overtaken: list[bool] = []
-    one = metadata._one
+    refusal = State.topic_refusal
 
-    def slow_one(exchange: Any, *arguments: Any) -> Any:
+    def slow_refusal(state: State, exchange: Any, *arguments: Any) -> Any:
         if not any(each is exchange for each in seen):
             overtaken.append(not all(each.done for each in seen))
             seen.append(exchange)
             begun.set()
             go_on.wait(30)
-        return one(exchange, *arguments)
+        return refusal(state, exchange, *arguments)
 
-    monkeypatch.setattr(metadata, "_one", slow_one)
+    monkeypatch.setattr(State, "topic_refusal", slow_refusal)
     names = {"topics": [{"name": f"absent-{number:0240}"} for number in range(400)], "allow_auto_topic_creation": False}
     with RawClient(holdfast_broker) as other:
         clients = [RawClient(holdfast_broker) for _ in range(5)]

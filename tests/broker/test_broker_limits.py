@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from raw_client import RawClient, batch
+from raw_client import RawClient, batch, server_of
 
 from holdfast.broker.limits import KIB, MIB, Limits
 from holdfast.broker.quiet import Quiet
@@ -213,8 +213,8 @@ def test_requests_in_flight_are_bounded_and_whoever_waits_is_served_when_there_i
 
 
 def _in_flight(broker: Broker) -> int:
-    running = broker._running
-    return broker.call(lambda state: running.server.bytes_in_flight)
+    server = server_of(broker)
+    return broker.call(lambda _state: server.bytes_in_flight)
 
 
 def _fill(into: socket.socket, data: bytes) -> int:
@@ -251,10 +251,9 @@ def test_a_reader_that_does_not_read_does_not_make_the_broker_hold_its_answers()
             asked = FetchTopic(topic="orders", partitions=(FetchPartition(partition=0, offset=0, max_bytes=2 * MIB),))
             for _ in range(20):
                 deaf.send_fetch(FetchRequest(max_wait_ms=0, topics=(asked,)))
-            running = broker._running
-            wait_for(lambda: broker.call(lambda state: running.server.unsent_bytes) > 0)
+            wait_for(lambda: broker.call(lambda state: state.unsent_bytes()) > 0)
             time.sleep(0.1)
-            assert broker.call(lambda state: running.server.unsent_bytes) <= 4 * MIB
+            assert broker.call(lambda state: state.unsent_bytes()) <= 4 * MIB
             assert writer.ask(Api.API_VERSIONS, version=0).error_code == 0
 
 

@@ -22,6 +22,7 @@ from holdfast.model import ErrorCode
 from holdfast.records import native
 from holdfast.records.compression import Codec, compress
 from holdfast.records.header import HEADER_BYTES
+from holdfast.records.walk import Walk
 
 VALUES = [b"x" * (number % 90) for number in range(300)]
 
@@ -29,8 +30,8 @@ VALUES = [b"x" * (number % 90) for number in range(300)]
 def fetched(quick: Quick) -> Quick:
     """After as many records as it takes."""
     quick.walked(1)
-    assert quick._fetching is not None
-    quick._fetching.join(300)
+    assert quick.fetching is not None
+    quick.fetching.join(300)
     return quick
 
 
@@ -83,7 +84,7 @@ def test_a_sound_batch_is_not_walked_through_in_python(
 ) -> None:
     """Symptom: walking through every record in Python took a producer's throughput: 8 s of a core for a gigabyte of
     100-byte records, where appending them took 2. Rule: Python looks only at what machine code says no to."""
-    monkeypatch.setattr("holdfast.broker.poison._walk", lambda *_: pytest.fail("walked in Python"))
+    monkeypatch.setattr(Walk, "check", lambda _: pytest.fail("walked in Python"))
     assert refusal(batch(VALUES, codec=codec), with_machine_code) is None
     assert refusal(batch([b"x" * 1_000] * 6_000, codec=codec), with_machine_code) is None  # large: in the thread
 
@@ -120,9 +121,9 @@ def test_only_sound_records_bring_the_machine_code() -> None:
     struct.pack_into(">i", data, 57, 2**31 - 1)
     struct.pack_into(">i", data, 23, 2**31 - 2)
     assert refusal(sealed(data), quick) is not None
-    assert quick._fetching is None
+    assert quick.fetching is None
     assert refusal(batch(VALUES), quick) is None
-    assert quick._fetching is not None
+    assert quick.fetching is not None
     quick.stop()
 
 
@@ -130,7 +131,7 @@ def test_without_machine_code_a_broker_says_so_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(native, "decode_if_kept", lambda: None)
-    monkeypatch.setattr(module, "_COMPILE", "raise SystemExit(1)")
+    monkeypatch.setattr(module, "COMPILE", "raise SystemExit(1)")
     with caplog.at_level(logging.WARNING, logger="holdfast.broker"):
         quick = fetched(Quick(fetch_after=1))
     assert not quick.ready
@@ -148,14 +149,14 @@ def test_a_broker_that_stops_does_not_wait_for_the_compiler(monkeypatch: pytest.
         return started[-1]
 
     monkeypatch.setattr(native, "decode_if_kept", lambda: None)
-    monkeypatch.setattr(module, "_COMPILE", "import time; time.sleep(600)")
+    monkeypatch.setattr(module, "COMPILE", "import time; time.sleep(600)")
     monkeypatch.setattr(module.subprocess, "Popen", popen)
     quick = Quick(fetch_after=1)
     quick.walked(1)
     quick.stop()
     assert all(child.poll() is not None for child in started)
-    assert quick._fetching is not None
-    assert not quick._fetching.is_alive()
+    assert quick.fetching is not None
+    assert not quick.fetching.is_alive()
 
 
 def test_what_the_compiler_leaves_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,8 +164,8 @@ def test_what_the_compiler_leaves_is_loaded(monkeypatch: pytest.MonkeyPatch) -> 
     compiled = native.decode()
     found: list[Any] = [None, compiled]
     monkeypatch.setattr(native, "decode_if_kept", lambda: found.pop(0))
-    assert subprocess.run([sys.executable, "-c", module._COMPILE], check=False).returncode == 0  # kept, so it is quick
-    monkeypatch.setattr(module, "_COMPILE", "")
+    assert subprocess.run([sys.executable, "-c", module.COMPILE], check=False).returncode == 0  # kept, so it is quick
+    monkeypatch.setattr(module, "COMPILE", "")
     quick = fetched(Quick(fetch_after=1))
     assert quick.ready
     quick.stop()
@@ -172,6 +173,6 @@ def test_what_the_compiler_leaves_is_loaded(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_not_kept_is_not_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """To compile takes seconds, and numba stays in the process that does it."""
-    monkeypatch.setattr(native, "_kept", lambda _name: None)
-    monkeypatch.setattr(native, "_compile", lambda: pytest.fail("compiled"))
+    monkeypatch.setattr(native, "kept_code", lambda _name: None)
+    monkeypatch.setattr(native, "compiled", lambda: pytest.fail("compiled"))
     assert native.decode_if_kept() is None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from certificates import make_certificates
-from raw_client import RawClient, batch
+from raw_client import RawClient, batch, server_of
 
 from holdfast.broker.limits import Limits
 from holdfast.broker.settings import Security
@@ -52,8 +52,8 @@ def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
 
 
 def streams(broker: Broker) -> int:
-    running = broker._running
-    return broker.call(lambda state: sum(connection.streaming for connection in running.server.connections))
+    server = server_of(broker)
+    return broker.call(lambda _state: sum(connection.streaming for connection in server.connections))
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def rows(**changed: tuple[float, float]) -> dict[str, dict[str, Any]]:
         "kafka": {name: [theirs] for name, (theirs, _) in found.items()},
         "holdfast": {name: [ours] for name, (_, ours) in found.items()},
     }
-    return {metric.name: bench._row(metric, figures) for metric in bench.METRICS}
+    return {metric.name: bench.judged_row(metric, figures) for metric in bench.METRICS}
 
 
 def test_every_goal_is_judged_in_its_own_direction() -> None:
@@ -89,7 +89,7 @@ def _hostile_row(**changed: Any) -> dict[str, Any]:
     done = {"done": 80, "least": 1, "cut": 0} | changed.pop("done", {})
     waited |= changed.pop("waited", {})
     size = changed.pop("most", 511_000_000)
-    return broker_hostile._row("large_frames", waited, done, 40_000_000, size, changed.pop("log", 1_000))
+    return broker_hostile.judged_row("large_frames", waited, done, 40_000_000, size, changed.pop("log", 1_000))
 
 
 def test_a_hostile_run_is_judged_by_the_longest_wait_by_memory_by_the_log_and_by_fair_turns() -> None:

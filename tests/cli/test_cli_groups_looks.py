@@ -122,14 +122,14 @@ def test_a_deleted_group_has_no_row_in_the_live_table(monkeypatch: pytest.Monkey
         for one in each:
             yield one
 
-    class Table(groups_live._Live):
+    class Table(groups_live.Live):
         def looked(self, histories: dict[str, History]) -> None:
             rows.append({name: history.looks for name, history in histories.items()})
             super().looked(histories)
 
     monkeypatch.setattr(groups_live, "looks", looked)
     monkeypatch.setattr(groups_live, "ask", lambda _, work: asyncio.run(work(NO_CLUSTER)))
-    monkeypatch.setattr(groups_live, "_Lines", lambda as_json: Table())
+    monkeypatch.setattr(groups_live, "Lines", lambda as_json: Table())
 
     groups_live.watch(["billing"], {}, every_s=1.0, for_s=None, output=Output.TABLE)
     assert rows == [{"billing": 1, "old": 1}, {"billing": 2}, {}, {"billing": 1}]

@@ -50,7 +50,7 @@ def commits(monkeypatch: pytest.MonkeyPatch, *script: Answer) -> list[str]:
 
 
 def executed(*outcomes: Outcome) -> list[Outcome]:
-    return asyncio.run(groups_moved._written(CLUSTER, list(outcomes), execute=True))
+    return asyncio.run(groups_moved.written(CLUSTER, list(outcomes), execute=True))
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_groups_name(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_groups_name(tmp_path: Path) -
     file = tmp_path / "kept.csv"
     file.write_bytes(b"\xef\xbb\xbfbilling,orders,0,4\n")
 
-    assert groups_moved._read_file(file, None) == {"billing": {AT: 4}}
+    assert groups_moved.read_file(file, None) == {"billing": {AT: 4}}
 
 
 def test_what_was_written_before_a_request_failed_is_told(
@@ -71,7 +71,7 @@ def test_what_was_written_before_a_request_failed_is_told(
 
     outcomes = executed(moved("billing", still=1), moved("mail"), moved("pay"))
     with pytest.raises(typer.Exit) as ended:
-        groups_moved._show(outcomes, execute=True, output=Output.JSON)
+        groups_moved.show(outcomes, execute=True, output=Output.JSON)
 
     shown, said = capsys.readouterr()
     found = json.loads(shown)
@@ -110,7 +110,7 @@ def test_a_partition_that_the_answer_leaves_out_is_not_called_written(monkeypatc
 
 
 def test_without_execute_there_is_no_status(capsys: pytest.CaptureFixture[str]) -> None:
-    groups_moved._show([moved("billing")], execute=False, output=Output.JSON)
+    groups_moved.show([moved("billing")], execute=False, output=Output.JSON)
 
     found = json.loads(capsys.readouterr().out)
     assert found["executed"] is False and all("status" not in one for one in found["offsets"])
@@ -121,7 +121,7 @@ def test_a_topic_in_use_is_told_once_with_a_way_out(capsys: pytest.CaptureFixtur
     verdicts = {at: BrokerError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, "No.") for at in PLACES}
 
     with pytest.raises(typer.Exit):
-        groups_deleted._show_deleted("billing", verdicts, [], output=Output.TABLE)
+        groups_deleted.show_deleted("billing", verdicts, [], output=Output.TABLE)
 
     (line,) = capsys.readouterr().err.splitlines()
     assert "GROUP_SUBSCRIBED_TO_TOPIC: 4 of 4 offsets of group billing were not deleted" in line
@@ -131,7 +131,7 @@ def test_a_topic_in_use_is_told_once_with_a_way_out(capsys: pytest.CaptureFixtur
 def test_what_was_named_and_had_no_offset_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """A slip in a topic's name was "Successful", for the other topic's sake."""
     with pytest.raises(typer.Exit) as ended:
-        groups_deleted._show_deleted("billing", {AT: None}, [("orders", 99), ("ordres", None)], output=Output.JSON)
+        groups_deleted.show_deleted("billing", {AT: None}, [("orders", 99), ("ordres", None)], output=Output.JSON)
 
     shown, said = capsys.readouterr()
     assert [(one["topic"], one["partition"], one["status"]) for one in json.loads(shown)] == [

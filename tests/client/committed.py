@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from queue import SimpleQueue
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
 from polling import COUNTER
 
+from holdfast.group.messages import FetchOffsetsRequest
 from holdfast.testing import Broker
+from patience import PATIENCE_S
 
 LONG_MS = 600_000
 """An interval that no test lives to see: what is committed then is committed for another reason."""
@@ -16,13 +19,10 @@ LONG_MS = 600_000
 
 def offsets(broker: Broker, group: str, topic: str) -> dict[int, tuple[int, str, int]]:
     """What the coordinator keeps: offset, metadata and epoch by partition. Asked of it, not through a client."""
-
-    def look(state: Any) -> dict[int, tuple[int, str, int]]:
-        found = state.groups._coordinator.group(group)
-        kept = {} if found is None else found.roster.offsets
-        return {p.partition: (at.offset, at.metadata, at.leader_epoch) for p, at in kept.items() if p.topic == topic}
-
-    return broker.call(look)
+    heard: SimpleQueue[Any] = SimpleQueue()
+    broker.call(lambda state: state.groups.ask(FetchOffsetsRequest(group=group), heard.put))
+    kept = heard.get(timeout=PATIENCE_S).offsets
+    return {p.partition: (at.offset, at.metadata, at.leader_epoch) for p, at in kept.items() if p.topic == topic}
 
 
 def reached(broker: Broker, group: str, topic: str) -> dict[int, int]:

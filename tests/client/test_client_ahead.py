@@ -18,6 +18,7 @@ from polling import COUNTER
 import holdfast
 from holdfast.client.reading.taken_ahead import FIRST_ROWS, MOST_BYTES, MOST_ROWS, Ahead
 from holdfast.testing import Broker
+from inside import core_of, parts_of, reading_of
 from patience import PATIENCE_S
 
 EACH = 5
@@ -93,7 +94,7 @@ def test_a_second_thread_commits_nothing_that_poll_has_not_returned(broker: Brok
     )
     read_by_hand(consumer, topic)
     found = polled(consumer, 1)
-    reader = consumer._holdfast._librdkafka
+    reader = reading_of(consumer)
     while reader.ahead.ready:
         found += polled(consumer, 1)
     assert len(found) < 3 * EACH, "the first look takes one"
@@ -258,7 +259,7 @@ def test_ctrl_c_on_the_way_from_librdkafka_costs_no_record(
     close would commit what nobody saw. Rule: then it is read again, and the position stays where the application is."""
     consumer = member(broker)
     read_by_hand(consumer, topic)
-    reader = consumer._holdfast._librdkafka
+    reader = reading_of(consumer)
     cut = Interrupted(reader.handle)
     monkeypatch.setattr(reader, "handle", cut)
     found: list[Place] = []
@@ -281,15 +282,18 @@ def test_ctrl_c_in_a_consume_costs_nothing_of_what_it_had_gathered(
     confluent-kafka's does so too. Rule: it is read again, and nothing of it is committed."""
     consumer = member(broker)
     read_by_hand(consumer, topic)
-    core = consumer._holdfast
+    parts, reader = parts_of(consumer), reading_of(consumer)
+    take_into = reader.take_into
 
-    def interrupt() -> bool:
-        raise KeyboardInterrupt
+    def interrupt(rows: list[ck.Message], count: int, wait_s: float) -> None:
+        take_into(rows, count, wait_s)
+        if rows:
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
-        cut.setattr(core, "_must_serve_first", interrupt)  # called when something was gathered
+        cut.setattr(reader, "take_into", interrupt)
         consumer.consume(100, PATIENCE_S)
-    committable = {p.partition: e.offset for p, e in core._offsets.committable(core._data.assigned).items()}
+    committable = {p.partition: e.offset for p, e in parts.offsets.committable(parts.data.assigned).items()}
     assert set(committable.values()) <= {0}, "a commit now would be in front of all of it"
     assert sorted(polled(consumer, 3 * EACH)) == everything()
     consumer.close()
@@ -322,13 +326,13 @@ def test_the_statistics_tell_what_was_handed_out(broker: Broker, topic: str, mon
     consumer = member(broker)
     read_by_hand(consumer, topic)
     handed: list[Place] = []
-    core = consumer._holdfast
+    about, reader = core_of(consumer).about, reading_of(consumer)
 
     def look() -> None:
-        told = {p.partition: at.app for p, at in core.about.group_part().partitions.items() if at.app is not None}
+        told = {p.partition: at.app for p, at in about.group_part().partitions.items() if at.app is not None}
         assert told == behind(handed)
 
-    monkeypatch.setattr(core._librdkafka, "handle", Asked(core._librdkafka.handle, look))
+    monkeypatch.setattr(reader, "handle", Asked(reader.handle, look))
     while len(handed) < 3 * EACH:
         handed += polled(consumer, 1)
     consumer.close()

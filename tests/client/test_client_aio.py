@@ -15,7 +15,6 @@ from asyncio_kinds import play
 from polling import COUNTER
 
 from holdfast import AsyncConsumer
-from holdfast.client.member import engine
 from holdfast.testing import Broker
 from patience import PATIENCE_S
 
@@ -441,7 +440,7 @@ def test_many_consumers_share_one_thread_and_leave_none_behind(broker: Broker, t
         consumers = [AsyncConsumer(config(broker)) for _ in range(10)]
         assert threading.active_count() <= before + 1
         await asyncio.gather(*(consumer.close() for consumer in consumers))
-        assert not engine._current
+        assert "holdfast-engine" not in {thread.name for thread in threading.enumerate()}
 
     play(scene)
 

@@ -18,12 +18,11 @@ from asyncio_kinds import BOTH, Make, errors, fill, play, seen, settings, told
 from polling import COUNTER
 
 from holdfast.broker import apis
-from holdfast.broker.apis import fetch
-from holdfast.broker.exchange import Exchange
+from holdfast.broker.exchange import Exchange, Parts
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
-from holdfast.wire.fetch import FetchedPartition, FetchedTopic, FetchResponse
+from holdfast.wire.fetch import FetchedPartition, FetchedTopic, FetchResponse, encode_fetch_response
 from patience import PATIENCE_S
 
 
@@ -112,9 +111,10 @@ def test_what_a_fetch_is_refused_with_is_told_as_a_message_unless_it_passes_by_i
             )
             for one in exchange.body.topics
         )
-        return fetch._encoded(exchange, FetchResponse(topics=topics))
+        answer = FetchResponse(topics=topics)
+        return Parts(encode_fetch_response(exchange.version, exchange.frame.correlation_id, answer), ())
 
-    monkeypatch.setitem(apis._loaded, Api.FETCH, replace(apis.module(Api.FETCH), refuse=refuse))
+    monkeypatch.setitem(apis.loaded_modules, Api.FETCH, replace(apis.module(Api.FETCH), refuse=refuse))
 
     async def scene(broker: Broker) -> None:
         consumer = make(settings(broker))

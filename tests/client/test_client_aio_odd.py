@@ -20,6 +20,7 @@ from asyncio_kinds import BOTH, Make, committed, fill, offsets_polled, play, qui
 from holdfast import AsyncConsumer
 from holdfast.records import native
 from holdfast.testing import Broker
+from inside import parts_of
 from patience import PATIENCE_S
 
 
@@ -286,7 +287,7 @@ def test_what_is_read_changes_on_the_loop_alone(
 
     async def scene() -> None:
         consumer = AsyncConsumer(quick(broker, **{"enable.auto.commit": False}))
-        plane = consumer._holdfast.core._data
+        plane = parts_of(consumer).data
         threads: list[int] = []
 
         def watched(change: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,6 +27,7 @@ from holdfast.net.errors import NetError
 from holdfast.net.login import login_failed
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from inside import parts_of
 from patience import PATIENCE_S
 
 
@@ -182,7 +183,7 @@ def test_every_commit_has_its_outcome_told(broker: Broker, topic: str) -> None:
             await consumer.assign([ck.TopicPartition(topic, 0, 0)])
             for number in range(count):
                 await consumer.commit(offsets=[ck.TopicPartition(topic, 0, number)], asynchronous=True)
-            await asyncio.to_thread(consumer._holdfast.core._offsets.wait, PATIENCE_S)
+            await asyncio.to_thread(parts_of(consumer).offsets.wait, PATIENCE_S)
             await polled(consumer, lambda _found: len(told) >= count)
         assert told == [None] * count
 
@@ -235,7 +236,7 @@ def test_oauth_cb_may_be_a_coroutine_function_on_one_loop_and_the_next() -> None
             kept.append(AsyncConsumer(keys))
         assert not asked or asked[-1][1] is not asyncio.get_running_loop()
         await kept[0].assign([])
-        source = kept[0]._holdfast.core._config.tokens
+        source = parts_of(kept[0]).config.tokens
         assert source is not None
         assert (await asyncio.to_thread(source, ""))[0] == expected  # as a login does
         assert asked[-1] == ("said", asyncio.get_running_loop())

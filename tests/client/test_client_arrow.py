@@ -21,6 +21,7 @@ from holdfast.records.columns import SCHEMA, SCHEMA_WITH_HEADERS
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchedPartition
+from inside import reading_of
 from patience import PATIENCE_S
 
 Make = Callable[..., holdfast.Consumer]
@@ -486,8 +487,6 @@ def test_no_more_is_fetched_ahead_than_the_queue_may_hold(broker: Broker, consum
     while len(found) < 16_000:
         assert time.monotonic() < deadline, len(found)
         found += rows(consumer.consume_arrow(500, 0.2))
-        reader = consumer._holdfast._batches
-        assert reader is not None
-        most = max(most, reader._flows.queued_bytes)
+        most = max(most, sum(flow.queued_bytes for flow in reading_of(consumer).flows()))
     assert sorted(found) == everything(4, 4_000)
     assert 65_536 <= most <= 256 * 1024

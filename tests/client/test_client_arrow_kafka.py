@@ -13,9 +13,9 @@ import confluent_kafka as ck
 import pytest
 
 import holdfast
-from holdfast.model import TopicPartition
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.kafka_security import Secure
+from inside import reading_of
 from patience import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
@@ -85,9 +85,7 @@ def test_a_partition_is_read_from_the_replica_in_our_rack(pair: RealKafka) -> No
     consumer = holdfast.Consumer(config(pair.bootstrap, client_rack="b"))
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     assert values(consumer, 500) == [str(number).encode() for number in range(500)]
-    reader = consumer._holdfast._batches
-    assert reader is not None
-    assert reader._flows.flows[TopicPartition(topic, 0)].follower == 2
+    assert [flow.follower for flow in reading_of(consumer).flows()] == [2]
     consumer.close()
 
 

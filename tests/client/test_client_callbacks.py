@@ -71,9 +71,9 @@ class Group:
         while not holds():
             assert time.monotonic() < deadline, (self.records, self.raised)
             for consumer in self.members:
-                self._step(consumer)
+                self.step(consumer)
 
-    def _step(self, consumer: Any) -> None:
+    def step(self, consumer: Any) -> None:
         try:
             message = consumer.poll(0.01)
         except (RuntimeError, KeyboardInterrupt) as error:
@@ -285,7 +285,7 @@ def test_the_next_owner_goes_on_where_on_revoke_says(
     group.until(lambda: set(group.records[second]) >= expected)
     for _ in range(30):
         group.until(lambda: True)
-        group._step(second)
+        group.step(second)
     assert sorted(group.records[second]) == sorted(expected)
     kept = {p.partition for p in first.assignment()}
     again = group.records[first][15:]

@@ -19,6 +19,7 @@ from holdfast.client.member.control import ControlPlane
 from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from inside import plane_of, reading_of
 from patience import PATIENCE_S
 
 QUICK_S, CLOSE_TIMEOUT_S = 60.0, 100.0
@@ -193,16 +194,13 @@ def test_a_failure_that_comes_while_poll_waits_is_told_by_the_next_poll_too(
     consumer = make(broker, f"late-{topic}")
     consumer.subscribe([topic])
     take(consumer, 15)
-    core = consumer._holdfast
-    plane = core._link.plane
-    assert plane is not None
+    plane = plane_of(consumer)
 
-    def fails_meanwhile(deadline: float) -> bool:
+    def fails_meanwhile(*_: Any, **__: Any) -> None:
         plane.failure = HoldfastError("FENCED_INSTANCE_ID", "somebody else has the id.", "Stop one.")
-        time.sleep(max(0.0, deadline - time.monotonic()))
-        return False
+        time.sleep(0.02)  # longer than the poll may take
 
-    monkeypatch.setattr(core, "_gathered", fails_meanwhile)
+    monkeypatch.setattr(reading_of(consumer), "gather", fails_meanwhile)
     first = error_in(consumer.poll(0.01))
     second = error_in(consumer.poll(0))
     assert (first.code(), second.code()) == (ck.KafkaError._FATAL, ck.KafkaError._FATAL)
@@ -232,8 +230,7 @@ def test_a_defect_in_the_background_does_not_keep_a_close_from_committing(broker
     consumer = make(broker, f"broken-{topic}")
     consumer.subscribe([topic], on_revoke=lambda *_: heard.append("revoked"))
     take(consumer, 15)
-    plane: Any = consumer._holdfast._link.plane
-    plane.failure = HoldfastError("CONTROL_PLANE_FAILED", "something broke.", "Report it.")
+    plane_of(consumer).failure = HoldfastError("CONTROL_PLANE_FAILED", "something broke.", "Report it.")
     consumer.close()
     assert heard == ["revoked"]
     assert broker.group(f"broken-{topic}").members == ()

@@ -12,7 +12,7 @@ from committed import LONG_MS, by_hand, code_of, group, offsets, reached
 from polling import take, until
 
 import holdfast
-from holdfast.model import ErrorCode, TopicPartition
+from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 from patience import PATIENCE_S
@@ -341,5 +341,5 @@ def test_an_assignment_with_a_partition_twice_changes_nothing(topic: str, broker
         consumer.assign([ck.TopicPartition(topic, 1, 0), ck.TopicPartition(topic, 1, 2)])
     assert code_of(caught) == ck.KafkaError._INVALID_ARG
     assert len(take(consumer, 5)) == 5
-    assert consumer._holdfast._data.assigned == {TopicPartition(topic, 0)}
+    assert [(p.topic, p.partition) for p in consumer.assignment()] == [(topic, 0)]
     consumer.close()

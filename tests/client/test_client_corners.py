@@ -7,11 +7,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from committed import LONG_MS, by_hand, reached
 from polling import COUNTER, take, until
 
 import holdfast
@@ -20,30 +21,6 @@ from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 from patience import PATIENCE_S
-
-LONG_MS = 600_000
-"""An interval that no test lives to see: what is committed then is committed for another reason."""
-
-
-@pytest.fixture(autouse=True)
-def healed(broker: Broker) -> Iterator[None]:
-    yield
-    broker.faults.clear()
-
-
-def reached(broker: Broker, group: str, topic: str) -> dict[int, int]:
-    """What the coordinator keeps. Asked of it, not through a client."""
-
-    def look(state: Any) -> dict[int, int]:
-        found = state.groups._coordinator.group(group)
-        kept = {} if found is None else found.roster.offsets
-        return {p.partition: at.offset for p, at in kept.items() if p.topic == topic}
-
-    return broker.call(look)
-
-
-def by_hand(topic: str, *partitions: int) -> list[ck.TopicPartition]:
-    return [ck.TopicPartition(topic, partition) for partition in partitions]
 
 
 def group() -> str:

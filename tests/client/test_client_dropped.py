@@ -19,8 +19,8 @@ import pytest
 from polling import COUNTER, take, until
 
 import holdfast
-from holdfast.client.member import engine
 from holdfast.testing import Broker
+from inside import core_of, watchdog_of
 from patience import PATIENCE_S
 
 
@@ -68,15 +68,14 @@ def test_a_dropped_consumer_leaves_its_group_and_nothing_behind(broker: Broker, 
     take(application.consumer, 15)
     application.consumer.poll(0)  # now the last record counts as processed
     called = application.called
-    watchdog = application.consumer._holdfast._notes.watchdog
-    assert watchdog is not None
+    watchdog = watchdog_of(application.consumer)
     freed = weakref.ref(application.consumer)
     assert ours()
     del application
     gc.collect()
     assert freed() is None
     wait_for(lambda: not ours())
-    wait_for(lambda: watchdog._process.poll() is not None)
+    wait_for(lambda: not watchdog.running)
     assert called == ["assign"], "nobody is called any more"
     other = made(broker, group)
     other.subscribe([topic])
@@ -125,15 +124,19 @@ def test_an_asyncio_consumer_leaves_also_when_the_thread_of_its_loop_has_ended(b
     loops.start()
     loops.join(PATIENCE_S)
     assert len(broker.group(group).members) == 1
-    on_a_thread_with(loops.ident, kept[0]._holdfast.core.close_silently)
+    on_a_thread_with(loops.ident, core_of(kept[0]).close_silently)
     assert not broker.group(group).members
+
+
+def engines() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "holdfast-engine"]
 
 
 def test_an_asyncio_consumer_that_could_not_be_made_leaves_no_thread_behind(broker: Broker) -> None:
     """Symptom: after NO_TRACE the shared thread stayed for good, with a fetcher for every try. Cause: the trace was
     opened after the fetcher, and nothing was closed when that failed. Rule: a constructor that fails closes what it has
     opened."""
-    before = list(engine._current)
+    before = engines()
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "holdfast.trace.file": "/nowhere/trace"}
 
     async def scene() -> None:
@@ -141,7 +144,7 @@ def test_an_asyncio_consumer_that_could_not_be_made_leaves_no_thread_behind(brok
             holdfast.AsyncConsumer(settings)
 
     asyncio.run(scene())
-    assert engine._current == before
+    assert engines() == before
 
 
 def test_a_refused_setting_is_told_with_advice_also_beside_a_trace_topic(broker: Broker) -> None:

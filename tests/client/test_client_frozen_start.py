@@ -19,14 +19,14 @@ from holdfast import AsyncConsumer
 from holdfast.client.member import control
 
 control.START_TIMEOUT_S = 4.0
-opened = control.ControlPlane._open
+poke_socket_for = control.poke_socket_for
 
-async def slowly(plane):
+async def slowly(*given):
     print("opening", flush=True)
     await asyncio.sleep(1.0)
-    await opened(plane)
+    return await poke_socket_for(*given)
 
-control.ControlPlane._open = slowly
+control.poke_socket_for = slowly
 
 async def main():
     consumer = AsyncConsumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2]})

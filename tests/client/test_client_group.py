@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from polling import COUNTER
 import holdfast
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
+from inside import watchdog_of
 from patience import PATIENCE_S
 
 
@@ -255,8 +255,7 @@ def test_the_watchdog_of_a_killed_member_commits_and_leaves_in_its_name(broker: 
 def test_the_watchdog_is_small_and_ends_with_a_clean_close(group: Callable[..., Member]) -> None:
     member = group()
     run([member], lambda: bool(member.owned))
-    watchdog = member.consumer._holdfast._notes.watchdog
-    assert watchdog is not None
+    watchdog = watchdog_of(member.consumer)
     status = Path(f"/proc/{watchdog.pid}/status").read_text()
     resident_kb = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
     assert resident_kb < 20_000
@@ -268,7 +267,7 @@ def test_the_watchdog_is_small_and_ends_with_a_clean_close(group: Callable[..., 
 def test_a_static_member_has_no_watchdog_unless_it_asks_for_one(group: Callable[..., Member]) -> None:
     member = group(**{"group.instance.id": "pod-7"})
     run([member], lambda: bool(member.owned))
-    assert member.consumer._holdfast._notes.watchdog is None
+    assert watchdog_of(member.consumer) is None
 
 
 def test_a_control_plane_that_died_is_heard_of_in_poll(
@@ -277,18 +276,15 @@ def test_a_control_plane_that_died_is_heard_of_in_poll(
     """edge B49 K-14729: the background task died and poll span for ever, returning nothing."""
     member = group()
     run([member], lambda: bool(member.owned))
-    plane = member.consumer._holdfast._link.plane
-    assert plane is not None
 
-    def dies(_state: Any) -> None:
+    def dies(*_: Any, **__: Any) -> None:
         raise RuntimeError("a bug in the background")
 
-    monkeypatch.setattr(plane, "_changed", dies)
-    plane.driver._hooks = replace(plane.driver._hooks, changed=dies)
-    member.consumer.enforce_rebalance("wakes the background")
-    with pytest.raises(ck.KafkaException, match="a bug in the background"):
-        run([member], lambda: False, limit_s=10)
-    plane.driver._hooks = replace(plane.driver._hooks, changed=lambda _state: None)
+    with monkeypatch.context() as broken:
+        broken.setattr(watchdog_of(member.consumer), "inform", dies)
+        member.consumer.enforce_rebalance("wakes the background")
+        with pytest.raises(ck.KafkaException, match="a bug in the background"):
+            run([member], lambda: False, limit_s=10)
 
 
 @pytest.mark.slow
@@ -305,7 +301,5 @@ def test_no_lock_is_held_across_a_callback(group: Callable[..., Member]) -> None
 
     member.consumer.subscribe([member.topic], on_assign=long_and_curious)
     run([member], lambda: bool(asked))
-    plane = member.consumer._holdfast._link.plane
-    assert plane is not None
-    assert plane.state.membership.generation > 0
+    assert member.consumer.memberid() is not None
     assert "lost" not in {what for what, _ in member.heard}

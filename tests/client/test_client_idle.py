@@ -21,6 +21,7 @@ import holdfast
 from holdfast.client import polling as core
 from holdfast.client.polling import CALM_MS
 from holdfast.testing import Broker
+from inside import core_of, parts_of
 from patience import PATIENCE_S
 
 
@@ -74,15 +75,15 @@ def test_an_idle_poll_that_may_not_wait_looks_around_once_in_a_while(
     idle: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = idle()
-    core = consumer._holdfast
-    looks: list[int] = []
-    served = core._serve
+    notes, looks = parts_of(consumer).notes, list[float]()
+    catch_up = notes.catch_up
 
-    def serve() -> Any:
-        looks.append(1)
-        return served()
+    def looked(now: float) -> None:
+        """A part of each look around."""
+        looks.append(now)
+        catch_up(now)
 
-    monkeypatch.setattr(core, "_serve", serve)
+    monkeypatch.setattr(notes, "catch_up", looked)
     began = time.monotonic()
     for _ in range(20_000):
         consumer.poll(0)
@@ -159,7 +160,7 @@ def test_the_core_has_no_more_attributes_than_python_looks_up_quickly(idle: Call
     belongs together is an object of its own (`offset_calls`, `self_report`, …), and the core stays below that."""
     consumer = idle()
     consumer.consume_arrow(1, 0)
-    assert len(vars(consumer._holdfast)) <= 30
+    assert len(vars(core_of(consumer))) <= 30
 
 
 def test_a_record_that_comes_alone_takes_few_steps(broker: Broker, idle: Callable[..., Any]) -> None:

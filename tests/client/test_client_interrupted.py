@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import confluent_kafka as ck
 import pytest
@@ -23,6 +23,7 @@ from holdfast.client.reading.book import Book
 from holdfast.client.reading.taken_ahead import Ahead
 from holdfast.model import TopicPartition
 from holdfast.testing import Broker
+from inside import core_of, parts_of, reading_of
 from patience import PATIENCE_S
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -136,7 +137,7 @@ def test_an_interrupted_consume_costs_nothing_of_what_polls_had_left(broker: Bro
         for step in range(1, 120, 4):
             begin(consumer, topic)
             found = take(consumer, 1)
-            while not consumer._holdfast._ready and len(found) < len(EVERYTHING):
+            while not reading_of(consumer).ahead.ready and len(found) < len(EVERYTHING):
                 found += take(consumer, 1)
             came: list[ck.Message] = []
             struck += interrupted_at(step, lambda came=came: came.extend(consumer.consume(9, 0)), "client/reading")  # type: ignore[misc]
@@ -165,8 +166,8 @@ def test_a_poll_that_is_interrupted_as_it_takes_a_record_gives_it_to_the_next(
 ) -> None:
     """Symptom: the record did not come any more, and close() committed it."""
     with reader_of(broker, topic) as consumer:
-        core = consumer._holdfast
-        cut = core._ready = core._librdkafka.ahead.ready = CutOff()
+        notes = parts_of(consumer).notes
+        cut = cast(Any, core_of(consumer))._ready = reading_of(consumer).ahead.ready = CutOff()
         begin(consumer, topic)
         found = take(consumer, 3)
 
@@ -177,7 +178,7 @@ def test_a_poll_that_is_interrupted_as_it_takes_a_record_gives_it_to_the_next(
             if where == "taken":
                 cut.cuts = 1
             else:
-                struck.setattr(core._notes, "returned_one", interrupt)
+                struck.setattr(notes, "returned_one", interrupt)
             take(consumer, 1)
         stood = {p.partition: p.offset for p in consumer.position(consumer.assignment()) if p.offset >= 0}
         assert stood == {n: max(m.offset() or 0 for m in found if m.partition() == n) + 1 for n in stood}
@@ -240,7 +241,7 @@ def test_a_seek_that_is_interrupted_is_done_by_the_next_call(broker: Broker, top
         while True:
             begin(consumer, topic)
             found = take(consumer, 2)
-            while not consumer._holdfast._ready and len(found) < len(EVERYTHING):
+            while not reading_of(consumer).ahead.ready and len(found) < len(EVERYTHING):
                 found += take(consumer, 1)
             upto = {number: sum(m.partition() == number for m in found) for number in range(3)}
             where = ck.TopicPartition(topic, 1, 0)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.client.member.entries import Entries
 from holdfast.client.member.known_commits import KnownCommits
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
@@ -32,6 +33,20 @@ class Interrupted(dict[Any, Any]):
         return found
 
 
+class Removed(TopicPartition):
+    """Once it is watched, something happens on another thread after it was looked up, and before it is removed."""
+
+    meanwhile: Callable[[], None] | None = None
+    looked_up = 0
+
+    def __hash__(self) -> int:
+        if self.meanwhile is not None:
+            self.looked_up += 1
+            if self.looked_up == 2:
+                self.meanwhile()
+        return super().__hash__()
+
+
 def given_up_meanwhile(known: KnownCommits) -> tuple[Callable[[], None], list[threading.Thread]]:
     """Another thread forgets the partition, once. It has time enough, if it does not wait for its turn."""
     others: list[threading.Thread] = []
@@ -52,8 +67,10 @@ def test_a_commit_may_end_while_its_partition_is_given_up() -> None:
     known = KnownCommits()
     known.begin(DONE)
     forget, others = given_up_meanwhile(known)
-    known._under_way = Interrupted(known._under_way, forget)
-    known.end(DONE, DONE, assigned=())
+    first = Removed(*FIRST)
+    sent: Entries = {first: DONE[FIRST]}
+    first.meanwhile = forget
+    known.end(sent, sent, assigned=())
     others[0].join()
     assert not known.unanswered() and not known.under_way(FIRST)
 

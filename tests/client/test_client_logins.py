@@ -134,5 +134,5 @@ def test_no_password_is_remembered_beyond_its_consumer(guarded: Broker) -> None:
             pass
 
     asyncio.run(scene())
-    assert key_check._checked
-    assert OLD not in repr(key_check._checked)
+    assert key_check.checked
+    assert OLD not in repr(key_check.checked)

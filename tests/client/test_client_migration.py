@@ -163,7 +163,7 @@ class Admin:
 
 def settled(*answers: DescribedGroup) -> DescribedGroup:
     admin: Any = Admin(*answers)
-    return asyncio.run(migration._settled(admin, "billing"))
+    return asyncio.run(migration.settled(admin, "billing"))
 
 
 def test_a_group_in_the_middle_of_a_round_is_looked_at_again_until_it_is_through(

@@ -220,7 +220,7 @@ def test_a_look_at_the_cluster_for_an_earlier_subscription_says_nothing_of_the_n
         config = SimpleNamespace(internal_topics=True, raw={})
         topics = Topics(cast(Any, Slow()), cast(Any, driver), lambda *_: None, running, cast(Any, config))
         topics.want(["orders"])
-        look = asyncio.ensure_future(topics._look())
+        look = asyncio.ensure_future(topics.look())
         await asked.wait()
         topics.want(["payments"])
         answered.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ from unwarned import no_warning
 
 import holdfast
 from holdfast.assign import by_name
+from holdfast.client import core
+from holdfast.client import polling as polling_core
+from holdfast.client.clock import now_ms
 from holdfast.client.config import settings as config
 from holdfast.client.config.pitfalls import SINGLE_COMMITS, Pitfalls, lopsided
 from holdfast.client.config.warning import PitfallWarning
@@ -64,24 +67,32 @@ def test_a_pause_near_the_poll_interval_is_mentioned_once_and_one_beyond_it_once
     assert [record.data["pitfall"] for record in traced] == ["poll-interval-near", "poll-interval-exceeded"]
 
 
-def four_minutes_pass(consumer: holdfast.Consumer) -> None:
-    """Of processing, for all that the consumer knows."""
-    core = consumer._holdfast
-    core._polled_at -= 250_000
-    core._calm_until = core._idle_until = 0.0
+@pytest.fixture
+def four_minutes_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Of processing, for all that a consumer's polls know."""
+    passed = [0.0]
+
+    def pass_by() -> None:
+        passed[0] += 250_000.0
+
+    monkeypatch.setattr(polling_core, "CALM_MS", -1e9)  # no short cut past the look at the clock
+    monkeypatch.setattr(core, "now_ms", lambda: now_ms() + passed[0])
+    return pass_by
 
 
-def test_a_consumer_that_polls_again_after_a_long_pause_is_told(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_a_consumer_that_polls_again_after_a_long_pause_is_told(
+    broker: Broker, topic: str, tmp_path: Path, four_minutes_pass: Callable[[], None]
+) -> None:
     trace = tmp_path / "trace.jsonl"
     given = {"bootstrap.servers": broker.bootstrap, "group.id": f"slow-{topic}", "holdfast.trace.file": str(trace)}
     with holdfast.Consumer(given) as consumer:
         consumer.subscribe([topic])
         consumer.poll(0)
-        four_minutes_pass(consumer)
+        four_minutes_pass()
         with pytest.warns(holdfast.PitfallWarning, match="went by between two polls") as told:
             consumer.poll(0)
         assert told[0].filename == __file__, "the line to change is the application's"
-        four_minutes_pass(consumer)
+        four_minutes_pass()
         consumer.poll(0)
     said = [json.loads(line) for line in trace.read_text().splitlines()]
     assert [one["data"] for one in said if one["step"] == "pitfall"] == [{"pitfall": "poll-interval-near"}]

@@ -23,6 +23,7 @@ from holdfast.client.member.pending_calls import PendingCall, quiet_calls
 from holdfast.group import member as mb
 from holdfast.model import NOBODY, Assignment, TopicPartition
 from holdfast.testing import Broker
+from inside import parts_of, plane_of
 from patience import PATIENCE_S
 
 ONE = frozenset({TopicPartition("t", 0)})
@@ -191,13 +192,11 @@ def test_nobody_waits_for_a_listener_that_has_nothing_to_hear(broker: Broker, to
 
 
 def _generation(consumer: Consumer) -> int:
-    plane = consumer._holdfast._link.plane
-    assert plane is not None
-    return plane.state.membership.generation
+    return int(plane_of(consumer).state.membership.generation)
 
 
 def _stable(*consumers: Consumer) -> bool:
-    planes = [consumer._holdfast._link.plane for consumer in consumers]
+    planes = [parts_of(consumer).link.plane for consumer in consumers]
     return all(plane is not None and plane.state.phase is mb.Phase.STABLE for plane in planes)
 
 

@@ -21,6 +21,7 @@ from holdfast.group.messages import HeartbeatAnswer, JoinRequest
 from holdfast.model import ClusterView, ErrorCode, Membership, RebalanceProtocol
 from holdfast.net.driver import Hooks, MemberDriver
 from holdfast.testing import Broker
+from inside import core_of
 from patience import PATIENCE_S
 
 RESPONSIVE_MS = 200.0
@@ -160,8 +161,9 @@ def test_a_drain_that_is_waited_for_counts_as_polling(member: Callable[[], Membe
     first, second = member(), member()
     run([first, second], lambda: first.owned > 0 and second.owned > 0)
     time.sleep(2 * RESPONSIVE_MS / 1_000)
-    before = second.consumer._holdfast._polled_at
+    polled_at = core_of(second.consumer).offsets.polled_at
+    before = polled_at()
     assert not second.consumer.drain(timeout=0.3), "first does not poll, so nobody takes over"
-    assert second.consumer._holdfast._polled_at >= before + 250
+    assert polled_at() >= before + 250
     run([first, second], second.consumer.drain)
     run([first], lambda: first.owned == 3)

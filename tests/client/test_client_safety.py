@@ -16,16 +16,23 @@ from polling import COUNTER
 import holdfast
 from holdfast.client.watchdog.child import read_positions
 from holdfast.client.watchdog.guard import Watchdog
+from holdfast.group import member as mb
 from holdfast.model import TopicPartition
 from holdfast.net.security import Security
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from inside import parts_of, reading_of, watchdog_of
 from patience import PATIENCE_S
 
 EACH = 200
 """Records in each of three partitions: more than librdkafka hands out in one poll, so some are always waiting."""
 
 QUICK = {"session.timeout.ms": 1_000, "heartbeat.interval.ms": 100, "max.poll.interval.ms": 1_000}
+
+
+def told(watchdog: Watchdog) -> dict[tuple[str, int], tuple[int, int]]:
+    """The positions that it would commit, with their epochs."""
+    return read_positions(watchdog.memory, [(slot, p.topic, p.partition) for p, slot in watchdog.slots.items()])
 
 
 class Watched:
@@ -64,14 +71,12 @@ class Watched:
 
     def settled(self) -> bool:
         """Whether the group knows, and so the watchdog, that all three partitions are ours."""
-        plane = self.consumer._holdfast._link.plane
+        plane = parts_of(self.consumer).link.plane
         return plane is not None and len(plane.state.owned) == 3
 
     def noted(self) -> dict[int, int]:
         """Where the watchdog would commit, were this process killed now."""
-        watchdog = self.consumer._holdfast._notes.watchdog
-        slots = [(slot, p.topic, p.partition) for p, slot in watchdog._slots.items()]
-        return {partition: offset for (_, partition), (offset, _) in read_positions(watchdog._memory, slots).items()}
+        return {partition: offset for (_, partition), (offset, _) in told(watchdog_of(self.consumer)).items()}
 
 
 @pytest.fixture
@@ -175,7 +180,7 @@ def test_a_process_that_freezes_while_it_waits_hands_out_nothing_when_it_wakes(
     """Symptom: a process that was frozen handed out, on waking, one more batch. Cause: it had looked whether it may
     before it waited for records, which is where a process mostly is when it freezes. Invariant: it looks again."""
     frozen = join(**{**QUICK, "max.poll.interval.ms": 60_000})
-    reader = frozen.consumer._holdfast._librdkafka
+    reader = reading_of(frozen.consumer)
     until(lambda: len(frozen.records()) >= 30 and not reader.ahead.ready, frozen)  # the next poll waits in librdkafka
     told = len(frozen.story)
     broker.faults.disconnect(Api.HEARTBEAT)
@@ -200,8 +205,7 @@ def test_a_process_that_freezes_while_it_decodes_hands_out_nothing_when_it_wakes
     while not (first := consumer.consume_arrow(1, 0.2)).num_rows:
         pass
     where = first.column("partition")[0].as_py(), first.column("offset")[0].as_py()
-    reader = consumer._holdfast._batches
-    assert reader is not None
+    reader = reading_of(consumer)
     take = reader.take_batch
 
     def frozen(*arguments: Any, **named: Any) -> Any:
@@ -243,12 +247,11 @@ def test_an_asyncio_consumer_that_freezes_while_it_decodes_hands_out_nothing(
         async with holdfast.AsyncConsumer(settings) as consumer:
             await consumer.subscribe([full])
             seen = [await consumer.poll(PATIENCE_S)]
-            core = consumer._holdfast.core
-            may, asked = core._may_process, []
+            may, asked = mb.may_process, []
 
-            def not_the_second_time() -> bool:
+            def not_the_second_time(*given: Any, **named: Any) -> bool:
                 asked.append(True)
-                return len(asked) % 2 == 1 and may()
+                return len(asked) % 2 == 1 and may(*given, **named)
 
             for read in (
                 lambda: consumer.poll(0.3),
@@ -257,7 +260,7 @@ def test_an_asyncio_consumer_that_freezes_while_it_decodes_hands_out_nothing(
             ):
                 asked.clear()
                 with monkeypatch.context() as patched:
-                    patched.setattr(core, "_may_process", not_the_second_time)
+                    patched.setattr(mb, "may_process", not_the_second_time)
                     found = await read()
                     assert found is None or len(found) == 0
             while len(seen) < 3 * EACH:
@@ -275,7 +278,7 @@ def test_what_was_taken_and_not_handed_out_is_fetched_again(join: Callable[..., 
         messages += member.consumer.consume(50, 0.2)
     returned = {(message.partition(), message.offset()) for message in messages}
 
-    member.consumer._holdfast._data.rewind(messages)
+    parts_of(member.consumer).data.rewind(messages)
 
     until(lambda: returned <= set(member.records()), member)
 
@@ -356,15 +359,13 @@ def test_what_is_read_before_the_group_knows_of_it_is_noted_all_the_same() -> No
         watchdog.position(first, 7, 2)
         watchdog.position(second, 3)
         watchdog.own([first, second])
-        slots = [(slot, p.topic, p.partition) for p, slot in watchdog._slots.items()]
-        assert read_positions(watchdog._memory, slots) == {("orders", 0): (7, 2), ("orders", 1): (3, -1)}
+        assert told(watchdog) == {("orders", 0): (7, 2), ("orders", 1): (3, -1)}
 
         watchdog.own([])
         watchdog.position(first, 9)
         watchdog.gave_up([first])  # lost before it was owned: somebody else goes on from there
         watchdog.own([first])
-        slots = [(slot, p.topic, p.partition) for p, slot in watchdog._slots.items()]
-        assert read_positions(watchdog._memory, slots) == {}
+        assert told(watchdog) == {}
     finally:
         watchdog.dismiss()
 

@@ -20,6 +20,7 @@ import confluent_kafka as ck
 import pytest
 
 import holdfast
+import inside
 from holdfast.broker.settings import Security as BrokerSecurity
 from holdfast.client.config.settings import parse
 from holdfast.client.watchdog.guard import Watchdog
@@ -90,16 +91,17 @@ def test_a_wrong_password_is_an_error_that_does_not_quote_it(secured: Broker) ->
 PROGRAM = """
 import json, sys
 import holdfast
+from inside import parts_of, watchdog_of
 settings = json.load(sys.stdin)
 if settings.pop("token", None):
     settings["oauth_cb"] = lambda _: (settings["hidden"], 2_000_000_000.0)
 consumer = holdfast.Consumer(settings)
-print(repr(consumer), repr(consumer._holdfast._config), consumer._holdfast._notes.watchdog, flush=True)
+print(repr(consumer), repr(parts_of(consumer).config), watchdog_of(consumer), flush=True)
 consumer.subscribe(["orders"])
 while not consumer.assignment():
     consumer.poll(0.1)
-consumer._holdfast._notes.watchdog.wait_ready()
-print("watched by", consumer._holdfast._notes.watchdog.pid, flush=True)
+watchdog_of(consumer).wait_ready()
+print("watched by", watchdog_of(consumer).pid, flush=True)
 while True:
     consumer.poll(0.1)
 """
@@ -113,7 +115,11 @@ def test_secrets_reach_no_log_no_trace_no_argument_and_no_environment(secured: B
     given = settings(secured, "SCRAM-SHA-512", "greped") | {"holdfast.trace.file": str(trace), "debug": "security"}
     with log.open("wb") as errors:
         member = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            [sys.executable, "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, "PYTHONPATH": str(Path(inside.__file__).parent)},
         )
         assert member.stdin is not None and member.stdout is not None
         with member.stdout as said, member.stdin as told:

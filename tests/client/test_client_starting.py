@@ -20,8 +20,10 @@ from holdfast.client.member import control
 from holdfast.client.member import engine as engines
 from holdfast.model import ClusterView
 from holdfast.net.cluster import Cluster
+from holdfast.net.driver import MemberDriver
 from holdfast.net.metadata import ClusterInfo
 from holdfast.testing import Broker
+from inside import parts_of
 from patience import PATIENCE_S
 
 READS_ONE = """
@@ -99,13 +101,13 @@ def test_a_control_plane_that_does_not_start_in_time_leaves_nothing_behind(
     too long. Rule: what is given up is ended, as soon as the loop gets to it."""
     ended = threading.Event()
 
-    async def never(_plane: control.ControlPlane) -> None:
+    async def never(*_: Any) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    monkeypatch.setattr(control.ControlPlane, "_open", never)
+    monkeypatch.setattr(control, "poke_socket_for", never)  # a part of every start
     monkeypatch.setattr(control, "START_TIMEOUT_S", 0.1)
     group = f"late-{topic}"
 
@@ -134,21 +136,28 @@ def test_a_control_plane_that_takes_long_to_stop_does_not_keep_the_rest_from_clo
     in the background when it took too long raised instead, in the middle of closing. Rule: it goes on, and the rest
     is closed."""
     late, ended = threading.Event(), threading.Event()
-    sound = control.ControlPlane._shut
+    stop, let_go = MemberDriver.stop, engines.Engine.let_go
+    users: list[Cluster] = []
 
-    async def slowly(plane: control.ControlPlane) -> None:
+    async def slowly(driver: MemberDriver) -> None:
         await asyncio.to_thread(late.wait, PATIENCE_S)
-        await sound(plane)
-        ended.set()
+        await stop(driver)
 
-    monkeypatch.setattr(control.ControlPlane, "_shut", slowly)
+    async def noted(engine: engines.Engine, cluster: Cluster) -> None:
+        await let_go(engine, cluster)
+        users.append(cluster)
+        if len(users) == 2:  # the fetcher, and then the control plane
+            ended.set()
+
+    monkeypatch.setattr(MemberDriver, "stop", slowly)
+    monkeypatch.setattr(engines.Engine, "let_go", noted)
     monkeypatch.setattr(control.ControlPlane.stop, "__defaults__", (0.1,))
 
     async def scene() -> None:
         consumer = AsyncConsumer({"bootstrap.servers": broker.bootstrap, "group.id": f"slow-{topic}"})
         await consumer.subscribe([topic])
         await consumer.close()
-        assert consumer._holdfast.core._data._readers == []
+        assert parts_of(consumer).data.readers == []
         assert not ended.is_set()
 
     engine = engines.acquire()  # somebody else's: it goes on
@@ -190,8 +199,9 @@ def test_a_resolver_that_does_not_answer_stops_no_other_consumer(silence: thread
         consumer = AsyncConsumer({"bootstrap.servers": f"{MUTE}:9092", "group.id": "g", "log_level": 0})
         began = asyncio.ensure_future(consumer.subscribe(["orders"]))
         await asyncio.sleep(0.1)  # time enough to be in the look-up
-        running = engines._current[0]
+        running = engines.acquire()
         await asyncio.wait_for(asyncio.wrap_future(running.submit(asyncio.sleep(0))), control.START_TIMEOUT_S)
+        engines.release(running)
         await began
         silence.set()
         await consumer.close()

@@ -13,6 +13,7 @@ from polling import take, until
 
 import holdfast
 from holdfast.testing import Broker
+from inside import reading_of
 from patience import PATIENCE_S
 
 Make = Callable[..., Any]
@@ -442,4 +443,4 @@ def test_a_callback_that_raises_does_not_keep_a_consumer_from_closing() -> None:
     with pytest.raises(RuntimeError, match="Consumer closed"):
         consumer.poll(0)
     with pytest.raises(RuntimeError):
-        consumer._holdfast._librdkafka.handle.poll(0)
+        reading_of(consumer).handle.poll(0)

@@ -15,7 +15,9 @@ import pytest
 from polling import COUNTER
 
 import holdfast
+from holdfast.client import polling as polling_core
 from holdfast.testing import Broker
+from inside import parts_of, reading_of
 from patience import PATIENCE_S
 
 EACH = 5
@@ -123,7 +125,7 @@ def test_what_a_second_thread_pauses_does_not_come_any_more(
     """Symptom: hundreds of records of a partition came out of polls that began after pause() had returned. Cause:
     librdkafka had given them to the thread that polls, and were not in `ahead` yet, where pause() looked."""
     read_by_hand(consumer, topic)
-    reader = consumer._holdfast._librdkafka
+    reader = reading_of(consumer)
     seconds: list[threading.Thread] = []
 
     def meanwhile(rows: list[ck.Message]) -> None:
@@ -155,7 +157,7 @@ def test_what_a_callback_of_librdkafka_changes_counts_at_once(
     makes its callbacks while it gives, and what it has given by then reached `ahead` behind the seek. confluent-kafka's
     poll() takes one record at a time, behind its callbacks."""
     read_by_hand(consumer, topic)
-    reader = consumer._holdfast._librdkafka
+    reader = reading_of(consumer)
     changed: list[int] = []
 
     def meanwhile(rows: list[ck.Message]) -> None:
@@ -195,17 +197,17 @@ def test_a_poll_from_which_another_thread_takes_the_last_record_does_not_fail(
     """Symptom: an IndexError out of poll(). Cause: between its look at what is ready and the taking of it another
     thread had paused, sought or unassigned that."""
     read_by_hand(consumer, topic)
-    core = consumer._holdfast
+    parts, ready = parts_of(consumer), reading_of(consumer).ahead.ready
+    monkeypatch.setattr(polling_core, "CALM_MS", 1_000.0 * PATIENCE_S)  # so that the group is not served before
     found = []
     deadline = time.monotonic() + PATIENCE_S
-    while not core._ready:
+    while not ready:
         assert time.monotonic() < deadline
         message = consumer.poll(0.1)
         found += [] if message is None else [(message.partition(), message.offset())]
     everything = [ck.TopicPartition(topic, number) for number in range(3)]
-    core._calm_until = float("inf")
     with monkeypatch.context() as between:
-        between.setattr(core._notes, "catch_up_one", lambda: core._data.pause(everything))
+        between.setattr(parts.notes, "catch_up_one", lambda: parts.data.pause(everything))
         assert consumer.poll(0.1) is None
     consumer.resume(everything)
     found += polled(consumer, PATIENCE_S, enough=3 * EACH - len(found))

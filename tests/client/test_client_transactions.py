@@ -51,7 +51,7 @@ def topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> str:
     for number in range(RECORDS):
         producer.produce(name, str(number), partition=0)
     assert producer.flush(PATIENCE_S) == 0
-    monkeypatch.setattr(batch, "_check_origin", lambda header: None)
+    monkeypatch.setattr(batch, "check_origin", lambda header: None)
     record = Record(offset=0, timestamp=1_000, key=bytes(4), value=bytes(6))
     marker = encode_batch([record], transactional=True, control=True)
 

@@ -20,8 +20,9 @@ from committed import LONG_MS, reached
 from polling import COUNTER, take
 
 import holdfast
+import inside
 from holdfast.assign import by_name
-from holdfast.client.watchdog.child import REASON, SLOT, Ears, leave_frame, poke, read_note, read_positions
+from holdfast.client.watchdog.child import MAX_SLOTS, REASON, SLOT, Ears, leave_frame, poke, read_note, read_positions
 from holdfast.client.watchdog.guard import CHILD, Watchdog
 from holdfast.doctor.causes import WATCHDOG, of_leave
 from holdfast.group import member as mb
@@ -29,6 +30,7 @@ from holdfast.model import Membership, RebalanceProtocol, TopicPartition
 from holdfast.net.security import Security
 from holdfast.testing import Broker
 from holdfast.wire.codec import decode_request
+from inside import plane_of, watchdog_of
 from patience import PATIENCE_S
 
 SESSION_MS = 300_000
@@ -93,9 +95,9 @@ def test_a_slot_is_not_used_again_before_the_note_is_written() -> None:
     watchdog = Watchdog(Security())
 
     def would_commit() -> dict[tuple[str, int], int]:
-        note = read_note(watchdog._memory)
+        note = read_note(watchdog.memory)
         assert note is not None
-        found = read_positions(watchdog._memory, note["slots"])
+        found = read_positions(watchdog.memory, note["slots"])
         return {where: offset for where, (offset, _) in found.items()}
 
     try:
@@ -112,7 +114,8 @@ def test_a_slot_is_not_used_again_before_the_note_is_written() -> None:
         assert would_commit() == {("orders", 1): 99}
         watchdog.own([first, second])
         watchdog.note(state, ("127.0.0.1", 1), commits=True)
-        assert len(watchdog._free) + len(watchdog._slots) == len({*watchdog._free, *watchdog._slots.values()})
+        watchdog.own([TopicPartition("all", number) for number in range(MAX_SLOTS - 2)] + [first, second])
+        assert sorted(watchdog.slots.values()) == list(range(MAX_SLOTS)), "none was lost, none is used twice"
     finally:
         watchdog.dismiss()
 
@@ -132,7 +135,7 @@ def test_an_offset_never_has_another_ones_epoch(monkeypatch: pytest.MonkeyPatch)
             raise KeyboardInterrupt
 
     def would_commit() -> tuple[int, int]:
-        (found,) = read_positions(watchdog._memory, [(watchdog._slots[where], "orders", 0)]).values()
+        (found,) = read_positions(watchdog.memory, [(watchdog.slots[where], "orders", 0)]).values()
         return found
 
     try:
@@ -238,14 +241,15 @@ def test_whoever_only_asks_has_no_watchdog(broker: Broker, topic: str) -> None:
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     take(consumer, 5)
     consumer.commit(asynchronous=False)
-    assert consumer._holdfast._notes.watchdog is None
+    assert watchdog_of(consumer) is None
     consumer.subscribe([topic])
-    assert consumer._holdfast._notes.watchdog is not None
+    assert watchdog_of(consumer) is not None
     consumer.close()
 
 
 FORKS = """
 import os, signal, sys, holdfast
+from inside import watchdog_of
 consumer = holdfast.Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "session.timeout.ms": 300000})
 consumer.subscribe([sys.argv[3]])
 while not consumer.assignment():
@@ -256,7 +260,7 @@ if copy == 0:
     consumer.close()
     os._exit(0)
 assert os.waitpid(copy, 0)[1] == 0
-assert consumer._holdfast._notes.watchdog._process.poll() is None, "the watchdog is gone"
+assert watchdog_of(consumer).running, "the watchdog is gone"
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -266,7 +270,9 @@ def test_closing_a_forked_copy_leaves_the_watchdog_to_its_member(broker: Broker,
     session ended. Cause: the copy said goodbye to the parent's watchdog, and waited ten seconds for a thread that a
     fork does not copy. Rule: a copy is closed by forgetting it."""
     group = f"forked-{next(COUNTER)}"
-    done = subprocess.run([sys.executable, "-c", FORKS, broker.bootstrap, group, topic], timeout=120, check=False)
+    command = [sys.executable, "-c", FORKS, broker.bootstrap, group, topic]
+    env = {**os.environ, "PYTHONPATH": str(Path(inside.__file__).parent)}
+    done = subprocess.run(command, timeout=120, check=False, env=env)
     assert done.returncode == -9
     wait_until_empty(broker, group)
 
@@ -291,19 +297,20 @@ def test_a_close_that_is_interrupted_is_finished_by_the_watchdog(
     consumer = holdfast.Consumer(settings(broker, group))
     consumer.subscribe([topic])
     take(consumer, 15)
-    core = consumer._holdfast
+    plane, watchdog = plane_of(consumer), watchdog_of(consumer)
     deadline = time.monotonic() + PATIENCE_S
-    while core._link.plane is None or len(core._link.plane.state.owned) < 3:
+    while len(plane.state.owned) < 3:
         assert time.monotonic() < deadline
         consumer.poll(0.01)
     consumer.poll(0)  # what was returned counts as done
 
-    def interrupt(*_: Any) -> None:
+    feed = plane.feed
+
+    def interrupt(event: mb.Event) -> None:
+        feed(event)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(core, "_serve_until", interrupt)
-    watchdog = core._notes.watchdog
-    assert watchdog is not None and os.getpid() == core._pid
+    monkeypatch.setattr(plane, "feed", interrupt)
     with pytest.raises(KeyboardInterrupt):
         consumer.close()
     if slow:
@@ -394,7 +401,7 @@ def test_who_can_not_start_a_watchdog_is_a_member_without(
             with pytest.warns(holdfast.PitfallWarning, match="can't be started"):
                 consumer.subscribe([topic])
         assert len(take(consumer, 15)) == 15
-        assert consumer._holdfast._notes.watchdog is None
+        assert watchdog_of(consumer) is None
 
 
 def test_a_program_that_ends_at_once_is_no_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ class Coordinator:
     def say(self, at: float, text: str) -> None:
         self.lines.append((at, f"[GroupCoordinator id=1 topic=__consumer_offsets partition=0] {text} (o.a.k.G)"))
 
-    def _round(self, at: float, reason: str) -> None:
+    def round(self, at: float, reason: str) -> None:
         old = self.generation
         self.say(at, f"Preparing to rebalance group g in state Stable with old generation {old} (reason: {reason}).")
         self.generation += 1
@@ -41,7 +41,7 @@ class Coordinator:
         self.say(at, f"Dynamic member with unknown member id joins group g in Stable state. Created a new member id "
                  f"{member} and requesting the member to rejoin with this id.")  # fmt: skip
         self.members.append(member)
-        self._round(at + 0.01, f"Adding new member {member} with group instance id null; client reason: not provided")
+        self.round(at + 0.01, f"Adding new member {member} with group instance id null; client reason: not provided")
         return member
 
     def begin(self, *clients: str) -> list[str]:
@@ -53,7 +53,7 @@ class Coordinator:
                  f"{reason}")  # fmt: skip
         self.members.remove(member)
         if self.members:
-            self._round(at + 0.001, f"explicit `LeaveGroup` request for ({member}) members.")
+            self.round(at + 0.001, f"explicit `LeaveGroup` request for ({member}) members.")
         else:
             self.say(at + 0.001, f"Group g with generation {self.generation} is now empty.")
 
@@ -61,7 +61,7 @@ class Coordinator:
         self.say(at, f"Member {member} in group g has failed, removing it from the group.")
         self.members.remove(member)
         if self.members:
-            self._round(at + 0.001, f"removing member {member} on heartbeat expiration.")
+            self.round(at + 0.001, f"removing member {member} on heartbeat expiration.")
         else:
             self.say(at + 0.001, f"Group g with generation {self.generation} is now empty.")
 

@@ -82,9 +82,9 @@ def test_a_member_that_gives_up_partitions_late_is_the_slow_one() -> None:
     log = Coordinator(takes=0.3)
     (slow,) = log.begin("c0")
     log.join(60.0, "c1")
-    log._round(65.0, f"Leader {slow} re-joining group during Stable; client reason: not provided")
+    log.round(65.0, f"Leader {slow} re-joining group during Stable; client reason: not provided")
     log.join(120.0, "c2")
-    log._round(125.0, f"Updating metadata for member {slow} during Stable; client reason: not provided")
+    log.round(125.0, f"Updating metadata for member {slow} during Stable; client reason: not provided")
     assert log.found() == {(f.SLOW_LISTENER, "c0")}
 
 
@@ -95,7 +95,7 @@ def test_a_java_member_that_gives_up_partitions_late_is_the_slow_one() -> None:
     (slow,) = log.begin("c0")
     for number in (1, 2):
         log.join(60.0 * number, f"c{number}")
-        log._round(60.0 * number + 5.0, f"Updating metadata for member {slow} during Stable; client reason: need to "
+        log.round(60.0 * number + 5.0, f"Updating metadata for member {slow} during Stable; client reason: need to "
                    "revoke partitions [t-1] as indicated by the current assignment and re-join")  # fmt: skip
     assert log.found() == {(f.SLOW_LISTENER, "c0")}
 

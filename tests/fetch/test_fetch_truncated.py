@@ -25,6 +25,7 @@ from holdfast.fetch.values import Asked, Diverged, Replica, Rules, Track, Trunca
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchResponse
+from inside import reading_of
 from patience import PATIENCE_S
 
 RECORDS, DEPARTS = 100, 60
@@ -193,11 +194,8 @@ def test_a_log_that_has_lost_its_end_is_read_on_from_there(broker: Broker) -> No
     with holdfast.Consumer(settings(broker)) as consumer:
         consumer.assign([ck.TopicPartition("cut", 0, 0)])
         assert read_arrow(consumer, 1) == [0]
-        batches = consumer._holdfast._batches
-        assert batches is not None
-        (flow,) = batches.flows()
-        with batches._flows.lock:
-            flow.at = 50
+        (flow,) = reading_of(consumer).flows()
+        flow.at = 50
         deadline = time.monotonic() + PATIENCE_S
         while flow.at != 1:
             assert time.monotonic() < deadline

@@ -54,6 +54,8 @@ class ScriptedBroker:
         self.asked: list[codec.RequestFrame] = []
         self.connections = 0
         self.port = 0
+        self.cipher: tuple[str, str, int] | None = None
+        """What the last connection agreed on, if it has TLS."""
         self._tls = tls
         self._host = host
         self._tasks: set[asyncio.Task[None]] = set()
@@ -75,6 +77,7 @@ class ScriptedBroker:
         assert task is not None
         self._tasks.add(task)
         self.connections += 1
+        self.cipher = writer.get_extra_info("cipher")
         talk = Talk(reader, writer)
         try:
             while True:

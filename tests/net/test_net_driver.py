@@ -14,7 +14,7 @@ from holdfast.group.messages import Answer, Request
 from holdfast.group.user_data import Endpoint
 from holdfast.model import ClusterView, HoldfastError
 from holdfast.net.driver import Hooks, MemberDriver
-from holdfast.net.poke_socket import open_poke_socket
+from holdfast.net.poke_socket import PokeSocket, open_poke_socket
 
 LOOPBACK = "127.0.0.1"
 
@@ -71,16 +71,19 @@ def test_an_address_that_is_none_costs_a_poke_and_not_the_member(host: str) -> N
     """Symptom: one member whose endpoint had a NUL in it ended every other member of its group. Cause: the datagram's
     address was refused with an error that nobody expected. Rule: a poke is a courtesy and never ends anybody."""
 
-    def test(driver: MemberDriver) -> None:
+    async def scene() -> None:
+        ear, _ = open_poke_socket(LOOPBACK)
+        pokes = PokeSocket(ear, lambda _text: None, asyncio.get_running_loop())
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
             other.bind((LOOPBACK, 0))
             other.settimeout(10)
             sound = Endpoint(LOOPBACK, other.getsockname()[1])
             for port in (9, 0, 99_999_999, -1):
-                driver._poke_socket.poke((Endpoint(host, port), sound), b"t k")
+                pokes.poke((Endpoint(host, port), sound), b"t k")
                 assert other.recv(64) == b"t k", "the next one is poked all the same"
+        pokes.close()
 
-    run(test)
+    asyncio.run(scene())
 
 
 def test_what_arrives_reaches_the_machine_once_and_an_empty_datagram_not_at_all() -> None:

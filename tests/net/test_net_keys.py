@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from net_server import ScriptedBroker
 
+from holdfast.client.watchdog.guard import tls_settings
 from holdfast.model import HoldfastError
 from holdfast.net.config import client_config
 from holdfast.net.connection import Connection
@@ -77,11 +78,8 @@ def opened(settings: dict[str, Any], tls: ssl.SSLContext) -> str | None:
         async with ScriptedBroker(tls=tls) as broker:
             security = security_from({"security.protocol": "SSL", **settings})
             connection = await Connection.open("127.0.0.1", broker.port, security=security, timeout_s=30)
-            transport = connection._protocol.transport
-            assert transport is not None
-            agreed = transport.get_extra_info("cipher")
             await connection.close()
-            return None if agreed is None else str(agreed[0])
+            return None if broker.cipher is None else broker.cipher[0]
 
     return asyncio.run(asyncio.wait_for(scene(), 60))
 
@@ -156,10 +154,8 @@ def test_what_only_half_of_our_connections_would_heed_is_refused(key: str) -> No
 
 def test_the_watchdog_gets_every_setting_of_tls_through_its_pipe() -> None:
     """It builds the context from these fields; one that is no plain value would end it when it is needed."""
-    from holdfast.client.watchdog.guard import _tls
-
     tls = Tls(key_password=Secret("x"), crl_location="crl", ciphers="c", curve="d")
-    told = _tls(security_from({"security.protocol": "SSL"})) or {}
+    told = tls_settings(security_from({"security.protocol": "SSL"})) or {}
     assert set(told) == set(Tls.__dataclass_fields__)
     assert json.loads(json.dumps(told)) == told
     assert (tls.crl_location, tls.ciphers, tls.curve) == ("crl", "c", "d")

@@ -26,9 +26,9 @@ def test_a_client_that_waits_or_does_not_read_holds_nobody_up(request_: bytes, m
             async with Scraped(lambda: MUCH, content_type="text/plain", port=0) as scraped:
                 reader, writer = await asyncio.open_connection("127.0.0.1", scraped.port, limit=1024)
                 writer.write(request_)
-                while not scraped._serving:  # noqa: ASYNC110 - it tells nobody
+                while not scraped.serving:  # noqa: ASYNC110 - it tells nobody
                     await asyncio.sleep(0.01)
-            assert not scraped._serving, "its task has ended, and not by being cancelled"
+            assert not scraped.serving, "its task has ended, and not by being cancelled"
             writer.transport.abort()
             del reader
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -449,43 +450,49 @@ def test_a_callback_that_raises_is_named_without_its_words() -> None:
     run(scene())
 
 
-def test_a_session_that_ends_is_renewed_before_the_next_request() -> None:
+@contextlib.contextmanager
+def nearly_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A session that begins in here is due to be renewed at once, however long it lasts."""
+    with monkeypatch.context() as hurry:
+        hurry.setattr(connection_module, "REAUTHENTICATE_AT", 0.0)
+        hurry.setattr(connection_module, "LEAST_SESSION_S", 0.0)
+        yield
+
+
+def test_a_session_that_ends_is_renewed_before_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """KIP-368. Nothing may come between the messages of a login: the broker would take it for one of them."""
     door = Door(scram_door("SCRAM-SHA-256"), lifetime_ms=3_600_000)
 
     async def scene() -> None:
         async with ScriptedBroker(door.handlers()) as broker:
-            connection = await Connection.open("127.0.0.1", broker.port, security=login_config("SCRAM-SHA-256"))
-            assert await beat(connection, 1) == 1
+            with nearly_over(monkeypatch):
+                connection = await Connection.open("127.0.0.1", broker.port, security=login_config("SCRAM-SHA-256"))
             assert door.logins == 1
-            connection._log_in_again_at = 0.0
             assert await asyncio.gather(*(beat(connection, n) for n in range(100))) == list(range(100))
             assert door.logins == 2
             apis = [asked.api for asked in broker.asked]
             second = len(apis) - 1 - apis[::-1].index(Api.SASL_HANDSHAKE)
             assert apis[second : second + 3] == [Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE, Api.SASL_AUTHENTICATE]
             assert set(apis[second + 3 :]) == {Api.HEARTBEAT}
-            loop = asyncio.get_running_loop()
-            due = connection._log_in_again_at
-            assert due is not None
-            assert 0 < due - loop.time() <= 3_600 * connection_module.REAUTHENTICATE_AT
+            assert await beat(connection, 1) == 1
+            assert door.logins == 2, "an hour has not passed"
             await connection.close()
 
     run(scene())
 
 
-def test_a_login_given_up_halfway_ends_the_connection() -> None:
+def test_a_login_given_up_halfway_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     door = Door(scram_door("SCRAM-SHA-256"), lifetime_ms=3_600_000)
 
     async def scene() -> None:
         async with ScriptedBroker(door.handlers()) as broker:
-            connection = await Connection.open("127.0.0.1", broker.port, security=login_config("SCRAM-SHA-256"))
+            with nearly_over(monkeypatch):
+                connection = await Connection.open("127.0.0.1", broker.port, security=login_config("SCRAM-SHA-256"))
 
             async def never(talk: Talk, request: codec.RequestFrame) -> Any:
                 return None
 
             broker.handlers[Api.SASL_AUTHENTICATE] = never
-            connection._log_in_again_at = 0.0
             with pytest.raises(NetError, match="REQUEST_TIMED_OUT"):
                 await connection.request(Api.HEARTBEAT, {}, timeout_s=0.02)
             assert connection.closed

@@ -15,7 +15,7 @@ from observe_groups import member, places, snapshot
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.client.telemetry.metrics import prometheus_text
-from holdfast.observe.exposition import _METRICS, MOST_CULPRITS, exposed
+from holdfast.observe.exposition import METRICS, MOST_CULPRITS, exposed
 from holdfast.observe.history import History
 from holdfast.observe.snapshot import GroupSnapshot
 
@@ -131,7 +131,7 @@ def test_the_examples_ask_for_metrics_that_there_are(file: str) -> None:
 
     assert len(expressions) >= 8
     consumers = prometheus_text({"rebalance-total": 0.0, "fetched-bytes-local-total": 0.0}, group="g", client_id="c")
-    assert asked <= set(_METRICS) | {name for name, _ in samples(consumers)}
+    assert asked <= set(METRICS) | {name for name, _ in samples(consumers)}
 
 
 def test_the_price_of_what_crosses_zones_is_a_panel_of_the_dashboard() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import pytest
 
@@ -23,12 +24,9 @@ def test_threads_that_start_together_link_the_decoder_once(monkeypatch: pytest.M
         return lambda *_: 0
 
     native.decode()  # whatever compiles has compiled: this is about who links
-    monkeypatch.setattr(native, "_link", link)
-    native._decode.cache_clear()
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda _: (everybody.wait(), native.decode())[1], range(8)))
-    finally:
-        native._decode.cache_clear()
+    monkeypatch.setattr(native, "link", link)
+    monkeypatch.setattr(native, "linked", cache(native.made))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: (everybody.wait(), native.decode())[1], range(8)))
     assert len(linked) == 1
     assert len({id(entry) for entry in found}) == 1

@@ -67,7 +67,8 @@ class S3Place(Place):
         self._key(name).value = data
 
     def leave_unfinished(self, folder: str) -> None:
-        self.store._put(f"{folder}/.going/x.parquet/1234")  # type: ignore[attr-defined]
+        with self.store.writing(f"{folder}/.going/x.parquet/1234"):
+            pass
 
     def _key(self, name: str):  # type: ignore[no-untyped-def]
         from moto.s3.models import s3_backends
@@ -83,11 +84,11 @@ class HdfsPlace(Place):
     def age(self, name: str, seconds: float) -> None:
         store: Any = self.store
         at = str(int((store.modified(name) - seconds) * 1000))
-        store._ask("PUT", name, "SETTIMES", modificationtime=at, accesstime="-1")
+        store.ask("PUT", name, "SETTIMES", modificationtime=at, accesstime="-1")
 
     def damage(self, name: str, data: bytes) -> None:
         store: Any = self.store
-        store._put(name, io.BytesIO(data))
+        store.ask("PUT", name, "CREATE", io.BytesIO(data), overwrite="true")
 
     def leave_unfinished(self, folder: str) -> None:
         self.damage(f"{folder}/.new-1234", b"half")

@@ -88,10 +88,10 @@ def test_a_source_is_compiled_once_and_runs(with_javac: bool, monkeypatch: pytes
     source.write_text(HELLO)
     if not with_javac:
         runtime_only = [str(find_java()), "-jar", str(next(kafka_jars().glob("ecj-*.jar"))), "-17"]
-        monkeypatch.setattr(java, "_compiler", lambda: runtime_only)
+        monkeypatch.setattr(java, "compiler_command", lambda: runtime_only)
 
     classes = compile_java([source])
-    monkeypatch.setattr(java, "_run_compiler", lambda command: pytest.fail("compiled a second time"))
+    monkeypatch.setattr(java, "run_compiler", lambda _command: pytest.fail("compiled a second time"))
 
     assert compile_java([source]) == classes
     command = java_command("Hello", ["you"], classpath=str(classes))
@@ -122,7 +122,7 @@ def test_a_runtime_without_javac_falls_back_to_the_eclipse_compiler(
 ) -> None:
     runtime = fake_java(tmp_path / "runtime", "17.0.9")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "runtime"))
-    command = java._compiler()
+    command = java.compiler_command()
 
     assert command[0] == str(runtime)
     assert Path(command[2]).name.startswith("ecj-")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.model import HoldfastError
-from holdfast.testing.kafka import RealKafka, _cluster_id
+from holdfast.testing.kafka import RealKafka, new_cluster_id
 from holdfast.testing.kafka_node import answers, free_port, serves_groups
 from holdfast.testing.members import MemberOptions, MemberProcess
 from holdfast.testing.producer import SteadyProducer
@@ -23,7 +25,7 @@ def test_racks_must_be_one_per_broker() -> None:
 def test_a_cluster_id_never_looks_like_an_option() -> None:
     """Symptom: one start in 64 failed with "expected one argument". Cause: an id may begin with a dash, which the
     storage tool takes for an option. Invariant: ours never do."""
-    ids = [_cluster_id() for _ in range(2000)]
+    ids = [new_cluster_id() for _ in range(2000)]
 
     assert {len(each) for each in ids} == {22}
     assert not [each for each in ids if each.startswith("-")]
@@ -72,14 +74,21 @@ def test_a_producer_whose_records_are_not_acknowledged_fails_when_it_stops() -> 
     assert producer.acknowledged() == {0: []}
 
 
-def test_a_member_that_was_terminated_leaves_no_pipe_open(tmp_path: Path) -> None:
+def test_a_member_that_was_terminated_leaves_no_pipe_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Symptom: tests that were through failed later, with a ResourceWarning about a pipe. Cause: terminate() waited for
     the process and kept our end of its standard input. Invariant: whoever ends a member holds nothing of it."""
+    started: list[Any] = []
+    start = subprocess.Popen
+
+    def popen(*arguments: Any, **options: Any) -> Any:
+        started.append(start(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
     options = MemberOptions(bootstrap="127.0.0.1:1", group="g", topic="t", join_on_command=True)
     member = MemberProcess("confluent", options, folder=tmp_path)
     member.wait_ready()
 
     member.terminate()
 
-    assert member._process.stdin is not None
-    assert member._process.stdin.closed
+    assert [process.stdin.closed for process in started] == [True]

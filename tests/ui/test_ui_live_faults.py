@@ -161,7 +161,7 @@ def test_a_list_of_groups_that_fails_is_told_and_asked_for_again(monkeypatch: py
             raise answer
         return answer
 
-    monkeypatch.setattr(Hub, "_listed", listed)
+    monkeypatch.setattr(Hub, "list_groups", listed)
 
     async def play() -> None:
         hub = Hub({})
@@ -195,7 +195,7 @@ def test_a_folder_that_goes_away_and_a_pipe_among_the_traces_stop_nothing(tmp_pa
 
 def test_a_record_of_the_topic_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch took the newest number before it read: what came in between was read twice, as two rebalances."""
-    monkeypatch.setattr(TraceTopic, "_run", lambda _: None)
+    monkeypatch.setattr(TraceTopic, "run", lambda _: None)
     topic = TraceTopic({}, "traces")
 
     class Message:
@@ -209,7 +209,7 @@ def test_a_record_of_the_topic_is_read_once(monkeypatch: pytest.MonkeyPatch) -> 
             return encode(record("member", self.step, 1)).encode()
 
     def add(step: str) -> None:
-        topic._take(Message(step))
+        topic.take(Message(step))
 
     add("first")
     records, number = topic.read("billing", after=0)

@@ -130,19 +130,19 @@ def test_twenty_viewers_cost_the_broker_no_more_than_one(broker: Broker, monkeyp
     asked: list[Api] = []
     broker.faults.call(Api.DESCRIBE_GROUPS, lambda _: asked.append(Api.DESCRIBE_GROUPS))
     with member(broker, "c0"), served(broker) as server:
-        hub = server._hub
+        hub = server.hub
         assert hub is not None
         viewers = [Viewer(server, "billing") for _ in range(20)]
         for viewer in viewers:
             viewer.story(works("c0", 3))
-        assert hub.viewers == 20 and len(hub._watches) == 1
-        (watch,) = hub._watches.values()
+        assert hub.viewers == 20 and len(hub.watching) == 1
+        (watch,) = hub.watching
         for viewer in viewers:
             viewer.story()
         assert len(asked) <= watch.looks + 1 and watch.looks < 20, "looks do not follow the number of viewers"
         for viewer in viewers:
             viewer.close()
-        until(lambda: not hub._watches and not hub._tasks, "nobody to be watched for")
+        until(lambda: hub.idle, "nobody to be watched for")
         assert hub.viewers == 0
 
 
@@ -192,7 +192,7 @@ def test_a_slow_viewer_misses_what_was_between_and_keeps_nobody_waiting() -> Non
 
     async def play() -> list[bytes]:
         hub = Hub({})
-        watch = Watch("g", hub._look, Tails(()), hub.changed)
+        watch = Watch("g", hub.look, Tails(()), hub.changed)
         feed = events(hub, watch, asyncio.Event())
         got = [await anext(feed), await anext(feed)]
         for number in (1, 2, 3):

@@ -36,6 +36,14 @@ class Kernel:
         self._function = function
         self._compiled: Callable[..., Any] | None = None
 
+    @property
+    def name(self) -> str:
+        return self._function.__name__
+
+    @property
+    def compiled(self) -> bool:
+        return self._compiled is not None
+
     def __call__(self, *arguments: Any, work: int) -> Any:
         """Run it. `work` is the number of elementary steps that the caller expects."""
         if work <= Kernel.limit:

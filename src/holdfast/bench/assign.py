@@ -69,11 +69,11 @@ def run(*, quick: bool = False, java: bool = True, repeats: int = 3) -> dict[str
             for goal in GOALS:
                 if goal.scale == scale.name:
                     ours = _worker("measure", str(Path(folder) / goal.case), str(repeats))
-                    results.append(_result(scale, goal, ours, theirs.get(goal.case)))
+                    results.append(judged_case(scale, goal, ours, theirs.get(goal.case)))
     return {"cases": results, "memory_goal_mb": MEMORY_GOAL_MB, "full_size": not quick}
 
 
-def _result(scale: Scale, goal: Goal, ours: dict[str, float], theirs: tuple[float, float] | None) -> dict[str, Any]:
+def judged_case(scale: Scale, goal: Goal, ours: dict[str, float], theirs: tuple[float, float] | None) -> dict[str, Any]:
     ratio = None if theirs is None else theirs[1] / ours["warm_s"]
     return {
         "group": scale.name,

@@ -97,7 +97,7 @@ def run(*, quick: bool = False, kafka: bool = True, say: Callable[[str], None] =
         with Running(make()) as system:
             figures[system.name] = measure(system, volume, partial(_tell, say, system.name))
             loads[system.name] = [round(before, 2), round(os.getloadavg()[0], 2)]
-    rows = [_row(metric, figures) for metric in METRICS if metric.name in figures["holdfast"]]
+    rows = [judged_row(metric, figures) for metric in METRICS if metric.name in figures["holdfast"]]
     return {"full_size": not quick, "load": loads, "cores": os.cpu_count(), "volume": asdict(volume), "rows": rows}
 
 
@@ -142,7 +142,7 @@ def _client(work: str, given: dict[str, Any]) -> list[float]:
     return seconds
 
 
-def _row(metric: Metric, figures: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+def judged_row(metric: Metric, figures: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
     ours = figures["holdfast"][metric.name]
     theirs = figures.get("kafka", {}).get(metric.name)
     ratio = None if theirs is None else metric.ratio(_median(theirs), _median(ours))

@@ -64,7 +64,7 @@ def measure(attack: str, seconds: float) -> dict[str, Any]:
         most = _watch(system, polite)
         waited = json.loads(_output(polite))
         done = json.loads(_output(attacker))
-        return _row(attack, waited, done, resting, most, system.log_bytes())
+        return judged_row(attack, waited, done, resting, most, system.log_bytes())
     finally:
         system.close()
 
@@ -102,7 +102,7 @@ def _output(process: subprocess.Popen[str]) -> str:
     return out.strip().splitlines()[-1]
 
 
-def _row(
+def judged_row(
     attack: str, waited: dict[str, list[float]], done: dict[str, Any], resting: int, most: int, log: int
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"attack": attack, "about": (ATTACKS[attack].__doc__ or "").strip(), **done}

@@ -132,8 +132,8 @@ def run(*, records: int, repetitions: int, say: Say = lambda _text: None) -> dic
         "repetitions": repetitions,
         "cores": os.cpu_count(),
         "load": [round(value, 2) for value in load],
-        "readers": [_reader_row(reader, runs[reader.name]) for reader in READERS],
-        "goals": [_goal_row(goal, runs) for goal in GOALS],
+        "readers": [reader_row(reader, runs[reader.name]) for reader in READERS],
+        "goals": [goal_row(goal, runs) for goal in GOALS],
     }
 
 
@@ -212,7 +212,7 @@ def _median(runs: list[Run], figure: str) -> float:
     return statistics.median(one[figure] for one in runs)
 
 
-def _reader_row(reader: Reader, runs: list[Run]) -> dict[str, Any]:
+def reader_row(reader: Reader, runs: list[Run]) -> dict[str, Any]:
     return {
         "reader": reader.name,
         "records_s": _median(runs, "records_s"),
@@ -223,7 +223,7 @@ def _reader_row(reader: Reader, runs: list[Run]) -> dict[str, Any]:
     }
 
 
-def _goal_row(goal: Goal, runs: dict[str, list[Run]]) -> dict[str, Any]:
+def goal_row(goal: Goal, runs: dict[str, list[Run]]) -> dict[str, Any]:
     ours, theirs = (_median(runs[name], goal.figure) for name in (goal.ours, goal.theirs))
     row = {"title": goal.title, "goal": goal.text, "ratio": ours / theirs if theirs else None}
     if goal.absolute:

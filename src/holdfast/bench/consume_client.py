@@ -109,12 +109,12 @@ def measure(read: Callable[[], int], records: int) -> dict[str, float]:
         if not began and count >= records * WARM:
             began, before, cpu = time.monotonic(), count, _cpu_seconds()
     took, cpu = time.monotonic() - began, _cpu_seconds() - cpu
-    peak = _peak_mb()
+    peak = peak_mb()
     measured = count - before
     return {"records_s": measured / took, "cpu_us": 1e6 * cpu / measured, "records": count, "peak_mb": peak}
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     """Since this program began. getrusage would also count the parent's memory at the time of the fork."""
     status = Path("/proc/self/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024 / 1e6

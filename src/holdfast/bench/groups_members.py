@@ -61,7 +61,7 @@ class Members:
         shares = [members // processes + (number < members % processes) for number in range(processes)]
         for number, count in enumerate(shares):
             process = subprocess.Popen(
-                self._command(count, f"p{number}"),
+                self.command(count, f"p{number}"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -80,7 +80,7 @@ class Members:
             except queue.Empty:
                 raise NotSettled(f"not all processes started within {READY_S:.0f} s{self._complaint()}") from None
 
-    def _command(self, count: int, name: str) -> Sequence[str]:
+    def command(self, count: int, name: str) -> Sequence[str]:
         if self.kind == "java":
             from holdfast.testing.java import compile_java, java_command, kafka_classpath, log_args
 
@@ -128,7 +128,7 @@ class Members:
                 tell_at = now + TELL_EVERY_S
                 self.progress(f"{now - began:.0f} s: {self._so_far()}")
             try:
-                self._take(self._said.get(timeout=0.2))
+                self.take(self._said.get(timeout=0.2))
                 continue
             except queue.Empty:
                 pass
@@ -160,7 +160,7 @@ class Members:
     def sharers(self) -> int:
         return len(set().union(*self.owner.values())) if self.owner else 0
 
-    def _take(self, said: dict[str, Any]) -> None:
+    def take(self, said: dict[str, Any]) -> None:
         what, member = said["e"], said["m"]
         if what.startswith("failed"):
             self.failed.append(f"{member} {what}")

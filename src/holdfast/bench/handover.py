@@ -117,7 +117,7 @@ def handover(
 
     Needs Java and `make kafka-jars`. Exit code 1: a goal is missed.
     """
-    wanted = _chosen(groups, events)
+    wanted = chosen_variants(groups, events)
     if against and not os.access(against, os.X_OK):
         raise typer.BadParameter(f"{against} is not a program: give OTHER/.venv/bin/python.", param_hint="--against")
     results: dict[str, Result] = {}
@@ -167,7 +167,7 @@ def _times(variant: Variant, repetitions: int, peer_repetitions: int, cut: int) 
     return {event: 1 if event == "kill" else peer_repetitions for event in EVENTS}
 
 
-def _chosen(groups: str, events: str = ",".join(EVENTS)) -> list[Variant]:
+def chosen_variants(groups: str, events: str = ",".join(EVENTS)) -> list[Variant]:
     known = {variant.name: variant for variant in VARIANTS}
     names = [name for name in groups.split(",") if name]
     unknown = sorted(set(names) - set(known))

@@ -34,6 +34,11 @@ class Flusher:
         self._closed = False
 
     @property
+    def waiting(self) -> int:
+        """How many wait for the next sync, which has not begun."""
+        return len(self._waiting)
+
+    @property
     def needed(self) -> bool:
         """Whether an append may be acknowledged only after a sync."""
         return self._store.flush is FlushPolicy.ALWAYS

@@ -28,7 +28,7 @@ LEAST_RECORDS = 16
 COMPILE_SECONDS = 300.0
 """Time limit for compiling on a busy machine; usually it takes ten seconds."""
 
-_COMPILE = "import os; os.nice(10); from holdfast.records import native; native.decode()"
+COMPILE = "import os; os.nice(10); from holdfast.records import native; native.decode()"
 
 
 class Quick:
@@ -37,7 +37,7 @@ class Quick:
     def __init__(self, *, fetch_after: int = FETCH_AFTER_RECORDS) -> None:
         self._left = fetch_after
         self._decode: Decode | None = None
-        self._fetching: threading.Thread | None = None
+        self.fetching: threading.Thread | None = None
         self._compiler: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self._lock = threading.Lock()
@@ -58,17 +58,17 @@ class Quick:
     def walked(self, count: int) -> None:
         """Count records that Python has checked and found sound. (A bad batch's own count can't be trusted.)"""
         self._left -= count
-        if self._left <= 0 and self._fetching is None:
-            self._fetching = threading.Thread(target=self._fetch, name="holdfast-quick", daemon=True)
-            self._fetching.start()
+        if self._left <= 0 and self.fetching is None:
+            self.fetching = threading.Thread(target=self._fetch, name="holdfast-quick", daemon=True)
+            self.fetching.start()
 
     def stop(self) -> None:
         with self._lock:
             self._stopped = True
             if self._compiler is not None:
                 self._compiler.kill()
-        if self._fetching is not None:
-            self._fetching.join()
+        if self.fetching is not None:
+            self.fetching.join()
 
     def _fetch(self) -> None:
         try:
@@ -89,7 +89,7 @@ class Quick:
             if self._stopped:
                 return False
             quiet = subprocess.DEVNULL
-            command = [sys.executable, "-c", _COMPILE]
+            command = [sys.executable, "-c", COMPILE]
             self._compiler = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
         try:
             return self._compiler.wait(COMPILE_SECONDS) == 0

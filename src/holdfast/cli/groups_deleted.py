@@ -101,10 +101,10 @@ def delete_offsets(
         return await GroupAdmin(cluster).delete_offsets(group, wanted), without_offset(scope, known)
 
     verdicts, missing = ask(client_settings(bootstrap_server, command_config), work)
-    _show_deleted(group, verdicts, missing, output=output)
+    show_deleted(group, verdicts, missing, output=output)
 
 
-def _show_deleted(
+def show_deleted(
     group: str, verdicts: Mapping[TopicPartition, BrokerError | None], missing: Missing, *, output: Output
 ) -> None:
     rows: list[Row] = [

@@ -26,7 +26,7 @@ def watch(
     groups: Sequence[str], settings: dict[str, Any], *, every_s: float, for_s: float | None, output: Output
 ) -> None:
     """Show a live table until Ctrl-C; without a terminal, one line for each event."""
-    shown = _Live() if output is Output.TABLE and sys.stdout.isatty() else _Lines(as_json=output is Output.JSON)
+    shown = Live() if output is Output.TABLE and sys.stdout.isatty() else Lines(as_json=output is Output.JSON)
     watched = Watched(report=shown.unread)
     seen: set[str] = set()
     with Interrupt() as interrupt, shown:
@@ -48,14 +48,14 @@ def _clock() -> str:
     return datetime.now().astimezone().strftime("%H:%M:%S")
 
 
-class _Lines:
+class Lines:
     """One line for each event; as JSON, one line for each group and look."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._states: dict[str, tuple[Any, ...]] = {}
 
-    def __enter__(self) -> _Lines:
+    def __enter__(self) -> Lines:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,7 +83,7 @@ class _Lines:
         """Nothing more to print after a look."""
 
 
-class _Live:
+class Live:
     """A table that is redrawn after each look, with the latest events below it."""
 
     KEPT = 12
@@ -94,7 +94,7 @@ class _Live:
         self._live = Live(auto_refresh=False)
         self._said: list[str] = []
 
-    def __enter__(self) -> _Live:
+    def __enter__(self) -> Live:
         self._live.__enter__()
         return self
 

@@ -125,7 +125,7 @@ def reset_offsets(
         wrong_use("RESET_SCOPE", "Which partitions?", do)
     settings = client_settings(bootstrap_server, command_config)
     if asked.file is not None:
-        _move_to(settings, _read_file(asked.file, group), execute=execute, output=output)
+        _move_to(settings, read_file(asked.file, group), execute=execute, output=output)
         return
 
     async def work(cluster: Cluster) -> list[Outcome]:
@@ -140,9 +140,9 @@ def reset_offsets(
                 "Check its name; to give a new group its first offsets, name topics with --topic.",
             )
         outcome = Outcome(group=group, moves=plan(asked.rule, found, number=asked.number), existed=existed)
-        return await _written(cluster, [outcome], execute=execute)
+        return await written(cluster, [outcome], execute=execute)
 
-    _show(ask(settings, work), execute=execute, output=output)
+    show(ask(settings, work), execute=execute, output=output)
 
 
 def _one_target(
@@ -219,7 +219,7 @@ def import_offsets(
 ) -> None:
     """Set offsets of groups that nobody is in to what a file says. Shows them, unless you say --execute."""
     settings = client_settings(bootstrap_server, command_config)
-    _move_to(settings, _read_file(file, group), execute=execute, output=output)
+    _move_to(settings, read_file(file, group), execute=execute, output=output)
 
 
 def _standard_input() -> bytes:
@@ -227,7 +227,7 @@ def _standard_input() -> bytes:
         return given.read()
 
 
-def _read_file(file: Path, group: str | None) -> dict[str, dict[TopicPartition, int]]:
+def read_file(file: Path, group: str | None) -> dict[str, dict[TopicPartition, int]]:
     try:
         content = _standard_input() if str(file) == "-" else file.read_bytes()
         text = content.decode("utf-8-sig")  # without the byte order mark that Excel writes
@@ -255,12 +255,12 @@ def _move_to(
             scope = {topic: frozenset(numbers) for topic, numbers in by_topic(offsets).items()}
             found = await standings(cluster, group, scope)
             outcomes.append(Outcome(group=group, moves=plan(Rule.FILE, found, wanted=offsets), existed=existed))
-        return await _written(cluster, outcomes, execute=execute)
+        return await written(cluster, outcomes, execute=execute)
 
-    _show(ask(settings, work), execute=execute, output=output)
+    show(ask(settings, work), execute=execute, output=output)
 
 
-async def _written(cluster: Cluster, outcomes: list[Outcome], *, execute: bool) -> list[Outcome]:
+async def written(cluster: Cluster, outcomes: list[Outcome], *, execute: bool) -> list[Outcome]:
     """The outcomes with the coordinator's answers. Nothing is written if one partition can't be moved.
 
     An error from Kafka concerns one group only. If no broker answers, the other groups are not tried and get that error
@@ -282,7 +282,7 @@ async def _written(cluster: Cluster, outcomes: list[Outcome], *, execute: bool) 
     return done
 
 
-def _show(outcomes: list[Outcome], *, execute: bool, output: Output) -> None:
+def show(outcomes: list[Outcome], *, execute: bool, output: Output) -> None:
     rows = [row for one in outcomes for row in move_rows(one.group, one.moves, one.statuses if execute else None)]
     if output is Output.JSON:
         done = execute and not any(one.stuck or one.refused for one in outcomes)

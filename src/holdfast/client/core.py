@@ -113,6 +113,7 @@ class ConsumerCore:
             offsets=self._offsets,
             round=self._round,
             link=link,
+            notes=self._notes,
             check_open=self.check_open,
         )
         self.offsets = OffsetCalls(parts, self._notes, self._pitfalls, polled_at=lambda: self._polled_at)

@@ -34,7 +34,7 @@ class OffsetCalls:
         self._check_open = parts.check_open
         self._notes = notes
         self._pitfalls = pitfalls
-        self._polled_at = polled_at
+        self.polled_at = polled_at
 
     def commit(
         self,
@@ -91,7 +91,7 @@ class OffsetCalls:
         else:
             entries = self._offsets.with_all_assigned(self._offsets.uncommitted(self._data.assigned))
         self._notes.committed(entries)
-        self._pitfalls.committed(sendable(entries), self._polled_at())
+        self._pitfalls.committed(sendable(entries), self.polled_at())
         return entries
 
     def store_offsets(self, message: ck.Message | None = None, offsets: list[ck.TopicPartition] | None = None) -> None:

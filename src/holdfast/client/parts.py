@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from holdfast.client.member.link import Link
     from holdfast.client.member.round_calls import RoundCalls
     from holdfast.client.reading.data_plane import DataPlane
+    from holdfast.client.watchdog.positions import WatchdogNotes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Parts:
     """What its listener is told."""
     link: Link
     """Its way to the group."""
+    notes: WatchdogNotes
+    """What its watchdog is told."""
     check_open: Callable[..., None]
     """Called first by everything an application calls. Raises if the consumer is closed, with the text that is given.
     """

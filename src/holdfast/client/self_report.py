@@ -17,6 +17,7 @@ class SelfReport:
     """The report of one consumer."""
 
     def __init__(self, parts: Parts, metrics: GroupMetrics, fetched: FetchedBytes) -> None:
+        self.parts = parts
         self._config = parts.config
         self._data = parts.data
         self._offsets = parts.offsets

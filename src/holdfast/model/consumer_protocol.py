@@ -62,7 +62,7 @@ def encode_subscription(subscription: Subscription, version: int = SUBSCRIPTION_
 
 def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
     """A member's subscription. The instance id travels beside these bytes, in the join itself."""
-    reader = _Reader(data, "subscription")
+    reader = FieldReader(data, "subscription")
     version = reader.version()
     topics = reader.topics(MAX_TOPICS)
     user_data = reader.nullable_bytes()
@@ -83,7 +83,7 @@ def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscrip
 def decode_head(data: bytes, most_topics: int = MAX_TOPICS) -> tuple[tuple[str, ...], bytes | None]:
     """Topics and user data of a subscription, without the partitions it owns: a megabyte can hold a quarter of a
     million of those, which take a second to read. More than `most_topics` topics are refused unread."""
-    reader = _Reader(data, "subscription")
+    reader = FieldReader(data, "subscription")
     reader.version()
     return reader.topics(most_topics), reader.nullable_bytes()
 
@@ -97,7 +97,7 @@ def decode_assignment(data: bytes) -> Assignment:
     """What a round gave us. A member that the leader left out gets 0 bytes: an empty assignment."""
     if not data:
         return Assignment()
-    reader = _Reader(data, "assignment")
+    reader = FieldReader(data, "assignment")
     reader.version()
     return Assignment(partitions=reader.partitions(), user_data=reader.nullable_bytes() if reader.more() else None)
 
@@ -138,7 +138,7 @@ def _partitions(partitions: frozenset[TopicPartition]) -> bytes:
     return b"".join(parts)
 
 
-class _Reader:
+class FieldReader:
     """A cursor over untrusted bytes. Every read checks what is left first."""
 
     __slots__ = ("_at", "_data", "_what")

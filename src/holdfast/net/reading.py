@@ -234,13 +234,13 @@ def _came(partition: TopicPartition, found: FetchedPartition, offset: int) -> An
     return Came() if whole else Cut()
 
 
-_READERS: dict[ClientConfig, RangeReader] = {}
+READERS: dict[ClientConfig, RangeReader] = {}
 _LOCK = threading.Lock()
 
 
 def shared_reader(config: ClientConfig, make: Callable[[ClientConfig], RangeReader] = RangeReader) -> RangeReader:
     """This process's reader for a cluster: executors keep their Python workers, and so their connections."""
     with _LOCK:
-        if config not in _READERS:
-            _READERS[config] = make(config)
-        return _READERS[config]
+        if config not in READERS:
+            READERS[config] = make(config)
+        return READERS[config]

@@ -28,7 +28,7 @@ class Scraped:
         self.port = port
         self._server: asyncio.Server | None = None
         self._closing = False
-        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self.serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def __aenter__(self) -> Scraped:
         try:
@@ -47,10 +47,10 @@ class Scraped:
         assert self._server is not None
         self._closing = True
         self._server.close()
-        for writer in self._serving.values():  # don't wait for idle clients, or for those that don't read
+        for writer in self.serving.values():  # don't wait for idle clients, or for those that don't read
             writer.transport.abort()
-        if self._serving:
-            await asyncio.wait(self._serving)
+        if self.serving:
+            await asyncio.wait(self.serving)
         await self._server.wait_closed()
 
     @property
@@ -61,11 +61,11 @@ class Scraped:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._serving[task] = writer
+        self.serving[task] = writer
         try:
             if self._closing:
                 writer.transport.abort()
-            elif len(self._serving) <= MOST_AT_ONCE:
+            elif len(self.serving) <= MOST_AT_ONCE:
                 async with asyncio.timeout(REQUEST_S):
                     head = await reader.readuntil(b"\r\n\r\n")
                     writer.write(self._answer(head))
@@ -74,7 +74,7 @@ class Scraped:
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             writer.transport.abort()  # the client went away, does not read, or does not speak HTTP
         finally:
-            del self._serving[task]
+            del self.serving[task]
             writer.close()
 
     def _answer(self, head: bytes) -> bytes:

@@ -51,7 +51,7 @@ def exposed(
     """All groups. `failures` counts the failed looks at each. For the groups in `unread` the last look failed: figures
     that may have changed since are left out."""
     out = Exposition()
-    for name, (kind, help_text) in _METRICS.items():
+    for name, (kind, help_text) in METRICS.items():
         out.declare(name, kind, help_text)
     ends: dict[tuple[str, int], int] = {}
     for group, history in sorted(histories.items()):
@@ -73,7 +73,7 @@ def exposed(
     return out.text()
 
 
-_METRICS = {
+METRICS = {
     "kafka_consumergroup_current_offset": ("gauge", "Committed offset of a group in a partition."),
     "kafka_consumergroup_lag": ("gauge", "Records between a group's committed offset and the end of a partition."),
     "kafka_consumergroup_lag_sum": ("gauge", "Lag of a group in all partitions of a topic."),

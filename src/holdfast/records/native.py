@@ -51,39 +51,42 @@ def decode() -> Decode:
     One thread at a time: a hundred consumers that start together would compile it as many times as they have threads.
     """
     with _one_at_a_time:
-        return _decode()
+        return linked()
 
 
 def decode_if_kept() -> Decode | None:
     """The same if its machine code is on disk; None if it would have to be compiled."""
     with _one_at_a_time:
-        return _decode() if _kept(_name()) is not None else None
+        return linked() if kept_code(file_name()) is not None else None
 
 
-@cache
-def _decode() -> Decode:
-    name = _name()
-    code = _kept(name)
+def made() -> Decode:
+    """Linked anew, from the kept code or from code that is compiled now. `decode` does it once per process."""
+    name = file_name()
+    code = kept_code(name)
     if code is None:
         log.warning(
             "compiling the record decoder, which takes about ten seconds; records come after that. This happens once "
             "per machine or image: `python -m holdfast.records.native` does it beforehand"
         )
-        code = _compile()
-        if _write(name, code) is None:
+        code = compiled()
+        if write_code(name, code) is None:
             log.warning("the compiled decoder can't be kept, so every process will compile it: %s", _HOW_TO_KEEP)
-    return _link(code)
+    return link(code)
 
 
-def _name() -> str:
+linked = cache(made)
+
+
+def file_name() -> str:
     return f"holdfast-{_key()}.o"
 
 
-def _kept(name: str) -> bytes | None:
-    return next((found for folder in _folders() if (found := _read(folder / name)) is not None), None)
+def kept_code(name: str) -> bytes | None:
+    return next((found for folder in folders() if (found := read_code(folder / name)) is not None), None)
 
 
-def _link(code: bytes) -> Decode:
+def link(code: bytes) -> Decode:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -96,7 +99,7 @@ def _link(code: bytes) -> Decode:
     return entry(engine.get_function_address(_ENTRY))
 
 
-def _compile() -> bytes:
+def compiled() -> bytes:
     import llvmlite.binding as llvm
 
     from holdfast.records.kernel import to_llvm
@@ -131,7 +134,7 @@ def _key() -> str:
     return digest.hexdigest()[:16]
 
 
-def _folders() -> Iterator[Path]:
+def folders() -> Iterator[Path]:
     """Where the file may lie: numba's cache folder if set, beside the source, the user's cache, a private folder.
 
     The last ones serve read-only installations and accounts without a home.
@@ -144,7 +147,7 @@ def _folders() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"holdfast-{os.geteuid()}"
 
 
-def _read(path: Path) -> bytes | None:
+def read_code(path: Path) -> bytes | None:
     try:
         if not (_only_ours(path.parent) and _only_ours(path)):
             return None
@@ -155,9 +158,9 @@ def _read(path: Path) -> bytes | None:
     return code if hashlib.sha256(code).digest() == content[:_DIGEST_BYTES] else None
 
 
-def _write(name: str, code: bytes) -> Path | None:
+def write_code(name: str, code: bytes) -> Path | None:
     """Keep the code in the first folder that takes it; returns the file, or None if no folder does."""
-    for folder in _folders():
+    for folder in folders():
         with suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _only_ours(folder):
@@ -178,9 +181,9 @@ def _only_ours(path: Path) -> bool:
 
 def keep() -> Path | None:
     """Compile the kernel unless it is kept already; returns the file. For building an image."""
-    name = _name()
-    kept = next((folder / name for folder in _folders() if _read(folder / name) is not None), None)
-    return kept or _write(name, _compile())
+    name = file_name()
+    kept = next((folder / name for folder in folders() if read_code(folder / name) is not None), None)
+    return kept or write_code(name, compiled())
 
 
 if __name__ == "__main__":

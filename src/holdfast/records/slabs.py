@@ -30,6 +30,11 @@ class Slabs:
     def __init__(self) -> None:
         self._blocks: list[tuple[Any, weakref.ref[Any]]] = []
 
+    @property
+    def kept_bytes(self) -> int:
+        """How much memory it holds, in use or not."""
+        return sum(block.size for block, _ in self._blocks)
+
     def take(self, size: int) -> pa.Buffer:
         """A writable buffer of at least `size` bytes, its content undefined, aligned as Arrow recommends."""
         if size < _SMALL_BYTES:

@@ -70,7 +70,7 @@ def exactly_once(
             from holdfast.spark.batch_ranges import batch_ranges, query_of
 
             ranges, key = batch_ranges(batch), batch_key(query_of(batch), batch_id)
-            done = _apply(
+            done = apply_once(
                 connect,
                 sink,
                 table,
@@ -86,7 +86,7 @@ def exactly_once(
         try:
             ranges = ranges_of_rows(rows, names)
             if ranges:
-                _apply(
+                apply_once(
                     connect, sink, table, ranges, lambda c, new: write(only_new(rows, names, ranges, new), c, batch_id)
                 )
         finally:
@@ -111,7 +111,7 @@ def ledger_busy(sink: str) -> HoldfastError:
 # -- the ledger table
 
 
-def _apply(
+def apply_once(
     connect: Callable[[], Any],
     sink: str,
     table: str,

@@ -94,7 +94,7 @@ class QueryMember:
         self._asked_at = now_ms()
         self._ownership = Ownership(self._config, now_ms())
         self._work = Work()
-        self._failure: HoldfastError | None = None
+        self.failure: HoldfastError | None = None
         self._planned_at = 0.0
         self._first = True
         self._stopping = False
@@ -173,6 +173,10 @@ class QueryMember:
         if question.startswith(QUESTION):
             return self._standby.answer(question)
         return await self._report()
+
+    def answer(self, question: str) -> dict[str, Any]:
+        """What the driver would be answered at the door."""
+        return self._call(self._answer(question))
 
     def report(self) -> dict[str, Any]:
         """The member's state for operators; it becomes `latestOffset` in the query's progress."""
@@ -256,18 +260,18 @@ class QueryMember:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and self._failure is None:
+        if not task.cancelled() and (error := task.exception()) is not None and self.failure is None:
             what = f"the member's background work failed: {type(error).__name__}: {error}."
             failed = HoldfastError("MEMBER_FAILED", what, "Restart the query, and report this.")
-            self._failure = error if isinstance(error, HoldfastError) else failed
+            self.failure = error if isinstance(error, HoldfastError) else failed
 
     def _fail(self, error: HoldfastError | None) -> None:
         """Raise this in Spark's next call, unless there was an error before or the query is stopping."""
         if not self._stopping:
-            self._failure = self._failure or error
+            self.failure = self.failure or error
 
     def _check(self) -> None:
-        failure = self._failure or self._plane.failure
+        failure = self.failure or self._plane.failure
         while failure is None and self._plane.told:
             told = self._plane.told.popleft().error
             if told.code in REFUSED:
@@ -389,7 +393,7 @@ class QueryMember:
     ) -> BatchOffset | None:
         self._asked_at = now_ms()
         running = self._work.running
-        if self._failure is not None and running is not None and running.number == done.number:
+        if self.failure is not None and running is not None and running.number == done.number:
             self._work.finish(done)  # it is done even though the query fails now: leaving commits it
             self._done.set()
         self._check()

@@ -120,7 +120,7 @@ def compile_java(sources: Sequence[Path], *, classpath: str | None = None) -> Pa
         return target
     scratch = Path(tempfile.mkdtemp(prefix=".compiling-", dir=target.parent))
     try:
-        _run_compiler([*_compiler(), "-proc:none", "-cp", path, "-d", str(scratch), *map(str, sources)])
+        run_compiler([*compiler_command(), "-proc:none", "-cp", path, "-d", str(scratch), *map(str, sources)])
         try:
             scratch.rename(target)
         except OSError:
@@ -157,7 +157,7 @@ def _java_major(java: Path) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _compiler() -> list[str]:
+def compiler_command() -> list[str]:
     """The compiler's command with its flags for Java 17."""
     java = find_java()
     javac = java.resolve().parent / "javac"
@@ -173,7 +173,7 @@ def _compiler() -> list[str]:
     return [str(java), "-jar", str(found[-1]), f"-{MINIMUM_JAVA}"]
 
 
-def _run_compiler(command: list[str]) -> None:
+def run_compiler(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
     if done.returncode != 0:
         raise HoldfastError(

@@ -81,7 +81,7 @@ class RealKafka:
         if racks:
             common["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
         common.update(settings or {})
-        cluster_id = _cluster_id()
+        cluster_id = new_cluster_id()
         controller_port = free_port()
         self.nodes = tuple(
             KafkaNode(
@@ -246,7 +246,7 @@ class RealKafka:
             time.sleep(0.02)
 
 
-def _cluster_id() -> str:
+def new_cluster_id() -> str:
     """22 characters of URL-safe base 64. Never a leading dash: the storage tool would take it for an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -48,6 +48,7 @@ class GroupScene:
         defaults: MemberOptions | None = None,
     ) -> None:
         """`defaults` are the options of every member, under its own name; without them sessions are short."""
+        self.bootstrap = bootstrap
         self.topic = topic
         self.partitions = partitions
         self.folder = folder

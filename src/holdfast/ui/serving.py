@@ -41,8 +41,8 @@ class PageServer(uvicorn.Server):
             check_paths(live.traces)
         self.token = secrets.token_urlsafe(24)
         self._listening = listening
-        self._hub = None if live is None else _hub_of(live)
-        self._app = page(self.token, self._hub, acts)
+        self.hub = None if live is None else _hub_of(live)
+        self._app = page(self.token, self.hub, acts)
         super().__init__(
             uvicorn.Config(
                 self._app,
@@ -70,8 +70,8 @@ class PageServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.ending.set()
-        if self._hub is not None:
-            await self._hub.close()
+        if self.hub is not None:
+            await self.hub.close()
         await super().shutdown(sockets)
 
 

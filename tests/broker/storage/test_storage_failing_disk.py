@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,41 +57,47 @@ def bad_sector(monkeypatch: pytest.MonkeyPatch, at: int, *, name: str) -> None:
     monkeypatch.setattr(os, "pread", pread)
 
 
+def killed(store: Store, folder: Path) -> Path:
+    """The store's folder as a kill at this moment would leave it; it is closed after that."""
+    left = folder.with_name(f"{folder.name}-killed")
+    shutil.copytree(folder, left)
+    store.close()
+    return left
+
+
 def test_a_bad_sector_is_not_taken_for_the_end_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Symptom: one sector that could not be read, for a moment, and all records behind it were cut off at the start of
     the broker. Cause: a read that comes back short was taken for the end of the file. Rule: a short read is continued,
     so that its cause surfaces, and what can't be read is not judged.
     """
-    store = Store(tmp_path)
+    store = Store(tmp_path / "data")
     store.create_topic("orders", 1)
     log = store.log("orders", 0)
     for number in range(50):
         log.append(batch(body=noise(number, 500)))
-    store._lock.release()  # killed
+    left = killed(store, tmp_path / "data")
     with monkeypatch.context() as patch:
         bad_sector(patch, 14 * len(batch(body=noise(0, 500))) + 30, name=".log")  # in the middle of a header
-        with Store(tmp_path) as failing:
+        with Store(left) as failing:
             assert "can't be opened" in failing.recoveries[0].reason
             with pytest.raises(StorageError):
                 failing.log("orders", 0)
-    with Store(tmp_path) as store:
+    with Store(left) as store:
         assert store.log("orders", 0).log_end_offset == 50
 
 
 def test_a_bad_sector_is_not_taken_for_the_end_of_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for offsets and groups."""
-    store = Store(tmp_path)
+    store = Store(tmp_path / "data")
     journal = store.journal("groups")
     for number in range(50):
         journal.append([(b"%d" % number, noise(number, 500))])
-    store._lock.release()  # killed
+    left = killed(store, tmp_path / "data")
     with monkeypatch.context() as patch:
         bad_sector(patch, 8_192, name="journals/groups")
-        store = Store(tmp_path)
-        with pytest.raises(StorageError):
+        with Store(left) as store, pytest.raises(StorageError):
             store.journal("groups").replay()
-        store._lock.release()
-    with Store(tmp_path) as store:
+    with Store(left) as store:
         store.journal("groups").replay()
         assert len(store.journal("groups")) == 50
 

@@ -37,7 +37,7 @@ class Fleet:
         self._scene.wait_shared()
 
     def judged(self, to: str) -> Assessment:
-        settings = client_config({"bootstrap.servers": self._scene._defaults.bootstrap})
+        settings = client_config({"bootstrap.servers": self._scene.bootstrap})
 
         async def ask() -> Assessment:
             async with Cluster(settings) as cluster:

@@ -64,7 +64,7 @@ class TestReturningToAStableGroup:
         def never(_reader: object) -> None:
             raise AssertionError("nobody asked for it")
 
-        monkeypatch.setattr(consumer_protocol._Reader, "partitions", never)
+        monkeypatch.setattr(consumer_protocol.FieldReader, "partitions", never)
         token = world.join(instance_id="x", client_id="x", protocols=(("range", owning),))
         assert world.joined(token).membership.generation == x.generation
         other = TopicPartition("payments", 0)

@@ -128,8 +128,7 @@ class TestDeadlines:
             deadlines.set(f"m{number}", 1e6 + number)
             deadlines.clear(f"m{number}")
         assert len(deadlines) == 1
-        assert len(deadlines._heap) <= 2 + SPARE_ENTRIES + 1
-        assert len(deadlines._armed) <= 2 + SPARE_ENTRIES + 1
+        assert deadlines.entries <= 2 + SPARE_ENTRIES + 1
 
     @given(
         st.lists(

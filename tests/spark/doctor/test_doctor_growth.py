@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model import HoldfastError
 from holdfast.spark.doctor import growth
-from holdfast.spark.doctor.growing import Added, Growing, _there, batches_of
+from holdfast.spark.doctor.growing import Added, Growing, batches_of, files_there
 from holdfast.spark.doctor.reading import READ
 from holdfast.spark.internals import ReadAllAvailable
 
@@ -257,7 +257,7 @@ def test_a_file_that_begins_anew_within_a_millisecond_is_another_content(tmp_pat
     log = tmp_path / "broker.log"
     write(log, 1, 2)
     now_ms = 1_800_000_000_000.0
-    first = growth.looked({}, _there([str(tmp_path)]), now_ms, first=True)
+    first = growth.looked({}, files_there([str(tmp_path)]), now_ms, first=True)
     write(log, 11, 12, 13, 14, mode="w")
-    second = growth.looked(first, _there([str(tmp_path)]), now_ms + 0.01, first=False)
+    second = growth.looked(first, files_there([str(tmp_path)]), now_ms + 0.01, first=False)
     assert {one.key for one in first.values()}.isdisjoint(one.key for one in second.values())

@@ -61,7 +61,7 @@ def test_a_file_in_an_object_store_is_cut_as_one_on_a_disk(
     """Arrow's files have no readline: every file of more than one piece could not be read from S3."""
     path = tmp_path / "broker.log"
     path.write_bytes(TEXT)
-    monkeypatch.setattr(reading, "_found", lambda piece: fs.LocalFileSystem().open_input_file(piece.path))
+    monkeypatch.setattr(reading, "opened_piece", lambda piece: fs.LocalFileSystem().open_input_file(piece.path))
     events, told = read(path, piece_bytes)
     assert not any(one.said for one in told)
     assert [(event.generation, event.line) for event in events] == [(n, n + 1) for n in range(0, 60, 3)]

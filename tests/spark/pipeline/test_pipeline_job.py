@@ -101,7 +101,7 @@ def test_a_start_is_told_at_once_and_the_job_is_imported_when_there_is_a_session
         said.append("job")
         raise Stop
 
-    monkeypatch.setattr(Run, "_session", session)
+    monkeypatch.setattr(Run, "start_spark", session)
     monkeypatch.setattr("holdfast.spark.pipeline.runner.load_module", load)
     with pytest.raises(Stop), run:
         pass
@@ -114,7 +114,7 @@ def test_wrong_options_and_absent_brokers_are_told_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.spark.checking.REACH_MS", 200)
-    monkeypatch.setattr(Run, "_session", lambda self: pytest.fail("Spark was started"))
+    monkeypatch.setattr(Run, "start_spark", lambda self: pytest.fail("Spark was started"))
     with pytest.raises(HoldfastError, match="LOOKUP_TIMED_OUT"), a_run(tmp_path, "127.0.0.1:1", []):
         pass
     with pytest.raises(HoldfastError, match="Did you mean startingOffsets"):  # noqa: SIM117 - the second is what fails

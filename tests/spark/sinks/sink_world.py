@@ -97,7 +97,7 @@ class TurnStore:
 
     def __init__(self, disk: Disk, turn: Turn | Alone) -> None:
         self.disk = disk
-        self._turn = turn
+        self.turn = turn
         self._mine: set[str] = set()
         self._began = next(disk.numbers)
 
@@ -109,22 +109,22 @@ class TurnStore:
         """`create` is one operation of one actor."""
 
     def create(self, name: str, data: bytes) -> bool:
-        with self._turn.operation("create", name):
+        with self.turn.operation("create", name):
             if name in self.disk.files:
                 return False
             self.disk.files[name] = data
             return True
 
     def read(self, name: str) -> bytes | None:
-        with self._turn.operation("read", name):
+        with self.turn.operation("read", name):
             return self.disk.files.get(name)
 
     def exists(self, name: str) -> bool:
-        with self._turn.operation("exists", name):
+        with self.turn.operation("exists", name):
             return name in self.disk.files
 
     def names(self, folder: str) -> list[str]:
-        with self._turn.operation("names", folder):
+        with self.turn.operation("names", folder):
             under = [name[len(folder) + 1 :] for name in self.disk.files if name.startswith(f"{folder}/")]
             return sorted({name.split("/")[0] for name in under})
 
@@ -132,14 +132,14 @@ class TurnStore:
         return []
 
     def modified(self, name: str) -> float | None:
-        with self._turn.operation("modified", name):
+        with self.turn.operation("modified", name):
             if name not in self.disk.files:
                 return None
             # A writer renews its files' times before it commits them: whatever went on since we began is recent.
             return 2.0 if self.disk.in_flight.get(name, 0) > self._began else 0.0
 
     def touch(self, name: str) -> bool:
-        with self._turn.operation("touch", name):
+        with self.turn.operation("touch", name):
             if name not in self.disk.files:
                 return False
             self._mine.add(name)
@@ -147,15 +147,15 @@ class TurnStore:
             return True
 
     def size(self, name: str) -> int | None:
-        with self._turn.operation("size", name):
+        with self.turn.operation("size", name):
             return len(self.disk.files[name]) if name in self.disk.files else None
 
     def remove(self, name: str) -> None:
-        with self._turn.operation("remove", name):
+        with self.turn.operation("remove", name):
             self.disk.files.pop(name, None)
 
     def remove_untouched(self, name: str, before: float) -> bool:
-        with self._turn.operation("remove_untouched", name):
+        with self.turn.operation("remove_untouched", name):
             untouched = self.disk.in_flight.get(name, 0) <= self._began
             return untouched and self.disk.files.pop(name, None) is not None
 

@@ -14,7 +14,7 @@ import pytest
 from postgres_server import Postgres
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.exactly_once import LedgerTable, _apply, batch_key, exactly_once, still_new, whole
+from holdfast.spark.exactly_once import LedgerTable, apply_once, batch_key, exactly_once, still_new, whole
 from patience import PATIENCE_S
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -81,21 +81,21 @@ def test_what_is_new_of_a_range_lies_behind_the_ledger() -> None:
 def test_a_batch_goes_in_once_also_when_it_is_cut_differently(connect: Connect) -> None:
     make_output(connect)
     for ranges in ({P0: (0, 5), P1: (0, 3)}, {P0: (0, 5), P1: (0, 3)}, {P0: (0, 8)}, {P1: (2, 4)}, {P0: (3, 6)}):
-        _apply(connect, "s", "holdfast_ledger", ranges, add)
+        apply_once(connect, "s", "holdfast_ledger", ranges, add)
     assert output(connect) == [(0, n) for n in range(8)] + [(1, n) for n in range(4)]
     assert positions(connect, P0, P1) == {P0: 8, P1: 4}
 
 
 def test_output_that_fails_leaves_the_ledger_where_it_was(connect: Connect) -> None:
     make_output(connect)
-    _apply(connect, "s", "holdfast_ledger", {P0: (0, 2)}, add)
+    apply_once(connect, "s", "holdfast_ledger", {P0: (0, 2)}, add)
 
     def failing(connection: Any, new: Any) -> None:
         add(connection, new)
         raise RuntimeError("the output fails")
 
     with pytest.raises(RuntimeError, match="the output fails"):
-        _apply(connect, "s", "holdfast_ledger", {P0: (2, 4), P1: (0, 1)}, failing)
+        apply_once(connect, "s", "holdfast_ledger", {P0: (2, 4), P1: (0, 1)}, failing)
     assert output(connect) == [(0, 0), (0, 1)]
     assert positions(connect, P0, P1) == {P0: 2}
 
@@ -103,7 +103,7 @@ def test_output_that_fails_leaves_the_ledger_where_it_was(connect: Connect) -> N
 def test_two_sinks_in_one_database_have_a_ledger_each(connect: Connect) -> None:
     make_output(connect)
     for sink in ("a", "b"):
-        _apply(connect, sink, "holdfast_ledger", {P0: (0, 2)}, add)
+        apply_once(connect, sink, "holdfast_ledger", {P0: (0, 2)}, add)
     assert output(connect) == [(0, 0), (0, 0), (0, 1), (0, 1)]
 
 
@@ -112,7 +112,7 @@ def test_a_zombie_in_the_middle_of_its_transaction_makes_the_other_wait_and_then
 ) -> None:
     """A holds the ledger's row and has not committed; B wants an overlapping range, waits, and adds what is left."""
     make_output(connect)
-    _apply(connect, "s", "holdfast_ledger", {P0: (0, 1)}, add)
+    apply_once(connect, "s", "holdfast_ledger", {P0: (0, 1)}, add)
     holds, go_on = threading.Event(), threading.Event()
 
     def slowly(connection: Any, new: Any) -> None:
@@ -121,9 +121,9 @@ def test_a_zombie_in_the_middle_of_its_transaction_makes_the_other_wait_and_then
         assert go_on.wait(30)
 
     with ThreadPoolExecutor(2) as pool:
-        a = pool.submit(_apply, connect, "s", "holdfast_ledger", {P0: (1, 5)}, slowly)
+        a = pool.submit(apply_once, connect, "s", "holdfast_ledger", {P0: (1, 5)}, slowly)
         assert holds.wait(30)
-        b = pool.submit(_apply, connect, "s", "holdfast_ledger", {P0: (1, 9)}, add)
+        b = pool.submit(apply_once, connect, "s", "holdfast_ledger", {P0: (1, 9)}, add)
         go_on.set()
         a.result(PATIENCE_S)
         b.result(PATIENCE_S)
@@ -134,14 +134,14 @@ def test_many_writers_of_the_same_ranges_leave_each_row_once(connect: Connect) -
     make_output(connect)
     ranges = [{P0: (0, end), P1: (0, 21 - end)} for end in range(1, 21)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda wanted: _apply(connect, "s", "holdfast_ledger", wanted, add), ranges))
+        list(pool.map(lambda wanted: apply_once(connect, "s", "holdfast_ledger", wanted, add), ranges))
     assert output(connect) == [(0, n) for n in range(20)] + [(1, n) for n in range(20)]
 
 
 def apply_whole(connect: Connect, query: str, batch_id: int, ranges: Any, write: Any) -> bool:
     """As `by="batch"` does it."""
     key = batch_key(query, batch_id)
-    return _apply(
+    return apply_once(
         connect,
         "s",
         "holdfast_ledger",
@@ -199,7 +199,7 @@ def test_a_connection_that_commits_by_itself_is_refused(connect: Connect, tmp_pa
     else:
         connection.autocommit = True
     with pytest.raises(HoldfastError, match="CONNECTION_AUTOCOMMITS"):
-        _apply(lambda: connection, "s", "holdfast_ledger", {P0: (0, 2)}, lambda c, new: None)
+        apply_once(lambda: connection, "s", "holdfast_ledger", {P0: (0, 2)}, lambda c, new: None)
 
 
 def test_names_that_can_not_be_meant_are_refused() -> None:

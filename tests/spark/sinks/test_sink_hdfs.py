@@ -78,7 +78,7 @@ def test_a_namenode_that_is_not_active_sends_us_to_the_next() -> None:
         store = open_store(f"webhdfs://{standby},{active}/x", patience_s=20.0)
         assert (store.size("a"), store.modified("a")) == (7, 1.0)
         assert isinstance(store, HdfsStore)
-        assert store._hosts[0] == active
+        assert store.hosts[0] == active
 
 
 def test_a_missing_file_is_told_by_the_namenode() -> None:
@@ -100,7 +100,7 @@ def test_a_rename_whose_answer_was_lost_counts_as_made(hdfs: str) -> None:
     place = hdfs_place(hdfs)
     store: Any = place.store
     store.prove()
-    once = store._once
+    once = store.once
     lost: list[str] = []
 
     def losing(method: str, host: str, target: str, body: Any) -> Any:
@@ -110,7 +110,7 @@ def test_a_rename_whose_answer_was_lost_counts_as_made(hdfs: str) -> None:
             raise ConnectionResetError
         return answer
 
-    store._once = losing
+    store.once = losing
     assert store.create("x.json", b"ours")
     assert lost
     assert not place.store.create("x.json", b"theirs")

@@ -26,7 +26,7 @@ from holdfast.spark.files.ledger import Ledger
 from holdfast.spark.files.objects import ObjectStore
 from holdfast.spark.files.sink import open_sink
 from holdfast.spark.files.store import open_store
-from holdfast.spark.files.store_options import StoreOptions, parse_store_options
+from holdfast.spark.files.store_options import parse_store_options
 from holdfast.spark.files.writing import Written, write_rows
 from s3_server import KEY, S3, SECRET
 
@@ -138,9 +138,9 @@ def test_a_writer_that_dies_at_any_request_loses_and_doubles_nothing(s3: S3) -> 
         commit_files(store, orders(store, 0, 10), columns=Columns())
 
     for after in itertools.count():
-        store = s3_place(s3).store
+        store: Any = s3_place(s3).store
         store.prove()
-        client, asked = store._client, itertools.count()  # type: ignore[attr-defined]
+        client, asked = store.client, itertools.count()
 
         class Dying:
             def __getattr__(self, name: str, client: Any = client, asked: Any = asked, after: int = after) -> Any:
@@ -148,13 +148,13 @@ def test_a_writer_that_dies_at_any_request_loses_and_doubles_nothing(s3: S3) -> 
                     raise Killed
                 return getattr(client, name)
 
-        store._client = Dying()  # type: ignore[attr-defined]
+        store.client = Dying()
         try:
             batch(store)
             done = True
         except Killed:
             done = False
-        store._client = client  # type: ignore[attr-defined]
+        store.client = client
         batch(store)
         content = Ledger(store, ORDERS).load()
         assert (content.end, sum(file.rows for file in content.files)) == (10, 10)
@@ -196,10 +196,7 @@ class Shared:
 
 def actor(told: list[bool], now: float, act: Callable[[ObjectStore], bool]) -> Callable[[Any], None]:
     def action(store: Any) -> None:
-        made: Any = ObjectStore.__new__(ObjectStore)
-        made.root, made._options, made._kept = "memory", StoreOptions(), {}
-        made._client = Shared(store.disk, store._turn, now)
-        told.append(act(made))
+        told.append(act(ObjectStore("s3://memory/x", client=Shared(store.disk, store.turn, now))))
 
     return action
 
@@ -321,13 +318,14 @@ def test_secrets_are_in_no_text_and_in_no_file_of_the_sink(s3: S3) -> None:
             raise ValueError(f"{name} by {SECRET}")
 
     told_by_library: Any = open_store(place.path, place.options)
-    told_by_library._client = Careless()
+    told_by_library.client = Careless()
     with pytest.raises(HoldfastError, match=r"STORE_FAILED.*get by \*\*\*") as told:
         told_by_library.read("x")
     assert SECRET not in "".join(traceback.format_exception(told.value))
     commit_files(store, orders(store, 0, 3), columns=Columns(), writer="billing")
     assert isinstance(store, ObjectStore)
-    assert not [name for name in store._under("") if SECRET.encode() in (store.read(name) or b"")]
+    names = [one["path"] for some in store.client.list("") for one in some]
+    assert names and not [name for name in names if SECRET.encode() in (store.read(name) or b"")]
 
 
 def test_a_server_that_does_not_answer_is_told_within_seconds_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,4 +340,4 @@ def test_a_server_that_does_not_answer_is_told_within_seconds_at_the_start(monke
 
 @pytest.fixture(autouse=True)
 def nothing_is_proven() -> None:
-    proving._proven.clear()
+    proving.tried_out.clear()

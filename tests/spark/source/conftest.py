@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def readers_end_with_the_test() -> Iterator[None]:
     """Executors keep them for good; here they would outlive their broker."""
     yield
-    while reading._READERS:
-        reading._READERS.popitem()[1].close()
+    while reading.READERS:
+        reading.READERS.popitem()[1].close()
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ def test_the_batch_in_hand_is_finished_and_committed_before_it_fails(broker: Bro
     alone = Engine(broker.bootstrap, **ALONE)
     planned = alone.plan_something()
     other = Engine(broker.bootstrap)
-    wait_until(lambda: alone.member._failure is not None)
+    wait_until(lambda: alone.member.failure is not None)
     alone.sink(planned)
     alone.commit()
     fails_with("NOT_ALONE", alone)

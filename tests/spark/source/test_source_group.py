@@ -286,13 +286,9 @@ def test_a_trigger_rarer_than_the_poll_interval_costs_no_membership(broker: Brok
     query = Engine(broker.bootstrap, kafka__max__poll__interval__ms="300", **short)
     assert query.plan() is None
     generation = query.member.report()["generation"]
-    heard: set[float] = set()
-
-    def beaten() -> bool:
-        heard.add(query.member._plane.state.requests.heard_at)
-        return len(heard) > 12  # 12 times 50 ms
-
-    wait_until(beaten)
+    beats: list[Api] = []
+    broker.faults.call(Api.HEARTBEAT, lambda _: beats.append(Api.HEARTBEAT))
+    wait_until(lambda: len(beats) > 12)  # 12 times 50 ms
     assert members(broker) == 1
     assert query.member.report()["generation"] == generation
     query.stop()

@@ -10,7 +10,7 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
-from source_engine import Engine, every, produce, wait_until
+from source_engine import Engine, committed, every, produce, wait_until
 
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.spark import reading
@@ -168,7 +168,7 @@ def test_a_coordinator_that_does_not_answer_holds_up_no_batch_for_long(broker: B
     assert query.plan() is None
     produce(broker, 1)
     query.run_until(lambda: len(query.seen) == 44)
-    wait_until(lambda: not query.member._work.owed() or query.plan() is not None)
+    wait_until(lambda: query.plan() is None and committed(broker) == dict.fromkeys(range(4), 11))
     query.stop()
 
 

@@ -10,8 +10,8 @@ import confluent_kafka as ck
 import pytest
 from source_engine import Engine, every, produce, wait_until
 
+from holdfast.broker.exchange import Exchange
 from holdfast.broker.settings import Security
-from holdfast.fetch.values import Replica
 from holdfast.model import TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.admin_groups import GroupAdmin
@@ -20,6 +20,7 @@ from holdfast.net.config import client_config
 from holdfast.net.reading import Fetching, RangeReader
 from holdfast.testing import Broker
 from holdfast.testing.kafka import RealKafka
+from holdfast.wire.api import Api
 from patience import PATIENCE_S
 
 CERTIFICATES = Path(__file__).parents[2] / "net" / "certificates"
@@ -47,11 +48,21 @@ def test_the_nearest_replica_is_read_and_the_leader_when_that_one_fails() -> Non
         produce(broker, 5, partitions=1)
         reader = RangeReader(client_config({"bootstrap.servers": broker.bootstrap}))
         fetching = Fetching(partition=TopicPartition("orders", 0), rack="b")
+        asked: list[int] = []
+
+        def nearest(exchange: Exchange) -> bool:
+            asked.append(exchange.client.node_id)
+            return exchange.client.node_id == 1
+
+        near = broker.faults.call(Api.FETCH, lambda _: None, when=nearest)
         assert reader.pull(fetching, 0).answer().records
-        assert reader._replicas[fetching.partition].node == 1
-        reader._replicas[fetching.partition] = Replica(77, float("inf"))  # a broker that does not exist
+        assert asked[-1] == 1
+        near.clear()
+        asked.clear()
+        broker.faults.disconnect(Api.FETCH, when=nearest)
         assert reader.pull(fetching, 0).answer().records
-        assert reader._replicas[fetching.partition].node is None
+        assert (asked[0], asked[-1]) == (1, 0)
+        broker.faults.clear()
         reader.close()
         query = Engine(broker.bootstrap, kafka__client__rack="b")
         query.run_until(lambda: len(query.seen) == 5)

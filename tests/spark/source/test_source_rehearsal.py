@@ -13,9 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from source_engine import Engine, produce, source_options
 
 from holdfast.model import TopicPartition
-from holdfast.spark import group_members
+from holdfast.spark import checking, group_members, member, siblings
 from holdfast.spark.offsets import BatchOffset
-from holdfast.spark.options import parse
+from holdfast.spark.options import SourceOptions, parse
 from holdfast.spark.source import FIRST_BATCH, NO_LIMIT, Slice, StreamReader
 from holdfast.testing import Broker
 from patience import PATIENCE_S
@@ -47,6 +47,9 @@ class Joined:
     def stop_at_what_is_there(self) -> None:
         """For AvailableNow."""
 
+    def open_door(self) -> None:
+        """For the driver, which asks nothing here."""
+
 
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
@@ -56,38 +59,46 @@ def others(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return there
 
 
-@pytest.fixture(params=[{}])
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, others: list[bool]) -> Any:
-    made: Any = StreamReader(GIVEN | request.param)
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[Joined]:
+    """The members that a reader has made: none, or one."""
+    made: list[Joined] = []
 
-    def joined() -> Joined:
-        if made._member is None:
-            made._member = Joined()
-        return made._member  # type: ignore[no-any-return]
+    def join(_options: SourceOptions) -> Joined:
+        made.append(Joined())
+        return made[-1]
 
-    monkeypatch.setattr(made, "_joined", joined)
-    monkeypatch.setattr(made, "_reach", lambda: None)  # no broker is there to be reached
+    monkeypatch.setattr(member, "QueryMember", join)
+    monkeypatch.setattr(checking, "check_reachable", lambda _: None)  # no broker is there to be reached
+    monkeypatch.setattr(siblings.Claimed, "stake", lambda _: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     return made
+
+
+@pytest.fixture(params=[{}])
+def reader(request: pytest.FixtureRequest, others: list[bool], joined: list[Joined]) -> StreamReader:
+    return StreamReader(GIVEN | request.param)
 
 
 def ask(reader: Any, start: BatchOffset, limit: ReadLimit | None = None) -> BatchOffset:
     return BatchOffset.from_json(reader.latestOffset(start.to_json(), limit or reader.getDefaultReadLimit()))
 
 
-def test_the_first_batch_reads_nothing_and_the_member_joins_after_it(reader: Any) -> None:
+def test_the_first_batch_reads_nothing_and_the_member_joins_after_it(reader: Any, joined: list[Joined]) -> None:
     start = BatchOffset(number=7, generation=3, ranges=READ)
     rehearsal = ask(reader, start)
     assert (rehearsal.number, rehearsal.ranges) == (8, {})
     slices = reader.partitions(start.to_json(), rehearsal.to_json())
     assert slices
     assert all(isinstance(one, Slice) and one.pieces == [] for one in slices)
-    before = reader._member
-    assert before is None, "nobody has joined yet"
+    assert not joined, "nobody has joined yet"
     ask(reader, rehearsal)
-    assert reader._member.told == [(BatchOffset(number=8, generation=3, ranges=READ), None)]
+    assert joined[0].told == [(BatchOffset(number=8, generation=3, ranges=READ), None)]
 
 
-def test_a_query_that_nobody_waits_for_begins_with_its_first_batch(reader: Any, others: list[bool]) -> None:
+def test_a_query_that_nobody_waits_for_begins_with_its_first_batch(
+    reader: Any, joined: list[Joined], others: list[bool]
+) -> None:
     """Symptom: with a trigger of 30 s a query's first rows came after 33 s, at each start. Cause: the rehearsal took
     the first trigger, also where there was nobody whose partitions it could keep dark. Rule: it is for those that are
     at work; a lone query reads at once, and not all there is, so that a second one does not wait long for its share."""
@@ -95,29 +106,35 @@ def test_a_query_that_nobody_waits_for_begins_with_its_first_batch(reader: Any, 
     start = BatchOffset(number=7, generation=3, ranges=READ)
     ask(reader, start)
     ask(reader, start)
-    assert reader._member.told == [(start, FIRST_BATCH), (start, None)]
+    assert joined[0].told == [(start, FIRST_BATCH), (start, None)]
 
 
-@pytest.mark.parametrize(("given", "most"), [("10", 10), (str(FIRST_BATCH * 2), FIRST_BATCH)])
-@pytest.mark.parametrize("reader", [{}], indirect=True)
+def at_most(most: int) -> dict[str, str]:
+    return {"maxOffsetsPerTrigger": str(most)}
+
+
+@pytest.mark.parametrize(
+    ("reader", "most"), [(at_most(10), 10), (at_most(FIRST_BATCH * 2), FIRST_BATCH)], indirect=["reader"]
+)
 def test_the_first_batch_keeps_the_limit_that_was_asked_for(
-    reader: Any, others: list[bool], given: str, most: int
+    reader: Any, joined: list[Joined], others: list[bool], most: int
 ) -> None:
     others[0] = False
-    reader._given["maxOffsetsPerTrigger"] = given
     ask(reader, BatchOffset())
-    assert reader._member.told == [(BatchOffset(), most)]
+    assert joined[0].told == [(BatchOffset(), most)]
 
 
 STATIC = {"kafka.group.instance.id": "pod-0"}
 
 
 @pytest.mark.parametrize("reader", [STATIC], indirect=True)
-@pytest.mark.parametrize(("batches", "joined"), [(0, False), (7, True)])
-def test_a_static_member_that_comes_back_needs_no_rehearsal(reader: Any, batches: int, joined: bool) -> None:
+@pytest.mark.parametrize(("batches", "joins"), [(0, False), (7, True)])
+def test_a_static_member_that_comes_back_needs_no_rehearsal(
+    reader: Any, joined: list[Joined], batches: int, joins: bool
+) -> None:
     """What it takes has waited for it, and its session runs out meanwhile. One that is new takes it from others."""
     ask(reader, BatchOffset(number=batches))
-    assert (reader._member is not None) is joined
+    assert bool(joined) is joins
 
 
 def test_what_was_done_before_a_rehearsal_is_not_forgotten_when_the_process_dies_after_it(reader: Any) -> None:
@@ -127,26 +144,28 @@ def test_what_was_done_before_a_rehearsal_is_not_forgotten_when_the_process_dies
     assert (again.number, again.done().ranges) == (9, READ)
 
 
-def test_a_rehearsal_that_a_crash_left_unfinished_is_enough(reader: Any) -> None:
+def test_a_rehearsal_that_a_crash_left_unfinished_is_enough(reader: Any, joined: list[Joined]) -> None:
     left = BatchOffset(number=7, ranges=READ).rehearsal()
     assert reader.partitions({}, left.to_json())
     ask(reader, left)
-    assert len(reader._member.told) == 1
+    assert len(joined[0].told) == 1
 
 
 @pytest.mark.parametrize("trigger", ["once", "available-now"])
-def test_a_trigger_that_ends_by_itself_is_not_spent_on_a_rehearsal(reader: Any, trigger: str) -> None:
+def test_a_trigger_that_ends_by_itself_is_not_spent_on_a_rehearsal(
+    reader: Any, joined: list[Joined], trigger: str
+) -> None:
     if trigger == "available-now":
         reader.prepareForTriggerAvailableNow()
     ask(reader, BatchOffset(), ReadAllAvailable() if trigger == "once" else None)
-    assert len(reader._member.told) == 1
+    assert len(joined[0].told) == 1
 
 
-def test_a_batch_that_a_crash_left_unfinished_comes_first(reader: Any) -> None:
+def test_a_batch_that_a_crash_left_unfinished_comes_first(reader: Any, joined: list[Joined]) -> None:
     left = BatchOffset(number=8, ranges=READ)
     before = BatchOffset(number=6, ranges={TopicPartition("orders", 0): (0, 5)}).rehearsal()
     assert [one.pieces for one in reader.partitions(before.to_json(), left.to_json())]
-    assert reader._member.told == [(before.done(), None)]
+    assert joined[0].told == [(before.done(), None)]
 
 
 def test_a_batch_that_is_done_again_is_cut_for_each_of_its_scans(reader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,11 +184,11 @@ def test_a_batch_that_is_done_again_is_cut_for_each_of_its_scans(reader: Any, mo
     )
 
 
-def test_what_limits_a_batch_is_told_and_no_limit_is_none(reader: Any) -> None:
-    reader._rehearsed = True
+def test_what_limits_a_batch_is_told_and_no_limit_is_none(reader: Any, joined: list[Joined]) -> None:
+    reader.partitions({}, BatchOffset().rehearsal().to_json())
     ask(reader, BatchOffset())
     assert reader.getDefaultReadLimit().max_rows == NO_LIMIT
-    assert reader._member.told[-1][1] is None
+    assert joined[0].told[-1][1] is None
 
 
 # -- with a broker

@@ -31,7 +31,7 @@ def follows(query: Engine) -> set[int]:
 def has(query: Engine, partitions: set[int]) -> None:
     """What its driver would say when all of these partitions' state is at hand."""
     held = {TopicPartition("orders", number): Followed(5, ALL) for number in partitions}
-    query.member._call(query.member._answer(question("state", held, None)))
+    query.member.answer(question("state", held, None))
 
 
 def group_of_three(broker: Broker) -> list[Engine]:

@@ -217,11 +217,12 @@ def test_assigned_partitions_belong_to_no_membership_and_are_committed_all_the_s
 def test_assigned_partitions_in_a_group_with_members_are_refused_with_the_reason(broker: Broker) -> None:
     member = Engine(broker.bootstrap)
     member.run_until(lambda: len(member.seen) == 40)
+    before = broker.connections()
     query = Engine(broker.bootstrap, assign='{"orders": [1]}')
     with pytest.raises(HoldfastError, match="GROUP_HAS_MEMBERS"):
         query.run_until(lambda: False)
     query.stop()
-    assert query.member._cluster._closed, "a refused commit does not keep it from ending"
+    wait_until(lambda: broker.connections() <= before, "a refused commit does not keep it from ending")
     member.stop()
 
 

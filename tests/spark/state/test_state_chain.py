@@ -37,7 +37,7 @@ LAYOUT = TOTALS.layout(SCHEMA)
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept_open() -> None:
-    storing._open.clear()
+    storing.kept_open.clear()
 
 
 class World:
@@ -212,7 +212,7 @@ def test_a_run_that_was_damaged_is_named_with_partition_path_and_batch(world: Wo
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    storing._open.clear()
+    storing.kept_open.clear()
     with pytest.raises(HoldfastError) as told:
         world.batch(50, 60)
     assert told.value.code == "STATE_UNREADABLE"

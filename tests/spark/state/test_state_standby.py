@@ -17,7 +17,7 @@ from holdfast.model import Assignment, HoldfastError, Membership, TopicPartition
 from holdfast.spark.files.store import LocalStore
 from holdfast.spark.options import parse
 from holdfast.spark.standby import STALE_MS, Standby, followed_in, question
-from holdfast.spark.state import standing_by, storing
+from holdfast.spark.state import standing_by
 from holdfast.spark.state.chain import Chain, Entry, RunRef, beginning
 from holdfast.spark.state.following import KEPT_NAMES, PIECE_BYTES, SMALL_BYTES, Book, Piece
 from holdfast.spark.state.runs import NEVER, Layout
@@ -113,7 +113,7 @@ def test_a_run_that_could_not_be_read_is_not_at_hand_and_names_are_forgotten_in_
     assert book.followed([P0]) == {P0: Followed(1, 0)}
     for number in range(KEPT_NAMES + 10):
         book.done([Piece(P1, run(f"old-{number}"), 0, 9)])
-    assert len(book._read) <= KEPT_NAMES + 1
+    assert len(book.read_upto) <= KEPT_NAMES + 1
 
 
 def test_a_state_without_rows_is_at_hand() -> None:
@@ -273,14 +273,14 @@ def follower(path: Path, standby: int = 1) -> Worked:
 
 def test_the_thread_asks_looks_reads_and_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, thread = Reader(monkeypatch), follower(tmp_path)
-    thread._try_to_look()
+    thread.try_to_look()
     assert reader.standby.says().followed == {P0: Followed(-1, 0)}
     assert thread.works == 0, "there is no state yet"
     store = LocalStore(tmp_path)
     ref = written(store, 10)
     assert Chain(store, P0).append(replace(beginning(0).next(80), runs=(ref,)))
-    thread._try_to_look()
-    thread._try_to_look()
+    thread.try_to_look()
+    thread.try_to_look()
     assert reader.standby.says().followed == {P0: Followed(80, ALL)}
     assert is_open(store, ref)
 
@@ -295,12 +295,12 @@ def test_what_has_just_moved_is_worked_on_before_anything_is_read_for_others(
     thread.settle_s = 1e9
     store = LocalStore(tmp_path)
     assert Chain(store, P0).append(replace(beginning(0).next(80), runs=(written(store, 10),)))
-    thread._try_to_look()
-    thread._try_to_look()
+    thread.try_to_look()
+    thread.try_to_look()
     assert thread.works == 0
     assert reader.standby.says().followed == {P0: Followed(80, 0)}
     thread.settle_s = 0.0
-    thread._try_to_look()
+    thread.try_to_look()
     assert thread.works == 1
 
 
@@ -310,13 +310,13 @@ def test_what_goes_wrong_is_told_and_tried_again(tmp_path: Path, monkeypatch: py
     store = LocalStore(tmp_path)
     assert Chain(store, P0).append(replace(beginning(0).next(80), runs=(written(store, 10),)))
     thread.error = OSError("disk on fire")
-    thread._try_to_look()
-    thread._try_to_look()
+    thread.try_to_look()
+    thread.try_to_look()
     assert reader.standby.report()["standby"]["trouble"] == "OSError: disk on fire"
     assert reader.standby.says().followed[P0].held == 0
     thread.error = None
-    thread._try_to_look()
-    thread._try_to_look()
+    thread.try_to_look()
+    thread.try_to_look()
     assert reader.standby.report()["standby"] == {"follows": {"orders-0": 1.0}}
 
 
@@ -324,7 +324,7 @@ def test_a_stream_loaded_without_it_fails_the_next_batch(tmp_path: Path, monkeyp
     """Inside foreachBatch nobody sees the stream's options. The reader knows them."""
     Reader(monkeypatch, wanted=0)
     thread = follower(tmp_path)
-    thread._try_to_look()
+    thread.try_to_look()
     assert thread.failure is not None
     assert thread.failure.code == "STANDBY_DIFFERS"
 
@@ -349,7 +349,7 @@ def test_a_run_that_was_warmed_is_opened_without_reading_it_again(
     store = LocalStore(tmp_path)
     ref = written(store, 1_000)
     assert list(Warm(str(tmp_path), LAYOUT, [whole(ref)], {P0: ()}).warm(store)) == []
-    monkeypatch.setattr(storing, "_bytes_of", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr(pa, "memory_map", lambda *_: pytest.fail("it was read again"))
     assert open_run(LocalStore(tmp_path), ref, LAYOUT, Chain(store, P0)).num_rows == 1_000
 
 

@@ -46,7 +46,7 @@ class Module:
     decode: Decode
 
 
-_loaded: dict[Api, Module] = {}
+loaded_modules: dict[Api, Module] = {}
 
 
 def is_served(api: Api, version: int) -> bool:
@@ -55,8 +55,8 @@ def is_served(api: Api, version: int) -> bool:
 
 def module(api: Api) -> Module:
     """The module of an API that is served."""
-    found = _loaded.get(api)
+    found = loaded_modules.get(api)
     if found is None:
         loaded = importlib.import_module(f"{__name__}.{api.schema}")
-        found = _loaded[api] = Module(loaded.handle, loaded.refuse, getattr(loaded, "decode", codec.decode_body))
+        found = loaded_modules[api] = Module(loaded.handle, loaded.refuse, getattr(loaded, "decode", codec.decode_body))
     return found

@@ -54,7 +54,7 @@ def check_produced(payload: Buffer, *, max_bytes: int) -> BatchHeader:
     _check_header(header, size, max_bytes)
     if not matches_crc(payload, header):
         raise _refuse(ErrorCode.CORRUPT_MESSAGE, "The batch does not match its checksum.")
-    _check_origin(header)
+    check_origin(header)
     return header
 
 
@@ -94,7 +94,7 @@ def _check_header(header: BatchHeader, size: int, max_bytes: int) -> None:
         raise _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Compression {header.codec} is not known.")
 
 
-def _check_origin(header: BatchHeader) -> None:
+def check_origin(header: BatchHeader) -> None:
     """What a client may not send. The checksum covers these fields, so they are checked after it."""
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         what = f"The batch says {header.record_count} records but spans {header.last_offset_delta + 1} offsets."

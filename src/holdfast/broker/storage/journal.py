@@ -89,7 +89,7 @@ class Journal:
         self._files = files
         self._syncer = syncer
         self._report = report
-        self._compact_min_bytes = compact_min_bytes
+        self.compact_min_bytes = compact_min_bytes
         self._new_salt = salt
         self._salt = b""
         self._generation = 0
@@ -356,7 +356,7 @@ class Journal:
 
     def compaction_due(self) -> bool:
         stale = self._size - self._live_bytes
-        return self._size >= max(self._compact_min_bytes, self._retry_at) and stale > DIRTY_RATIO * self._size
+        return self._size >= max(self.compact_min_bytes, self._retry_at) and stale > DIRTY_RATIO * self._size
 
     def compact_if_due(self) -> bool:
         """Compact when it is worth it. If the disk is full, try again when the journal has grown by half."""

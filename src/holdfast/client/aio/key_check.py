@@ -15,7 +15,7 @@ from holdfast.client.config.known import as_config_error
 FUNCTIONS = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "rack_cb", "logger")
 """Settings that are objects of the application's own."""
 
-_checked: set[int] = set()
+checked: set[int] = set()
 """Hashes of configurations that librdkafka has accepted. Not the settings themselves, which may hold a password."""
 
 
@@ -27,7 +27,7 @@ def check_keys(config: Mapping[str, Any]) -> None:
     plain["group.id"] = "checked"
     seen = hash(frozenset(plain.items()))
     uncalled = {key: config[key] for key in FUNCTIONS if key in config and not callable(config[key])}
-    if seen in _checked and not uncalled:
+    if seen in checked and not uncalled:
         return
     asked = {key: value for key, value in config.items() if key in plain} | uncalled
     if wants_token(config):
@@ -36,4 +36,4 @@ def check_keys(config: Mapping[str, Any]) -> None:
         cimpl.Consumer({**asked, "log_level": 0}).close()
     except ck.KafkaException as error:
         raise as_config_error(error, config) from None
-    _checked.add(seen)
+    checked.add(seen)

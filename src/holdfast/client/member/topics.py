@@ -129,7 +129,7 @@ class Topics:
                 pass
             self._look_now.clear()
             if self._patterns or self._names:  # else unsubscribed
-                await self._look()
+                await self.look()
 
     def _pause_s(self) -> float:
         age_s = self._cluster.config.metadata_max_age_s
@@ -140,7 +140,7 @@ class Topics:
             return min(usual, AT_ONCE_S)
         return min(usual, SOON_S) if soon else usual
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         """Refresh the metadata, and tell the machine and the application what changed."""
         wanted = self._wanted()
         try:

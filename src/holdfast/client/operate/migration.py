@@ -222,7 +222,7 @@ class _Group:
 
 async def look(cluster: Cluster, group: str, to: str, *, probe: bool = True, bounce: int | None = None) -> Assessment:
     """Read a live group and judge it."""
-    described = await _settled(GroupAdmin(cluster), group)
+    described = await settled(GroupAdmin(cluster), group)
     asked: dict[str, bool] = {}
     unsaid = any(standing(member).lists is None for member in described.members)
     if probe and described.members and unsaid:
@@ -234,7 +234,7 @@ async def look(cluster: Cluster, group: str, to: str, *, probe: bool = True, bou
     return assess(described, to, asked, bounce=bounce)
 
 
-async def _settled(admin: GroupAdmin, group: str) -> DescribedGroup:
+async def settled(admin: GroupAdmin, group: str) -> DescribedGroup:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SETTLE_S
     while True:

@@ -1,6 +1,6 @@
 """The reader of consume_arrow() and of `AsyncConsumer`: our own fetcher, decoding straight into Arrow.
 
-    reader = open_batch_reader(config, Book())
+    reader = open_batch_reader(config, Book())       # over a `feed`, which fetches
     reader.add([ck.TopicPartition("orders", 0, 42)])
     batch = reader.take_batch(10_000)                # None: nothing is there yet
     messages = reader.take(500, wait_s=0.1)          # the same rows as confluent-kafka's messages
@@ -18,7 +18,6 @@ It must not know the group; `data_plane` decides which reader reads.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,21 +27,20 @@ from typing import TYPE_CHECKING
 import confluent_kafka as ck
 
 from holdfast.client.config.settings import ConsumerConfig
-from holdfast.client.member import engine as engines
 from holdfast.client.member.events import end_message, trouble_message
 from holdfast.client.partitions import name_of, offsets_of
 from holdfast.client.reading.answers import Answers, Stand
 from holdfast.client.reading.book import Book
+from holdfast.client.reading.feed import EngineFeed, Feed, Watcher
 from holdfast.client.reading.fetch_settings import fetch_settings, wants_crcs
 from holdfast.client.reading.message_view import CHUNK, MessageView
 from holdfast.client.reading.start_offsets import check_seek, check_starts
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.cluster import Address
-from holdfast.net.config import ClientConfig, client_config, unpack_limits
+from holdfast.net.config import client_config, unpack_limits
 from holdfast.net.errors import BrokerError, NetError
 from holdfast.net.fetched_bytes import FetchedBytes
-from holdfast.net.fetching import Fetcher
 from holdfast.net.flows import Fetched, FetchSettings, Flow, Trouble
 from holdfast.net.metadata import ClusterInfo
 from holdfast.records.batch import Unreadable
@@ -50,9 +48,6 @@ from holdfast.records.compression import LIMITS, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-CLOSE_S = 5.0
-"""How long closing connections may take."""
 
 
 class BatchReader:
@@ -62,21 +57,18 @@ class BatchReader:
 
     def __init__(
         self,
-        config: ClientConfig,
+        feed: Callable[[Callable[[], None]], Feed],
         settings: FetchSettings,
         book: Book,
         *,
         check_crcs: bool = True,
         limits: Limits = LIMITS,
         wake: Callable[[], None] | None = None,
-        throttled: Callable[[int, int], None] = lambda _node, _ms: None,
         tell: Callable[[ck.KafkaError], bool] | None = None,
         in_statistics: bool = False,
-        fetched: FetchedBytes | None = None,
     ) -> None:
-        """`wake` is called from another thread when there is something to read; without it, use `wait`.
-
-        `throttled` is called from another thread with the id of a broker that throttles us, and the milliseconds.
+        """`feed` opens what fetches, and gets what it is to call when there is something to read: `wake`, from another
+        thread; without it, use `wait`.
 
         With `tell`, errors are messages among the records, as in confluent-kafka, and `tell` reports those that it
         reports to error_cb; it returns False if the application has none. Without `tell`, errors are raised.
@@ -87,14 +79,10 @@ class BatchReader:
         self.in_statistics = in_statistics
         self._came = threading.Event()
         self._lock = threading.RLock()
-        self._engine = engines.acquire()
         self._settings = settings
-        self._throttled = throttled
-        self._fetched = fetched
         self._tell = tell
-        self._watchers: list[Callable[[Address, NetError | None], None]] = []
-        self._fetcher = self._engine.call(self._open(config, wake or self._came.set))
-        self._flows = self._fetcher.flows
+        self._feed = feed(wake or self._came.set)
+        self._flows = self._feed.flows
         self._decoder = partial(ArrowDecoder, check_crcs=check_crcs, limits=limits)
         self._begin_answers()
 
@@ -103,36 +91,20 @@ class BatchReader:
         self._answers = Answers(self._decoder(), self._flows, self.book, ended=self._ended)
         self._view = MessageView()
 
-    async def _open(self, config: ClientConfig, wake: Callable[[], None]) -> Fetcher:
-        self._cluster = self._engine.cluster(config)
-        return Fetcher(self._cluster, self._settings, wake=wake, throttled=self._throttled, fetched=self._fetched)
-
     def close(self) -> None:
-        engine = self._engine
+        self._feed.close()
 
-        async def shut() -> None:
-            self._cluster.watchers = [watcher for watcher in self._cluster.watchers if watcher not in self._watchers]
-            await self._fetcher.close()
-            await engine.let_go(self._cluster)
+    # -- the cluster, as our connections see it (see `Feed`)
 
-        with contextlib.suppress(TimeoutError):  # what takes longer goes on
-            engine.submit(shut()).result(CLOSE_S)
-        engines.release(engine)
-
-    # -- the cluster, as our connections see it
-
-    def watch(self, watcher: Callable[[Address, NetError | None], None]) -> None:
-        """Call this, on another thread, with the result of every attempt to connect."""
-        self._watchers.append(watcher)
-        self._engine.loop.call_soon_threadsafe(self._cluster.watchers.append, watcher)
+    def watch(self, watcher: Watcher) -> None:
+        self._feed.watch(watcher)
 
     @property
     def info(self) -> ClusterInfo:
-        """Immutable and replaced as a whole, so any thread may read it."""
-        return self._cluster.info
+        return self._feed.info
 
     def addresses(self) -> list[Address]:
-        return self._cluster.addresses()
+        return self._feed.addresses()
 
     def broker_name(self, node: int) -> str:
         broker = self.info.brokers.get(node)
@@ -341,16 +313,22 @@ def open_batch_reader(
     in_statistics: bool = False,
     fetched: FetchedBytes | None = None,
 ) -> BatchReader:
-    """The reader for a consumer with this configuration."""
+    """The reader for a consumer with this configuration.
+
+    `throttled` is called from another thread with the id of a broker that throttles us, and the milliseconds.
+    """
+    settings = replace(fetch_settings(config), tell_ends=tell_ends)
+
+    def feed(wake: Callable[[], None]) -> Feed:
+        return EngineFeed(client_config(config.raw), settings, wake=wake, throttled=throttled, fetched=fetched)
+
     return BatchReader(
-        client_config(config.raw),
-        replace(fetch_settings(config), tell_ends=tell_ends),
+        feed,
+        settings,
         book,
         check_crcs=wants_crcs(config),
         limits=unpack_limits(config.raw),
         wake=wake,
-        throttled=throttled,
         tell=tell,
         in_statistics=in_statistics,
-        fetched=fetched,
     )

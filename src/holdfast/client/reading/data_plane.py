@@ -65,7 +65,7 @@ class DataPlane:
         self.book = reader.book
         self.turns = turns or Turns()
         self.fetched = fetched or FetchedBytes(None)
-        self._readers = [reader]
+        self.readers = [reader]
         """All that were in charge, and have to be closed."""
         self._reset = RESET[reset]
         self._unfinished: Callable[[], None] | None = None
@@ -81,8 +81,8 @@ class DataPlane:
             self._finish()
             if self.reader is reader:
                 return
-            if reader not in self._readers:
-                self._readers.append(reader)
+            if reader not in self.readers:
+                self.readers.append(reader)
             self.reader.write_down()
             change = partial(self._change_over, self.reader, reader)
             with self._changing(change):
@@ -259,9 +259,9 @@ class DataPlane:
     def close(self) -> None:
         """Close all readers. If one raises, it and the rest are closed by calling this again (`close_readers`)."""
         self.book.forget(self.assigned)
-        while self._readers:
-            self._readers[-1].close()
-            self._readers.pop()
+        while self.readers:
+            self.readers[-1].close()
+            self.readers.pop()
 
 
 def close_readers(data: DataPlane) -> None:

@@ -65,7 +65,7 @@ class Watchdog:
 
     def __init__(self, security: Security, family: int = socket.AF_UNSPEC) -> None:
         """Raises OSError if it can't be started."""
-        self._slots: dict[TopicPartition, int] = {}
+        self.slots: dict[TopicPartition, int] = {}
         self._epochs = [NO_EPOCH] * MAX_SLOTS
         """The epoch last written to each slot."""
         self._early: dict[TopicPartition, tuple[int, int]] = {}
@@ -80,11 +80,11 @@ class Watchdog:
         self._informed: tuple[object, ...] = ()
         """What the last note was written from."""
         self._pipe = threading.Lock()
-        start = {"package": str(PACKAGE_ROOT), "family": family, "tls": _tls(security), "sasl": _sasl(security)}
+        start = {"package": str(PACKAGE_ROOT), "family": family, "tls": tls_settings(security), "sasl": _sasl(security)}
         memory_fd = os.memfd_create("holdfast-watchdog")
         try:
             os.ftruncate(memory_fd, MEMORY_SIZE)
-            self._memory = mmap.mmap(memory_fd, MEMORY_SIZE)
+            self.memory = mmap.mmap(memory_fd, MEMORY_SIZE)
             self._process = _started(memory_fd, start)
         finally:  # the mapping and the child have their own
             os.close(memory_fd)
@@ -92,6 +92,10 @@ class Watchdog:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
 
     def wait_ready(self) -> None:
         """For tests: wait until the watchdog watches."""
@@ -141,17 +145,17 @@ class Watchdog:
                 "takes_reason": takes_reason,
                 "peers": [[peer.host, peer.port] for peer in state.pokes.peers if peer != state.config.endpoint],
                 "token": state.pokes.token,
-                "slots": [[slot, p.topic, p.partition] for p, slot in sorted(self._slots.items())],
+                "slots": [[slot, p.topic, p.partition] for p, slot in sorted(self.slots.items())],
             }
         data = json.dumps(who, separators=(",", ":")).encode()
         if len(data) > SLOTS_AT - 16:
             who["slots"] = []  # too many partitions for the note: the watchdog would leave without committing
             data = json.dumps(who, separators=(",", ":")).encode()
         self._sequence += 2
-        SEQUENCE.pack_into(self._memory, 0, self._sequence - 1)
-        LENGTH.pack_into(self._memory, 8, len(data))
-        self._memory[16 : 16 + len(data)] = data
-        SEQUENCE.pack_into(self._memory, 0, self._sequence)
+        SEQUENCE.pack_into(self.memory, 0, self._sequence - 1)
+        LENGTH.pack_into(self.memory, 8, len(data))
+        self.memory[16 : 16 + len(data)] = data
+        SEQUENCE.pack_into(self.memory, 0, self._sequence)
         with self._giving:  # the new note does not name them
             self._free += self._resting
             self._resting = []
@@ -164,28 +168,28 @@ class Watchdog:
         """
         wanted = set(partitions)
         with self._giving:
-            for partition in [p for p in self._slots if p not in wanted]:
-                slot = self._slots.pop(partition)
+            for partition in [p for p in self.slots if p not in wanted]:
+                slot = self.slots.pop(partition)
                 self._write(slot, NO_POSITION, NO_EPOCH)
                 self._resting.append(slot)
-            for partition in sorted(wanted - self._slots.keys()):
+            for partition in sorted(wanted - self.slots.keys()):
                 if not self._free:
                     return
                 slot = self._free.pop()
                 self._write(slot, *self._early.pop(partition, (NO_POSITION, NO_EPOCH)))
-                self._slots[partition] = slot
+                self.slots[partition] = slot
 
     def position(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
         """Write the application's position, with the leader epoch of the record before it if known."""
-        slot = self._slots.get(partition)
+        slot = self.slots.get(partition)
         if slot is None:
             with self._giving:
-                slot = self._slots.get(partition)
+                slot = self.slots.get(partition)
                 if slot is None:
                     self._early[partition] = offset, epoch
                     return
         if epoch == self._epochs[slot]:
-            SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, offset)
+            SLOT.pack_into(self.memory, SLOTS_AT + 8 * slot, offset)
         else:
             self._write(slot, offset, epoch)
 
@@ -200,16 +204,16 @@ class Watchdog:
     def _write(self, slot: int, offset: int, epoch: int) -> None:
         """In this order a kill between two writes leaves an offset with its own epoch, or with none."""
         self._epochs[slot] = IN_DOUBT
-        EPOCH.pack_into(self._memory, EPOCHS_AT + 4 * slot, NO_EPOCH)
-        SLOT.pack_into(self._memory, SLOTS_AT + 8 * slot, offset)
-        EPOCH.pack_into(self._memory, EPOCHS_AT + 4 * slot, epoch)
+        EPOCH.pack_into(self.memory, EPOCHS_AT + 4 * slot, NO_EPOCH)
+        SLOT.pack_into(self.memory, SLOTS_AT + 8 * slot, offset)
+        EPOCH.pack_into(self.memory, EPOCHS_AT + 4 * slot, epoch)
         self._epochs[slot] = epoch
 
     def committed(self, partition: TopicPartition, entry: OffsetEntry) -> None:
         """The application commits this by hand: never commit less. If it carries metadata, commit nothing: the watchdog
         knows no metadata, and would erase the application's."""
-        slot = self._slots.get(partition)
-        if slot is None or entry.offset < SLOT.unpack_from(self._memory, SLOTS_AT + 8 * slot)[0]:
+        slot = self.slots.get(partition)
+        if slot is None or entry.offset < SLOT.unpack_from(self.memory, SLOTS_AT + 8 * slot)[0]:
             return
         if entry.metadata:
             self._write(slot, NO_POSITION, NO_EPOCH)
@@ -311,7 +315,7 @@ def watched(config: ConsumerConfig) -> Watchdog | None:
     return watchdog
 
 
-def _tls(security: Security) -> dict[str, Any] | None:
+def tls_settings(security: Security) -> dict[str, Any] | None:
     """The member's TLS settings, secrets in plain text: they travel through the pipe only."""
     if security.tls is None:
         return None

@@ -30,6 +30,11 @@ class Deadlines(Generic[K]):
     def __len__(self) -> int:
         return len(self._due)
 
+    @property
+    def entries(self) -> int:
+        """How many entries are in memory, stale ones included."""
+        return max(len(self._heap), len(self._armed))
+
     def __contains__(self, key: K) -> bool:
         return key in self._due
 

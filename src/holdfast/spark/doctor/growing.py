@@ -72,7 +72,7 @@ class Growing(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         offset = from_json(start)
         before = self._known if self._told == start else offset
-        self._known = looked(before, _there(self._paths), time.time() * 1000, first=not offset)
+        self._known = looked(before, files_there(self._paths), time.time() * 1000, first=not offset)
         self._told = to_json(self._known) if any(added(offset, self._known)) else start
         return self._told
 
@@ -96,7 +96,7 @@ class Growing(DataSourceStreamReader):
         """Nothing to do: the offsets are Spark's."""
 
 
-def _there(paths: Sequence[str]) -> Iterator[Found]:
+def files_there(paths: Sequence[str]) -> Iterator[Found]:
     """A path may be missing for a moment, as in a rotation; that is no error here."""
     for path in paths:
         try:

@@ -112,7 +112,7 @@ class Unreadable(Exception):
 
 def chunks(piece: Piece) -> Iterator[bytes]:
     """The piece's bytes in chunks of whole lines. A very long line is cut."""
-    with _found(piece) as file:
+    with opened_piece(piece) as file:
         head = file.read(HEAD_BYTES) if piece.start == 0 else b""
         if head.startswith(GZIP):
             yield from _lines(_gunzipped(file, head))
@@ -222,7 +222,7 @@ def _lines(data: Iterator[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _found(piece: Piece) -> BinaryIO:
+def opened_piece(piece: Piece) -> BinaryIO:
     """Open the file with the piece's inode, because a rotation may have put another file under its name, or none yet.
     The device is not compared: two hosts number the same device differently."""
     inode = piece.identity.rpartition("-")[2]

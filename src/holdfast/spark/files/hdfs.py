@@ -59,7 +59,7 @@ class HdfsStore:
         hosts, _, path = rest.partition("/")
         self.root = url.rstrip("/")
         self._secure = scheme == "swebhdfs"
-        self._hosts = hosts.split(",")
+        self.hosts = hosts.split(",")
         self._path = f"/{path.strip('/')}".rstrip("/")
         self._options, self._patience_s, self._is_proven = options, patience_s, proven
         token = options.get("delegation_token")
@@ -86,7 +86,7 @@ class HdfsStore:
             return moved and found == data
 
     def _put(self, name: str, data: IO[bytes]) -> None:
-        if self._ask("PUT", name, "CREATE", data, overwrite="true") is None:
+        if self.ask("PUT", name, "CREATE", data, overwrite="true") is None:
             raise StoreError("STORE_FAILED", f"{self.root} found no place for {name}.", "See the namenode's log.")
 
     def _not_renamed(self, name: str) -> StoreError:
@@ -102,7 +102,7 @@ class HdfsStore:
                 self.remove(temporary)
 
     def read(self, name: str) -> bytes | None:
-        return self._ask("GET", name, "OPEN")
+        return self.ask("GET", name, "OPEN")
 
     def exists(self, name: str) -> bool:
         return self._status(name) is not None
@@ -115,7 +115,7 @@ class HdfsStore:
         return found + [f"{folder}/{PROBE}/{name}" for name in self._listed(f"{folder}/{PROBE}")]
 
     def _listed(self, folder: str) -> list[str]:
-        found = self._ask("GET", folder, "LISTSTATUS")
+        found = self.ask("GET", folder, "LISTSTATUS")
         if found is None:
             return []
         return sorted(one["pathSuffix"] for one in self._told(found, "FileStatuses", "FileStatus"))
@@ -136,7 +136,7 @@ class HdfsStore:
         return opened(self._range_of(name, 0, WHOLE_BYTES), status["length"], partial(self._range_of, name))
 
     def _range_of(self, name: str, start: int, end: int) -> bytes:
-        found = self._ask("GET", name, "OPEN", offset=str(start), length=str(end - start))
+        found = self.ask("GET", name, "OPEN", offset=str(start), length=str(end - start))
         if found is None:
             raise FileNotFoundError(f"No such file: {self.root} has no {name}")
         return found
@@ -147,14 +147,14 @@ class HdfsStore:
 
     def touch(self, name: str) -> bool:
         now = str(int(time.time() * 1000))
-        return self._ask("PUT", name, "SETTIMES", modificationtime=now, accesstime="-1") is not None
+        return self.ask("PUT", name, "SETTIMES", modificationtime=now, accesstime="-1") is not None
 
     def size(self, name: str) -> int | None:
         status = self._status(name)
         return None if status is None else status["length"]
 
     def remove(self, name: str) -> None:
-        self._ask("DELETE", name, "DELETE")
+        self.ask("DELETE", name, "DELETE")
 
     def remove_untouched(self, name: str, before: float) -> bool:
         return remove_untouched(self, name, before)
@@ -163,11 +163,11 @@ class HdfsStore:
         put_back(self, folder, self._listed(folder))
 
     def move(self, name: str, to: str) -> bool:
-        answer = self._ask("PUT", name, "RENAME", destination=f"{self._path}/{to}")
+        answer = self.ask("PUT", name, "RENAME", destination=f"{self._path}/{to}")
         return answer is not None and self._told(answer, "boolean") is True
 
     def _status(self, name: str) -> Any:
-        found = self._ask("GET", name, "GETFILESTATUS")
+        found = self.ask("GET", name, "GETFILESTATUS")
         return None if found is None else self._told(found, "FileStatus")
 
     def _told(self, answer: bytes, *names: str) -> Any:
@@ -182,7 +182,7 @@ class HdfsStore:
 
     # -- requests
 
-    def _ask(self, method: str, name: str, operation: str, body: IO[bytes] | None = None, **query: str) -> bytes | None:
+    def ask(self, method: str, name: str, operation: str, body: IO[bytes] | None = None, **query: str) -> bytes | None:
         """The answer's content; None if there is no such file. Retried as long as that may help."""
         path = quote(f"/webhdfs/v1{self._path}/{name}", safe="/")
         target = f"{path}?{urlencode({'op': operation, **self._who, **query})}"
@@ -191,7 +191,7 @@ class HdfsStore:
             if why and time.monotonic() > until:
                 break
             try:
-                status, content = self._once(method, host, target, body)
+                status, content = self.once(method, host, target, body)
             except (OSError, http.client.HTTPException) as error:
                 why = f"{host}: {type(error).__name__}: {error}"
                 continue
@@ -218,12 +218,12 @@ class HdfsStore:
     def _again(self) -> Iterator[str]:
         """All namenodes, over and over, beginning with the one that answered last."""
         while True:
-            for host in tuple(self._hosts):
+            for host in tuple(self.hosts):
                 yield host
-                self._hosts = [*self._hosts[1:], self._hosts[0]]
+                self.hosts = [*self.hosts[1:], self.hosts[0]]
             time.sleep(PAUSE_S)
 
-    def _once(self, method: str, host: str, target: str, body: IO[bytes] | None) -> tuple[int, bytes]:
+    def once(self, method: str, host: str, target: str, body: IO[bytes] | None) -> tuple[int, bytes]:
         """One request, and the second one if the namenode redirects us to a datanode."""
         status, content, location = self._send(method, host, self._secure, target, None)
         if status != 307 or location is None:

@@ -47,13 +47,19 @@ class ObjectStore:
     """Objects under one prefix."""
 
     def __init__(
-        self, url: str, options: StoreOptions | None = None, *, patience_s: float = PATIENCE_S, proven: bool = False
+        self,
+        url: str,
+        options: StoreOptions | None = None,
+        *,
+        patience_s: float = PATIENCE_S,
+        proven: bool = False,
+        client: Any = None,
     ) -> None:
-        """`proven`: another process has already tried this store out."""
+        """`proven`: another process has already tried this store out. `client` reaches the bucket; None opens one."""
         address = parse_address(url)
         self.root = address.url
         self._options = StoreOptions() if options is None else options
-        self._client = open_bucket(address, self._options, patience_s)
+        self.client = open_bucket(address, self._options, patience_s) if client is None else client
         self._is_proven = proven
         self._kept: dict[str, str] = {}
         """Our newest mark of each file that we touched."""
@@ -74,7 +80,7 @@ class ObjectStore:
         for _ in range(ATTEMPTS):
             with self._asking(f"create {name}"):
                 try:
-                    self._client.put(name, data, mode="create", use_multipart=False)
+                    self.client.put(name, data, mode="create", use_multipart=False)
                     return True
                 except (AlreadyExistsError, PreconditionError):
                     pass
@@ -91,7 +97,7 @@ class ObjectStore:
     def read(self, name: str) -> bytes | None:
         with self._asking(f"read {name}"):
             try:
-                return bytes(self._client.get(name).bytes())
+                return bytes(self.client.get(name).bytes())
             except FileNotFoundError:
                 return None
 
@@ -109,14 +115,14 @@ class ObjectStore:
 
     def _listed(self, folder: str) -> list[str]:
         with self._asking(f"list {folder}"):
-            found = self._client.list_with_delimiter(folder)
+            found = self.client.list_with_delimiter(folder)
         paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
         return sorted(str(path).rstrip("/").rpartition("/")[2] for path in paths)
 
     def _under(self, folder: str) -> list[str]:
         """Full names of everything in a folder and the folders inside it."""
         with self._asking(f"list {folder}"):
-            return [str(one["path"]) for some in self._client.list(folder) for one in some]
+            return [str(one["path"]) for some in self.client.list(folder) for one in some]
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
@@ -126,17 +132,17 @@ class ObjectStore:
             size = file.seek(0, io.SEEK_END)
             file.seek(0)
             with self._asking(f"write {name}"):
-                self._client.put(name, file, use_multipart=size > ONE_PUT_BYTES)
+                self.client.put(name, file, use_multipart=size > ONE_PUT_BYTES)
 
     def open(self, name: str) -> IO[bytes]:
         with self._asking(f"read {name}", missing=True):
-            got = self._client.get(name, options={"range": (0, WHOLE_BYTES)})
+            got = self.client.get(name, options={"range": (0, WHOLE_BYTES)})
             start, size = bytes(got.bytes()), int(got.meta["size"])
         return opened(start, size, partial(self._range_of, name))
 
     def _range_of(self, name: str, start: int, end: int) -> bytes:
         with self._asking(f"read {name}", missing=True):
-            return bytes(self._client.get_range(name, start=start, end=end))
+            return bytes(self.client.get_range(name, start=start, end=end))
 
     def modified(self, name: str) -> float | None:
         head = self._head(name)
@@ -162,7 +168,7 @@ class ObjectStore:
 
     def remove(self, name: str) -> None:
         with self._asking(f"remove {name}"), contextlib.suppress(FileNotFoundError):
-            self._client.delete(name)
+            self.client.delete(name)
 
     def remove_untouched(self, name: str, before: float) -> bool:
         began, mark = time.monotonic(), _mark(name, GOING)
@@ -181,12 +187,12 @@ class ObjectStore:
 
     def _put(self, name: str) -> None:
         with self._asking(f"write {name}"):
-            self._client.put(name, b"", use_multipart=False)
+            self.client.put(name, b"", use_multipart=False)
 
     def _head(self, name: str) -> Any:
         with self._asking(f"look at {name}"):
             try:
-                return self._client.head(name)
+                return self.client.head(name)
             except FileNotFoundError:
                 return None
 

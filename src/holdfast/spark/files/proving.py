@@ -12,7 +12,7 @@ from holdfast.model import HoldfastError
 AT_ONCE = 4
 PROBE = ".probe"
 
-_proven: set[tuple[str, str]] = set()
+tried_out: set[tuple[str, str]] = set()
 """Stores that this process has tried out."""
 
 
@@ -22,7 +22,7 @@ class StoreError(HoldfastError, OSError):
 
 def prove(place: tuple[str, str], create: Callable[[str, bytes], bool], remove: Callable[[str], None]) -> None:
     """Create one name several times at once, and once more afterwards: exactly one may succeed. Done once a process."""
-    if place in _proven:
+    if place in tried_out:
         return
     name = f"_holdfast/{PROBE}/{uuid.uuid4().hex}"
     try:
@@ -37,7 +37,7 @@ def prove(place: tuple[str, str], create: Callable[[str, bytes], bool], remove: 
         remove(name)
     if made != 1:
         raise _not_exclusive(place[0], f"{made} of {AT_ONCE + 1} writers were told that they had made one and the same")
-    _proven.add(place)
+    tried_out.add(place)
 
 
 def _not_exclusive(root: str, why: str) -> HoldfastError:

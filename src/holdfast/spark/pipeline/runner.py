@@ -101,7 +101,7 @@ class Run:
         assert job is not None
         try:
             self._check(job)
-            self._made = self._session()
+            self._made = self.start_spark()
             self._open(job)
         except BaseException:
             self._close()
@@ -171,7 +171,7 @@ class Run:
 
     # -- starting
 
-    def _session(self) -> SparkSession:
+    def start_spark(self) -> SparkSession:
         from pyspark.sql import SparkSession
 
         from holdfast.spark import configure, register

@@ -45,7 +45,7 @@ class Book:
 
     tips: dict[TopicPartition, Entry] = field(default_factory=dict)
     """The last entry seen of each."""
-    _read: dict[str, int] = field(default_factory=dict)
+    read_upto: dict[str, int] = field(default_factory=dict)
     """Runs, and how many of their bytes were read."""
 
     def saw(self, partition: TopicPartition, tip: Entry) -> None:
@@ -57,7 +57,7 @@ class Book:
         pieces: list[Piece] = []
         for partition in sorted(self._seen(partitions), key=lambda p: (self._lacks(p), p)):
             for run in self.tips[partition].runs:
-                start = self._read.get(run.name, 0)
+                start = self.read_upto.get(run.name, 0)
                 if start < run.bytes and budget > 0:
                     pieces.append(Piece(partition, run, start, min(run.bytes, start + budget)))
                     budget -= pieces[-1].end - start
@@ -68,16 +68,16 @@ class Book:
 
     def done(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
-            self._read.pop(piece.run.name, None)
-            self._read[piece.run.name] = piece.end
+            self.read_upto.pop(piece.run.name, None)
+            self.read_upto[piece.run.name] = piece.end
         needed = {run.name for tip in self.tips.values() for run in tip.runs}
-        for name in [name for name in self._read if name not in needed][: max(0, len(self._read) - KEPT_NAMES)]:
-            del self._read[name]
+        for name in [name for name in self.read_upto if name not in needed][: max(0, len(self.read_upto) - KEPT_NAMES)]:
+            del self.read_upto[name]
 
     def lost(self, names: Iterable[str]) -> None:
         """These runs could not be read: they were rightly removed, or are damaged, which their owner will report."""
         for name in names:
-            self._read.pop(name, None)
+            self.read_upto.pop(name, None)
 
     def followed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Followed]:
         """For the leader: each state's last seen offset, and how much of it has been read."""
@@ -86,7 +86,7 @@ class Book:
     def open(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[RunRef, ...]]:
         """By partition: the runs that have been read to their end. Workers keep only those open."""
         return {
-            p: tuple(run for run in self.tips[p].runs if self._read.get(run.name, 0) >= run.bytes)
+            p: tuple(run for run in self.tips[p].runs if self.read_upto.get(run.name, 0) >= run.bytes)
             for p in sorted(self._seen(partitions))
         }
 
@@ -94,7 +94,7 @@ class Book:
         return {p for p in partitions if p in self.tips}
 
     def _lacks(self, partition: TopicPartition) -> int:
-        return sum(run.bytes - self._read.get(run.name, 0) for run in self.tips[partition].runs)
+        return sum(run.bytes - self.read_upto.get(run.name, 0) for run in self.tips[partition].runs)
 
     def _share(self, partition: TopicPartition) -> int:
         total = sum(run.bytes for run in self.tips[partition].runs)

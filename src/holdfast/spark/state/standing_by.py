@@ -103,7 +103,7 @@ class Follower(threading.Thread):
 
         try:
             while self._query.isActive() and self.failure is None:
-                self._try_to_look()
+                self.try_to_look()
                 time.sleep(LOOK_S)
         except (Py4JError, OSError):
             pass  # the driver's JVM has ended, and the query with it
@@ -111,7 +111,7 @@ class Follower(threading.Thread):
     def rehearse(self) -> None:
         self._try(lambda: self._work([]))
 
-    def _try_to_look(self) -> None:
+    def try_to_look(self) -> None:
         self._try(self._look)
 
     def _try(self, what: Callable[[], None]) -> None:

@@ -22,37 +22,37 @@ object store are copied to the local disk first; that space is freed when the wo
 
 COPY_BYTES = 1024 * 1024
 
-_open: OrderedDict[tuple[str, str], pa.Table] = OrderedDict()
+kept_open: OrderedDict[tuple[str, str], pa.Table] = OrderedDict()
 
 
 def open_run(store: Store, run: RunRef, layout: Layout, chain: Chain) -> pa.Table:
     """A run as a table. Its checksum is verified when this process first opens it."""
     where = (_root(store), run.name)
-    if where in _open:
-        _open.move_to_end(where)
-        return _open[where]
+    if where in kept_open:
+        kept_open.move_to_end(where)
+        return kept_open[where]
     try:
         found = _checked(_bytes_of(store, run.name), run, layout)
     except HoldfastError:  # the store did not answer; the state may be fine
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise chain.unreadable(run.name, f"{type(error).__name__}: {error}".rstrip(".")) from error
-    _open[where] = found
-    while len(_open) > KEPT_OPEN:
-        _open.popitem(last=False)
+    kept_open[where] = found
+    while len(kept_open) > KEPT_OPEN:
+        kept_open.popitem(last=False)
     return found
 
 
 def is_open(store: Store, run: RunRef) -> bool:
     """Whether this process has it open, and so has verified it."""
-    return (_root(store), run.name) in _open
+    return (_root(store), run.name) in kept_open
 
 
 def close_others(store: Store, prefix: str, kept: Collection[str]) -> None:
     """Close the open runs with this prefix that are not in `kept`: a map holds the disk space of a removed file."""
-    for root, name in list(_open):
+    for root, name in list(kept_open):
         if root == _root(store) and name.startswith(prefix) and name not in kept:
-            del _open[root, name]
+            del kept_open[root, name]
 
 
 def _root(store: Store) -> str:

@@ -74,7 +74,7 @@ class Hub:
         watch = self._watch(group) if group else None
         self.viewers += 1
         if "" not in self._tasks:
-            self._start("", self._list_groups())
+            self._start("", self._keep_listing())
         if watch is not None:
             watch.viewers += 1
         try:
@@ -95,7 +95,7 @@ class Hub:
                 raise HoldfastError(
                     "TOO_MANY_GROUPS", f"{MOST_GROUPS} groups are watched already.", "Close some of the pages."
                 )
-            watch = self._watches[group] = Watch(group, self._look, Tails(self._traces), self.changed, self._topic)
+            watch = self._watches[group] = Watch(group, self.look, Tails(self._traces), self.changed, self._topic)
             self._start(group, watch.run())
         return self._watches[group]
 
@@ -113,6 +113,16 @@ class Hub:
             self._tasks.pop(group).cancel()
         if self.viewers == 0 and "" in self._tasks:
             self._tasks.pop("").cancel()
+
+    @property
+    def watching(self) -> tuple[Watch, ...]:
+        """The groups that are watched, whoever looks at them."""
+        return tuple(self._watches.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is looked at."""
+        return not self._watches and not self._tasks
 
     def watched(self, group: object) -> dict[str, Any]:
         """The newest story of a watched group."""
@@ -145,14 +155,14 @@ class Hub:
                 self._cluster = cluster
             return self._cluster
 
-    async def _look(self, group: str) -> GroupSnapshot:
+    async def look(self, group: str) -> GroupSnapshot:
         return await read_group(await self._reached(), group)
 
-    async def _list_groups(self) -> None:
+    async def _keep_listing(self) -> None:
         while True:
             began = time.monotonic()
             try:
-                found = await self._listed()
+                found = await self.list_groups()
                 problem: HoldfastError | None = None
             except NetError as error:
                 found, problem = self.listed, error
@@ -168,7 +178,7 @@ class Hub:
                 self.changed()
             await asyncio.sleep(max(LIST_S, 4 * (time.monotonic() - began)))
 
-    async def _listed(self) -> list[dict[str, str]]:
+    async def list_groups(self) -> list[dict[str, str]]:
         found = await GroupAdmin(await self._reached()).list_groups()
         groups = {one.group: one.state for one in found if one.protocol_type in ("consumer", "")}
         names = self._only or tuple(sorted(groups))

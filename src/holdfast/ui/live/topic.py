@@ -43,7 +43,7 @@ class TraceTopic:
         self._number = 0
         self._lock = threading.Lock()
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-trace-topic", daemon=True)
+        self._thread = threading.Thread(target=self.run, name="holdfast-trace-topic", daemon=True)
         self._thread.start()
 
     def newest(self, group: str) -> int:
@@ -66,7 +66,8 @@ class TraceTopic:
         self._ends.set()
         self._thread.join(ASK_S)
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Its thread: reads until it is closed."""
         while not self._ends.is_set():
             try:
                 self._follow()
@@ -87,7 +88,7 @@ class TraceTopic:
                     look_at = time.monotonic() + LOOK_AGAIN_S
                     known |= self._add(consumer, known)
                 for message in consumer.consume(AT_ONCE, POLL_S):
-                    self._take(message)
+                    self.take(message)
         finally:
             consumer.close()
 
@@ -106,7 +107,8 @@ class TraceTopic:
         consumer.incremental_assign(starts)
         return found
 
-    def _take(self, message: Any) -> None:
+    def take(self, message: Any) -> None:
+        """Keep a message's record; what is no record is passed over."""
         if message.error() is not None or message.value() is None:
             return
         with contextlib.suppress(HoldfastError):
