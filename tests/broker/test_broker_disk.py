@@ -21,6 +21,7 @@ from test_broker_groups import commit, committed, enter, heartbeat, join_body
 
 from holdfast.broker.clock import ManualClock
 from holdfast.broker.storage import journal as journals
+from holdfast.broker.storage.numbered import NumberedFiles
 from holdfast.model import ErrorCode
 from holdfast.records.encode import Producer
 from holdfast.testing.broker import Broker
@@ -372,7 +373,7 @@ def test_a_journal_that_can_not_be_read_again_is_tried_until_it_can(
         def unreadable(*_: object, **__: object) -> None:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(journals.Journal, "_choose_file", unreadable)
+        monkeypatch.setattr(NumberedFiles, "choose", unreadable)
         failing["groups"] = True
         assert commit(client, 1, member=member) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert commit(client, 2, member=member) == ErrorCode.COORDINATOR_NOT_AVAILABLE
