@@ -9,8 +9,8 @@ import typer
 
 from holdfast.broker.apis import SERVED
 from holdfast.broker.limits import MIB, Limits
-from holdfast.broker.poison import MOST_BYTES
-from holdfast.broker.quiet import LINES_A_SECOND
+from holdfast.broker.batch_check import MOST_BYTES
+from holdfast.broker.limited_log import LINES_A_SECOND
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.storage.config import TOPIC_SETTINGS
 from holdfast.cli.broker import app

@@ -15,7 +15,7 @@ import pytest
 from raw_client import RawClient, batch
 
 from holdfast.broker.limits import KIB, MIB, Limits
-from holdfast.broker.quiet import Quiet
+from holdfast.broker.limited_log import LimitedLog
 from holdfast.broker.server import ACCEPTS_AT_ONCE, Server
 from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
@@ -52,7 +52,7 @@ async def let_in(crowd_size: int) -> list[int]:
     server = Server(
         limits=Limits(),
         dispatch=lambda _connection, _frame: None,
-        quiet=Quiet(logging.getLogger(__name__), time.monotonic),
+        limited_log=LimitedLog(logging.getLogger(__name__), time.monotonic),
     )
     address = ("127.0.0.1", server.listen("127.0.0.1", 0, node_id=1))
     crowd = [socket.create_connection(address, PATIENCE_S) for _ in range(crowd_size)]

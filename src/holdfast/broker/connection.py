@@ -19,7 +19,7 @@ from typing import Protocol
 
 from holdfast.broker.exchange import Body, Exchange, Parts
 from holdfast.broker.limits import KIB, MIB, Limits
-from holdfast.broker.quiet import Quiet
+from holdfast.broker.limited_log import LimitedLog
 from holdfast.broker.room import Room
 from holdfast.broker.sending import send_in_order
 from holdfast.model import HoldfastError
@@ -42,7 +42,7 @@ class Server(Protocol):
     limits: Limits
     now: Callable[[], float]
     room: Room
-    quiet: Quiet
+    limited_log: LimitedLog
 
     keepers: set[Connection]
     """Connections that keep a large buffer between two frames."""
@@ -312,9 +312,9 @@ class Connection(asyncio.BufferedProtocol):
                 self.send(*result.parts)  # type: ignore[arg-type]  # no files, so no slices of any
             elif result is not None:
                 self.send(encode_response(exchange.api, exchange.version, exchange.frame.correlation_id, result))
-        except Exception:  # noqa: BLE001  # logged by `quiet`
+        except Exception:  # noqa: BLE001  # logged by `limited_log`
             # The caller may be in the middle of answering other clients, so this must not raise.
-            self._server.quiet.exception(
+            self._server.limited_log.exception(
                 "the answer to %s of version %d can't be sent", exchange.api.name, exchange.version
             )
             self.close("its answer can't be sent")
@@ -359,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def log_once(self, why: str) -> None:
         if not self.closed:
-            self._server.quiet.warning("%s: %s", self.peer, why)
+            self._server.limited_log.warning("%s: %s", self.peer, why)
 
     def excuse(self, seconds: float) -> None:
         """The broker itself was stopped for this long: don't count it against the client."""

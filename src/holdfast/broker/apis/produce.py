@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.broker.exchange import PARKED, SILENT, Body, Exchange, Parts, Result
-from holdfast.broker.poison import inspect, is_batch, is_transactional
+from holdfast.broker.batch_check import inspect, is_batch, is_transactional
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
@@ -135,12 +135,12 @@ def _append(state: State, topic: str, asked: ProducePartition) -> Steps:
     log: Log | None = None
     try:
         log = state.store.log(topic, asked.partition)
-        yield from inspect(records, state.quick, max_bytes=log.config.max_message_bytes)
+        yield from inspect(records, state.compiled, max_bytes=log.config.max_message_bytes)
         # Looked up again: the topic may be gone by now.
         log = state.store.log(topic, asked.partition)
         appended = log.append(records, commit=False)
     except StorageError as error:
-        state.troubles.tell(error)
+        state.storage_log.tell(error)
         # As in Kafka: the answer to a batch that is refused says where the log starts.
         start = log.log_start_offset if log is not None and is_batch(records) else -1
         return ProducedPartition(

@@ -1,7 +1,7 @@
 """A produced batch: checked by its header, and stamped, without decoding a single record.
 
 The checks and their order follow Kafka's (ProduceRequest, UnifiedLog, LogValidator), so that a client sees the same
-code. Records inside are not looked at here: what a producer says of them is checked before (`broker.poison`).
+code. Records inside are not looked at here: what a producer says of them is checked before (`broker.batch_check`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ OURS = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR}
 """Errors that are the broker's fault. For a reader CORRUPT_MESSAGE is one too: the stored batch is damaged."""
 
 
-class Troubles:
+class StorageLog:
     def __init__(self, now_ms: Callable[[], float]) -> None:
         self._now_ms = now_ms
         self._told: dict[str, float] = {}

@@ -27,7 +27,7 @@ class _Told:
         self.repeats = 0
 
 
-class Quiet:
+class LimitedLog:
     def __init__(self, log: logging.Logger, now: Callable[[], float], lines: int = LINES_A_SECOND) -> None:
         self._log = log
         self._now = now
