@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.broker.exchange import Body, Exchange, Parts
-from holdfast.broker.limits import KIB, MIB, Limits
 from holdfast.broker.limited_log import LimitedLog
+from holdfast.broker.limits import KIB, MIB, Limits
 from holdfast.broker.room import Room
 from holdfast.broker.sending import send_in_order
 from holdfast.model import HoldfastError
@@ -54,8 +54,12 @@ class Server(Protocol):
         """A connection waits for room: connections that keep large buffers they don't need should give them back."""
         ...
 
-    def stalled(self, connection: Connection, *, now: bool) -> None:
-        """A client is slow to take its answers, or has caught up."""
+    def stalled(self, connection: Connection) -> None:
+        """A client is slow to take its answers."""
+        ...
+
+    def caught_up(self, connection: Connection) -> None:
+        """A client that was slow has taken its answers."""
         ...
 
 
@@ -94,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        return f"{self.host}" if self.principal is None else f"{self.principal}@{self.host}"
+        return self.host if self.principal is None else f"{self.principal}@{self.host}"
 
     @property
     def authenticated(self) -> bool:
@@ -164,11 +168,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
-        self._server.stalled(self, now=True)
+        self._server.stalled(self)
 
     def resume_writing(self) -> None:
         self._writing_paused = False
-        self._server.stalled(self, now=False)
+        self._server.caught_up(self)
         self._pump()
 
     # Buffers

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 
 from holdfast.broker.connection import FIRST_BUFFER_BYTES, Connection
-from holdfast.broker.limits import Limits
 from holdfast.broker.limited_log import LimitedLog
+from holdfast.broker.limits import Limits
 from holdfast.broker.room import Room
 from holdfast.model import HoldfastError
 
@@ -169,17 +169,17 @@ class Server:
         for connection in tuple(self.keepers):
             connection.trim()
 
-    def stalled(self, connection: Connection, *, now: bool) -> None:
+    def stalled(self, connection: Connection) -> None:
         """The unsent answers of all clients are limited. Beyond the limit the connection that is stalled longest is
         closed."""
-        self._stalled.pop(connection, None)
-        if not now:
-            return
         self._stalled[connection] = None
         while self.unsent_bytes > self.limits.max_bytes_unsent:
             longest = next(iter(self._stalled))
             del self._stalled[longest]
             longest.close("its client is slow to read its answers, and too many answers are waiting")
+
+    def caught_up(self, connection: Connection) -> None:
+        self._stalled.pop(connection, None)
 
     # Limits in time
 

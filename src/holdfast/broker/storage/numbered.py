@@ -1,9 +1,9 @@
 """The files of a journal, numbered: the newest complete one counts.
 
-    0000000002.journal             replaced, and removed once a crash can't undo the next one's name
-    0000000003.journal             the one that counts
-    0000000004.journal.new         being written
-    0000000001.journal.damaged     set aside for a person to look at
+0000000002.journal             replaced, and removed once a crash can't undo the next one's name
+0000000003.journal             the one that counts
+0000000004.journal.new         being written
+0000000001.journal.damaged     set aside for a person to look at
 """
 
 from __future__ import annotations

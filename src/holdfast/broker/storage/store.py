@@ -307,7 +307,8 @@ class Store:
         self._logs.use_mended(mend)
 
     def tick(self) -> None:
-        """Do all that is due, on this thread: `keep_house`, syncs and mends."""
+        """Do all that is due, on this thread: `keep_house`, syncs and mends. For callers without a
+        loop; the broker has a `Flusher`."""
         if self.sync_due():
             self._syncer.sync()
         mend = self.take_mend()
