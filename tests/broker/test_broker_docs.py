@@ -8,9 +8,10 @@ from pathlib import Path
 import typer
 
 from holdfast.broker.apis import SERVED
+from holdfast.broker.batch_check import MOST_BYTES
+from holdfast.broker.faults import Faults
+from holdfast.broker.limited_log import LINES_A_SECOND
 from holdfast.broker.limits import MIB, Limits
-from holdfast.broker.poison import MOST_BYTES
-from holdfast.broker.quiet import LINES_A_SECOND
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.storage.config import TOPIC_SETTINGS
 from holdfast.cli.broker import app
@@ -53,6 +54,16 @@ def test_the_settings_of_a_topic_that_can_be_changed_are_documented() -> None:
 def test_the_operations_of_rules_are_documented() -> None:
     for operation in Operation:
         assert operation.name.lower().replace("_", "-") in DOCS
+
+
+def test_everything_that_tests_can_do_to_a_broker_is_documented() -> None:
+    """`cut_answer` and `change` were there for months, and nobody who read the docs knew."""
+    section = DOCS.split("## In tests")[1].split("## How it works")[0]
+
+    for name in (name for name in vars(Faults) if not name.startswith("_") and name != "meet"):
+        assert f"`{name}(" in section or f"faults.{name}(" in section, name
+    for name in ("advance", "call", "expel", "group", "move_coordinator", "restart", "topics.count", "topics.offsets"):
+        assert f"`broker.{name}(" in section, name
 
 
 def test_the_limits_are_documented_with_their_numbers() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pytest
@@ -60,16 +59,27 @@ def test_a_condition_picks_the_victim(holdfast_broker: Broker) -> None:
         assert heartbeat(client, "victim") == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_delay_holds_up_its_own_connection_only(holdfast_broker: Broker) -> None:
+def test_a_delay_answers_later(holdfast_broker: Broker) -> None:
     holdfast_broker.faults.delay(Api.HEARTBEAT, ms=300, times=1)
-    with RawClient(holdfast_broker) as slow, RawClient(holdfast_broker) as other:
+    with RawClient(holdfast_broker) as client:
         began = time.monotonic()
-        thread = threading.Thread(target=heartbeat, args=(slow,))
-        thread.start()
-        other.ask(Api.LIST_GROUPS)
-        thread.join()
-
+        assert heartbeat(client) == ErrorCode.UNKNOWN_MEMBER_ID
         assert time.monotonic() - began >= 0.3
+
+
+def test_a_delay_holds_up_its_own_connection_only(holdfast_broker: Broker) -> None:
+    """Its answer is an hour away, so whoever is answered did not wait for it."""
+    fault = holdfast_broker.faults.delay(Api.HEARTBEAT, ms=3_600_000, times=1)
+    asked = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+    with RawClient(holdfast_broker) as slow, RawClient(holdfast_broker) as other:
+        slow.send(slow.request(Api.HEARTBEAT, 4, asked))
+        deadline = time.monotonic() + PATIENCE_S
+        while not fault.hits:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+        assert other.ask(Api.LIST_GROUPS).error_code == 0
+        assert heartbeat(other) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_dropped_request_does_nothing_and_is_never_answered(holdfast_broker: Broker) -> None:

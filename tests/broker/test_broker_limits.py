@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from raw_client import RawClient, batch, server_of
 
+from holdfast.broker.limited_log import LimitedLog
 from holdfast.broker.limits import KIB, MIB, Limits
-from holdfast.broker.quiet import Quiet
 from holdfast.broker.server import ACCEPTS_AT_ONCE, Server
+from holdfast.broker.settings import Security
 from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
@@ -52,7 +53,7 @@ async def let_in(crowd_size: int) -> list[int]:
     server = Server(
         limits=Limits(),
         dispatch=lambda _connection, _frame: None,
-        quiet=Quiet(logging.getLogger(__name__), time.monotonic),
+        limited_log=LimitedLog(logging.getLogger(__name__), time.monotonic),
     )
     address = ("127.0.0.1", server.listen("127.0.0.1", 0, node_id=1))
     crowd = [socket.create_connection(address, PATIENCE_S) for _ in range(crowd_size)]
@@ -110,10 +111,23 @@ def test_the_largest_allowed_frame_is_taken_and_one_byte_more_is_not() -> None:
 
 
 def test_a_stranger_may_send_64_kib_and_a_user_16_mib() -> None:
-    with Broker(users={"alice": ("secret", ["all"])}) as broker, RawClient(broker) as client:
-        client.send(struct.pack(">i", 64 * KIB + 1))
-
-        assert client.is_closed()
+    users = {"alice": ("secret", ["all"])}
+    with Broker(users=users, security=Security(insecure=True)) as broker:
+        broker.topics.create("orders", 1)
+        with RawClient(broker) as stranger:
+            stranger.send(struct.pack(">i", 64 * KIB + 1))
+            assert stranger.is_closed()
+        with RawClient(broker) as stranger:
+            stranger.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+            told = stranger.ask(Api.SASL_AUTHENTICATE, {"auth_bytes": bytes(64 * KIB - 100)})
+            assert told.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED, "the frame was read"
+        with RawClient(broker) as alice:
+            alice.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+            assert alice.ask(Api.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"}).error_code == 0
+            alice.produce("orders", [bytes(900 * KIB)])
+            assert broker.topics.count("orders") == 1
+            alice.send(struct.pack(">i", 16 * MIB + 1))
+            assert alice.is_closed()
 
 
 def test_garbage_closes_its_connection_with_one_line(holdfast_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,8 @@ from holdfast.client.reading.book import Book
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.net.errors import BrokerError, NetError
-from holdfast.net.flows import BEGINNING, NOWHERE, Fetched, FetchSettings, Flow, Flows
+from holdfast.net.flow_values import BEGINNING, NOWHERE, Fetched, FetchSettings
+from holdfast.net.flows import Flow, Flows
 from holdfast.net.metadata import ClusterInfo, TopicInfo
 from holdfast.records.batch import Record
 from holdfast.records.encode import encode_batch

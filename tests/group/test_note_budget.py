@@ -223,10 +223,14 @@ def test_short_notes_say_what_long_ones_say() -> None:
 
 
 def test_a_short_note_that_is_cut_anywhere_reads_as_nothing_or_as_less() -> None:
-    full = encode_short_note(LeaderNote(token=TOKEN, peers=(endpoint(1), endpoint(2)), planned_for={"orders": 1}))
-    for stop in range(len(full)):
-        read_leader_note(full[:stop])  # raises nothing
-    assert read_leader_note(full[:10]) is None
+    note = LeaderNote(token=TOKEN, peers=(endpoint(1), endpoint(2)), passed_on=True, planned_for={"orders": 1})
+    full = encode_short_note(note)
+    less = replace(note, planned_for=None)
+    assert read_leader_note(full) == note
+    assert [stop for stop in range(len(full)) if read_leader_note(full[:stop]) == less] == [
+        len(encode_short_note(less))
+    ]
+    assert all(read_leader_note(full[:stop]) in (None, less) for stop in range(len(full)))
 
 
 def test_the_whole_of_a_thousand_members_fits_one_record_of_kafkas() -> None:

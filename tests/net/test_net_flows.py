@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.net.flows import BEGINNING, NOWHERE, Fetched, FetchSettings, Flow, Flows, Trouble
+from holdfast.net.flow_values import BEGINNING, NOWHERE, Fetched, FetchSettings, Trouble
+from holdfast.net.flows import Flow, Flows
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

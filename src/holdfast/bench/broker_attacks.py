@@ -26,6 +26,8 @@ EVERY_S = 0.020
 """Between two requests of the well-behaved client: short enough to meet every stall of 50 ms twice."""
 MANY = 80
 """Connections of an attack that is about their number."""
+LAST_ANSWER_S = 60.0
+"""How long the answers that are still awaited at an attack's end may take."""
 FEW = 4
 """Connections of an attack whose single request does the harm."""
 
@@ -189,7 +191,7 @@ def scram_garbage(given: Given) -> Done:
         with Wire(given["bootstrap"]) as wire:
             wire.ask(Api.SASL_HANDSHAKE, 1, {"mechanism": MECHANISM})
             wire.ask(Api.SASL_AUTHENTICATE, 2, {"auth_bytes": b"n,,n=polite,r=abc"})
-            for _time in range(100):
+            for _answer in range(100):
                 wire.ask(Api.SASL_AUTHENTICATE, 2, {"auth_bytes": "c=biws,r=ä,p=AAAA".encode()})
 
     return _crowd(given, FEW, fail, endless=True)
@@ -232,7 +234,7 @@ def _crowd(given: Given, connections: int, do: Callable[[Wire], None], *, endles
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(given["seconds"] + 60 - (time.monotonic() - until + given["seconds"]), 0.1))
+        thread.join(max(until + LAST_ANSWER_S - time.monotonic(), 0.1))
     return {"done": sum(done), "least": min(done), "cut": sum(cut)}
 
 

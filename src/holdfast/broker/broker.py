@@ -90,7 +90,7 @@ class Broker:
             self._server = Server(
                 limits=settings.limits,
                 dispatch=Dispatcher(self.state, self.faults),
-                quiet=self.state.quiet,
+                limited_log=self.state.limited_log,
                 tls=tls,
                 login_required=bool(users),
             )
@@ -203,7 +203,7 @@ class Broker:
             await self._state.changes.drained()
             await self._state.flusher.drained()
             self._state.slices.stop()
-            self._state.quick.stop()
+            self._state.compiled.stop()
         self._stack.close()
 
     async def __aenter__(self) -> Broker:

@@ -30,7 +30,7 @@ CHANGES_AT_A_TIME = 100
 
 Outcome = Callable[[], Any]
 """Returns what the work returned. Raises what it raised, or the disk's error."""
-Told = Callable[[Outcome], None]
+WhenDone = Callable[[Outcome], None]
 
 
 class Changes:
@@ -38,15 +38,15 @@ class Changes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._queue: deque[tuple[Callable[[], Any], Told]] = deque()
+        self._queue: deque[tuple[Callable[[], Any], WhenDone]] = deque()
         self._writing: asyncio.Future[Plan] | None = None
         self._busy = False
         self._closed = False
 
-    def submit(self, work: Callable[[], Any], told: Told) -> None:
-        """Let `work` change the catalog, and call `told` once that is on disk or refused: now, or in a later turn of
-        the loop."""
-        self._queue.append((work, told))
+    def submit(self, work: Callable[[], Any], when_done: WhenDone) -> None:
+        """Let `work` change the catalog, and call `when_done` once that is on disk or refused: now, or in a later turn
+        of the loop."""
+        self._queue.append((work, when_done))
         self._go_on()
 
     def each(self, items: Iterable[T], change: Callable[[T], Any], refused: Callable[[T, StorageError], Any]) -> Steps:
@@ -66,9 +66,9 @@ class Changes:
 
     async def make(self, work: Callable[[], Any]) -> Any:
         """Submit `work` and wait for its outcome."""
-        told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.submit(work, told.set_result)
-        return (await told)()
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.submit(work, done.set_result)
+        return (await done)()
 
     async def drained(self) -> None:
         """Wait for the plan being written, and begin no other."""
@@ -95,11 +95,11 @@ class Changes:
         results: list[_Result] = []
         with self._store.planning() as plan:
             while self._queue and len(plan.entries) < CHANGES_AT_A_TIME:
-                work, told = self._queue.popleft()
+                work, when_done = self._queue.popleft()
                 try:
-                    results.append(_Result(told, plan.do(work), None))
+                    results.append(_Result(when_done, plan.do(work), None))
                 except Exception as error:  # noqa: BLE001  # raised again for the submitter
-                    results.append(_Result(told, None, error))
+                    results.append(_Result(when_done, None, error))
         return plan, results
 
     def _written(self, results: list[_Result], done: asyncio.Future[Plan]) -> None:
@@ -116,12 +116,12 @@ class Changes:
         except StorageError as error:
             refused = error
             log.error("%s %s", error.what, error.do)
-        for told, value, failure in results:
-            told(partial(_outcome, value, failure or refused))
+        for when_done, value, failure in results:
+            when_done(partial(_outcome, value, failure or refused))
 
 
 class _Result(NamedTuple):
-    told: Told
+    when_done: WhenDone
     value: Any
     error: Exception | None
 

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.broker.exchange import Body, Exchange, Parts
+from holdfast.broker.limited_log import LimitedLog
 from holdfast.broker.limits import KIB, MIB, Limits
-from holdfast.broker.quiet import Quiet
 from holdfast.broker.room import Room
 from holdfast.broker.sending import send_in_order
 from holdfast.model import HoldfastError
@@ -42,7 +42,7 @@ class Server(Protocol):
     limits: Limits
     now: Callable[[], float]
     room: Room
-    quiet: Quiet
+    limited_log: LimitedLog
 
     keepers: set[Connection]
     """Connections that keep a large buffer between two frames."""
@@ -54,8 +54,12 @@ class Server(Protocol):
         """A connection waits for room: connections that keep large buffers they don't need should give them back."""
         ...
 
-    def stalled(self, connection: Connection, *, now: bool) -> None:
-        """A client is slow to take its answers, or has caught up."""
+    def stalled(self, connection: Connection) -> None:
+        """A client is slow to take its answers."""
+        ...
+
+    def caught_up(self, connection: Connection) -> None:
+        """A client that was slow has taken its answers."""
         ...
 
 
@@ -94,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        return f"{self.host}" if self.principal is None else f"{self.principal}@{self.host}"
+        return self.host if self.principal is None else f"{self.principal}@{self.host}"
 
     @property
     def authenticated(self) -> bool:
@@ -164,11 +168,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
-        self._server.stalled(self, now=True)
+        self._server.stalled(self)
 
     def resume_writing(self) -> None:
         self._writing_paused = False
-        self._server.stalled(self, now=False)
+        self._server.caught_up(self)
         self._pump()
 
     # Buffers
@@ -312,9 +316,9 @@ class Connection(asyncio.BufferedProtocol):
                 self.send(*result.parts)  # type: ignore[arg-type]  # no files, so no slices of any
             elif result is not None:
                 self.send(encode_response(exchange.api, exchange.version, exchange.frame.correlation_id, result))
-        except Exception:  # noqa: BLE001  # logged by `quiet`
+        except Exception:  # noqa: BLE001  # logged by `limited_log`
             # The caller may be in the middle of answering other clients, so this must not raise.
-            self._server.quiet.exception(
+            self._server.limited_log.exception(
                 "the answer to %s of version %d can't be sent", exchange.api.name, exchange.version
             )
             self.close("its answer can't be sent")
@@ -359,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def log_once(self, why: str) -> None:
         if not self.closed:
-            self._server.quiet.warning("%s: %s", self.peer, why)
+            self._server.limited_log.warning("%s: %s", self.peer, why)
 
     def excuse(self, seconds: float) -> None:
         """The broker itself was stopped for this long: don't count it against the client."""

@@ -43,7 +43,7 @@ class Dispatcher:
     def __init__(self, state: State, faults: Faults) -> None:
         self._state = state
         self._faults = faults
-        self._quiet = state.quiet
+        self._limited_log = state.limited_log
         self._floor = Floor()
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
@@ -123,10 +123,10 @@ class Dispatcher:
         try:
             result = work()
         except StorageError as error:
-            self._quiet.warning("%s: %s %s", exchange.api.name, error.what, error.do)
+            self._limited_log.warning("%s: %s %s", exchange.api.name, error.what, error.do)
             result = apis.module(exchange.api).refuse(exchange, error.error)
-        except Exception:  # noqa: BLE001  # logged by `quiet`
-            self._quiet.exception("%s of version %d failed", exchange.api.name, exchange.version)
+        except Exception:  # noqa: BLE001  # logged by `limited_log`
+            self._limited_log.exception("%s of version %d failed", exchange.api.name, exchange.version)
             result = apis.module(exchange.api).refuse(exchange, ErrorCode.UNKNOWN_SERVER_ERROR)
             _close_on_stranger(exchange, result)
         if isinstance(result, Generator):

@@ -19,7 +19,7 @@ from holdfast.broker.storage.sync import NO_FAILURES, Failures, FlushPolicy, Syn
 
 log = logging.getLogger("holdfast.broker")
 
-Told = Callable[[Failures], None]
+WhenSynced = Callable[[Failures], None]
 """Called with what could not be synced; `Failures` is false if that is nothing."""
 
 
@@ -28,7 +28,7 @@ class Flusher:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: list[Told] = []
+        self._waiting: list[WhenSynced] = []
         self._round: asyncio.Future[SyncRound] | None = None
         self._mend: asyncio.Future[Mend] | None = None
         self._closed = False
@@ -43,9 +43,9 @@ class Flusher:
         """Whether an append may be acknowledged only after a sync."""
         return self._store.flush is FlushPolicy.ALWAYS
 
-    def after_sync(self, told: Told) -> None:
-        """Call `told` when everything appended so far has been synced, or its sync has failed."""
-        self._waiting.append(told)
+    def after_sync(self, when_synced: WhenSynced) -> None:
+        """Call `when_synced` when everything appended so far has been synced, or its sync has failed."""
+        self._waiting.append(when_synced)
         if self._round is None:
             self._begin()
 
@@ -68,21 +68,21 @@ class Flusher:
         waiting, self._waiting = self._waiting, []
         taken = self._store.take_sync()
         if taken is None:
-            for told in waiting:
-                told(NO_FAILURES)
+            for when_synced in waiting:
+                when_synced(NO_FAILURES)
             return
         self._round = asyncio.get_running_loop().run_in_executor(None, taken.run)
         self._round.add_done_callback(lambda done: self._end(done, waiting))
 
-    def _end(self, done: asyncio.Future[SyncRound], waiting: list[Told]) -> None:
+    def _end(self, done: asyncio.Future[SyncRound], waiting: list[WhenSynced]) -> None:
         self._round = None
         if done.cancelled():
             return
         failures = self._store.finish_sync(done.result())
         if failures:
             log.error("%s %s", failures.first.what, failures.first.do)
-        for told in waiting:
-            told(failures)
+        for when_synced in waiting:
+            when_synced(failures)
         if self._waiting and self._round is None:
             self._begin()
         if failures:

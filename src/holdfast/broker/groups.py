@@ -180,7 +180,7 @@ class Groups:
         if self._flusher is None:
             return
         for effect in [effect for effect in self._queue if isinstance(effect, Persist)]:
-            if effect in self._queue:  # not if starting over took it out
+            if effect in self._queue:  # not if a reset took it out
                 self._queue.remove(effect)
                 self._append(effect)
         end, path = self._journal.size, self._journal.path
@@ -194,22 +194,22 @@ class Groups:
         except StorageError as error:
             group = effect.records[0].group
             if error.error is ErrorCode.MESSAGE_TOO_LARGE:
-                self._start_group_over(group, error, ErrorCode.UNKNOWN_SERVER_ERROR)
+                self._reset_group(group, error, ErrorCode.UNKNOWN_SERVER_ERROR)
             elif self._flusher is None:  # nothing waits for a sync: what the others did is in the journal
-                self._start_group_over(group, error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._reset_group(group, error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
-                self._start_over(error)
+                self._reset_all(error)
 
     def _synced(self, end: int, error: StorageError | None) -> None:
         self._free.set()
         if error is None:
             self._journal.confirm(end)
         else:
-            self._start_over(error)
+            self._reset_all(error)
         self._go_on()
         self._arm()
 
-    def _start_over(self, error: StorageError) -> None:
+    def _reset_all(self, error: StorageError) -> None:
         """The journal failed: drop all queued effects, so that nothing is answered as done that is not written."""
         log.error("groups: %s %s", error.what, error.do)
         failed = [effect.token for effect in self._queue if isinstance(effect, Reply)]
@@ -230,7 +230,7 @@ class Groups:
             return
         self._arm()
 
-    def _start_group_over(self, group: str, error: StorageError, code: ErrorCode) -> None:
+    def _reset_group(self, group: str, error: StorageError, code: ErrorCode) -> None:
         """One group's record can't be written: reset this group to what is written. Other groups are not affected: on a
         full disk this happens with every commit, and reloading all groups each time would delay everybody."""
         log.error("groups: %s is reset to what its log says: %s %s", group, error.what, error.do)
@@ -241,7 +241,7 @@ class Groups:
             records = [decode_record(key, value) for key, value in self._journal.live(of_group(group))]
         except HoldfastError as unreadable:
             self._refuse(failed, code)
-            self._start_over(disk_trouble(f"Reading the group {group}", OSError(unreadable.what)))
+            self._reset_all(disk_trouble(f"Reading the group {group}", OSError(unreadable.what)))
             return
         self._queue.extendleft(reversed(self._coordinator.reload(group, records, self._clock.now_ms())))
         self._refuse(failed, code)

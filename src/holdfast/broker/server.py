@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 
 from holdfast.broker.connection import FIRST_BUFFER_BYTES, Connection
+from holdfast.broker.limited_log import LimitedLog
 from holdfast.broker.limits import Limits
-from holdfast.broker.quiet import Quiet
 from holdfast.broker.room import Room
 from holdfast.model import HoldfastError
 
@@ -48,14 +48,14 @@ class Server:
         *,
         limits: Limits,
         dispatch: Dispatch,
-        quiet: Quiet,
+        limited_log: LimitedLog,
         tls: ssl.SSLContext | None = None,
         login_required: bool = False,
     ) -> None:
         self.limits = limits
         self.now = time.monotonic
         self.room = Room(limits.max_bytes_in_flight)
-        self.quiet = quiet
+        self.limited_log = limited_log
         self.keepers: set[Connection] = set()
         self.serve = dispatch
         self._tls = tls
@@ -97,7 +97,7 @@ class Server:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                self.quiet.warning("accepting a connection failed: %s", error)
+                self.limited_log.warning("accepting a connection failed: %s", error)
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listener)
                 self._pauses[listener] = loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_from, listener, node_id)
@@ -130,7 +130,7 @@ class Server:
             taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.connect_accepted_socket(lambda: connection, taken, ssl=self._tls, ssl_handshake_timeout=timeout)
         except OSError as error:
-            self.quiet.warning("%s: connection closed: %s", connection.host, _why_not_open(error))
+            self.limited_log.warning("%s: connection closed: %s", connection.host, _why_not_open(error))
             taken.close()
         finally:
             self._opening.pop(connection, None)
@@ -169,17 +169,17 @@ class Server:
         for connection in tuple(self.keepers):
             connection.trim()
 
-    def stalled(self, connection: Connection, *, now: bool) -> None:
+    def stalled(self, connection: Connection) -> None:
         """The unsent answers of all clients are limited. Beyond the limit the connection that is stalled longest is
         closed."""
-        self._stalled.pop(connection, None)
-        if not now:
-            return
         self._stalled[connection] = None
         while self.unsent_bytes > self.limits.max_bytes_unsent:
             longest = next(iter(self._stalled))
             del self._stalled[longest]
             longest.close("its client is slow to read its answers, and too many answers are waiting")
+
+    def caught_up(self, connection: Connection) -> None:
+        self._stalled.pop(connection, None)
 
     # Limits in time
 
@@ -193,7 +193,7 @@ class Server:
             if late > interval:
                 connection.excuse(late)
             self._check(connection, now)
-        self.quiet.tell_rest()
+        self.limited_log.tell_rest()
         self._sweeper = asyncio.get_running_loop().call_later(interval, self._sweep)
 
     def _check(self, connection: Connection, now: float) -> None:

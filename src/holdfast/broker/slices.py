@@ -66,6 +66,10 @@ PAUSE, WRITING = Phase.PAUSE, Phase.WRITING
 Steps = Generator[InThread | Until | Phase | None, Any, Any]
 
 
+def _never() -> bool:
+    return False
+
+
 class _Job:
     __slots__ = ("abandoned", "failure", "finished", "steps", "value", "writing")
 
@@ -92,7 +96,7 @@ class Slices:
         return len(self._line)
 
     def run(
-        self, steps: Steps, finished: Callable[[Callable[[], Any]], None], abandoned: Callable[[], bool] = bool
+        self, steps: Steps, finished: Callable[[Callable[[], Any]], None], abandoned: Callable[[], bool] = _never
     ) -> None:
         """Run `steps` to their end. `finished` is called once with a function that returns their result or raises."""
         seconds = CROWDED_SLICE_SECONDS if self._line else FIRST_SLICE_SECONDS
@@ -100,7 +104,7 @@ class Slices:
 
     def run_later(self, steps: Steps, finished: Callable[[Callable[[], Any]], None]) -> None:
         """The same, but queued without a first slice: for work that is known to be long."""
-        self._enqueue(_Job(steps, finished, bool))
+        self._enqueue(_Job(steps, finished, _never))
 
     def stop(self) -> None:
         """Drop all queued jobs."""
@@ -130,7 +134,7 @@ class Slices:
                 job.finished(partial(_raise, error))
                 return
             if isinstance(wanted, Until):
-                wanted.start(partial(self._told, job))
+                wanted.start(partial(self._delivered, job))
                 return
             if wanted is WRITING:
                 if self._line and clock is time.thread_time:
@@ -172,7 +176,7 @@ class Slices:
             job.value = done.result()
         self._enqueue(job)
 
-    def _told(self, job: _Job, outcome: Callable[[], Any]) -> None:
+    def _delivered(self, job: _Job, outcome: Callable[[], Any]) -> None:
         try:
             job.value = outcome()
         except Exception as error:  # noqa: BLE001  # thrown into the work that waits for it

@@ -14,12 +14,12 @@ from uuid import UUID
 
 from holdfast.broker.changes import Changes
 from holdfast.broker.clock import Clock
+from holdfast.broker.compiled_check import CompiledCheck
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.flusher import Flusher
 from holdfast.broker.groups import Groups
+from holdfast.broker.limited_log import LimitedLog
 from holdfast.broker.limits import Limits
-from holdfast.broker.quick import Quick
-from holdfast.broker.quiet import Quiet
 from holdfast.broker.security.rules import Operation, Resource, Rules, rule_text
 from holdfast.broker.security.users import Users
 from holdfast.broker.settings import BrokerSettings
@@ -27,7 +27,7 @@ from holdfast.broker.slices import Slices
 from holdfast.broker.storage.log import Log
 from holdfast.broker.storage.store import Store
 from holdfast.broker.storage.topics import Topic
-from holdfast.broker.troubles import Troubles
+from holdfast.broker.storage_log import StorageLog
 from holdfast.broker.waiting import Waiting
 from holdfast.model import ErrorCode, TopicPartition
 
@@ -72,10 +72,10 @@ class State:
         self.waiting = Waiting()
         self.flusher = flusher
         self.changes = Changes(store)
-        self.troubles = Troubles(clock.now_ms)
-        self.quiet = Quiet(log, time.monotonic)
+        self.storage_log = StorageLog(clock.now_ms)
+        self.limited_log = LimitedLog(log, time.monotonic)
         self.slices = Slices()
-        self.quick = Quick()
+        self.compiled = CompiledCheck()
         self.nodes: tuple[Node, ...] = ()
         """Set once the listeners know their ports."""
         self.cluster_id = base64.urlsafe_b64encode(store.cluster_id.bytes).decode().rstrip("=")
@@ -142,7 +142,7 @@ class State:
         """Log which rule is missing: the client is only told that it may not, or that there is no such topic."""
         who = f"{exchange.client.principal}@{exchange.client.host}"
         rule = rule_text(operation, resource, name)
-        self.quiet.warning("%s: %s refused: no rule allows %s", who, exchange.api.name, rule)
+        self.limited_log.warning("%s: %s refused: no rule allows %s", who, exchange.api.name, rule)
 
     def operations(self, exchange: Exchange, resource: Resource, name: str) -> int:
         """The allowed operations as Kafka's bit field."""

@@ -14,14 +14,14 @@ DEFAULT_REPLICAS = 1
 """Kafka's default.replication.factor."""
 
 
-class Beside(NamedTuple):
-    """What a request that only validates would have created so far."""
+class SoFar(NamedTuple):
+    """What the topics before this one in the same request would take, if it only asks whether they could be created."""
 
     topics: int = 0
     partitions: int = 0
 
 
-NOTHING_BESIDE = Beside()
+NOTHING_SO_FAR = SoFar()
 
 
 def create(
@@ -33,14 +33,14 @@ def create(
     assignments: Sequence[Sequence[int]] = (),
     configs: Mapping[str, str] | None = None,
     validate_only: bool = False,
-    beside: Beside = NOTHING_BESIDE,
+    so_far: SoFar = NOTHING_SO_FAR,
 ) -> Topic:
     """Create a topic, or raise a StorageError. -1 stands for the broker's default."""
     if assignments:
         partitions = len(assignments)
     elif partitions == -1:
         partitions = state.settings.default_partitions
-    check_room(state, topics=beside.topics + 1, partitions=beside.partitions + max(partitions, 0))
+    check_room(state, topics=so_far.topics + 1, partitions=so_far.partitions + max(partitions, 0))
     check_collision(state, name)
     replicas = check_assignments(state, assignments) if assignments else spread(state, 0, partitions, replication)
     return state.store.create_topic(name, partitions, configs=configs, replicas=replicas, validate_only=validate_only)

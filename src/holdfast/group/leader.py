@@ -88,22 +88,27 @@ def plan(
     doubts = _doubts(planned, generation)
     notes = _notes(planned, doubts)
     all_read = len(notes) == len(members)
+    cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols
     handed: Mapping[str, Positions] = {}
     written: Mapping[str, bytes] = {}
-    if marks:
-        cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols
-        sound = all_read and not doubts and not planned.contested
-        common = replace(
-            _flags(planned, cooperative=cooperative, all_read=all_read, sound=sound, stays=leader not in draining),
-            token=token,
-            room=room_for_each(len(members), notes_bytes),
+    if marks and cooperative:
+        handed = _positions(
+            planned, [*_offers(planned, notes, generation), *_untaken(planned, notes, before, generation)]
         )
-        offers = [*_offers(planned, notes, generation), *_untaken(planned, notes, before, generation)]
-        handed = _positions(planned, offers) if cooperative else {}
-        endpoints = _addressees(planned, notes, leader)
+    if marks:
+        sound = all_read and not doubts and not planned.contested
+        flags = _flags(planned, cooperative=cooperative, all_read=all_read, sound=sound, stays=leader not in draining)
+        common = replace(flags, token=token, room=room_for_each(len(members), notes_bytes))
         # A member may subscribe to a name that no topic can have. Readers would refuse a note that contains it.
         own = {leader: {topic: count for topic, count in planned_for.items() if can_be_topic(topic)}}
-        written = write_notes(common, endpoints, handed, own, budget=notes_bytes, always_short=short_notes)
+        written = write_notes(
+            common,
+            _addressees(planned, notes, leader),
+            handed,
+            own,
+            budget=notes_bytes,
+            always_short=short_notes,
+        )
     return LeaderPlan(
         generation=generation,
         handed=handed,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from holdfast.fetch.values import Answer, Came, Cut, Damaged, Diverged, LeftOut, Nothing, Refused, Unanswered
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.net.errors import BrokerError, NetError
-from holdfast.net.flows import Fetched, Flow
+from holdfast.net.flow_values import Fetched
+from holdfast.net.flows import Flow
 from holdfast.net.metadata import ClusterInfo
 from holdfast.records.batch import Unreadable, iter_headers
 from holdfast.wire.codec import error_code

@@ -9,9 +9,6 @@ Rules
 - The next offset is read from the batches' headers. The records themselves are left to the reader.
 
 Everything runs on one loop. `flows` holds what was fetched until it is read.
-
-More than 400 lines and one idea: asking for records, for leaders and for start offsets change the same flows under the
-same lock, and only side by side does one see that a partition is asked for once at a time.
 """
 
 from __future__ import annotations
@@ -19,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from holdfast.fetch.planner import may_name_follower, node_to_ask, step
+from holdfast.fetch.planner import node_to_ask, step
 from holdfast.fetch.values import (
     Answer,
     Asked,
@@ -50,10 +47,12 @@ from holdfast.net.answers import (
 from holdfast.net.cluster import Cluster
 from holdfast.net.connection import Connection
 from holdfast.net.errors import NetError
+from holdfast.net.fetch_request import Request
 from holdfast.net.fetched_bytes import FetchedBytes
-from holdfast.net.flows import BEGINNING, NEWEST, Fetched, FetchSettings, Flow, Flows
+from holdfast.net.flow_values import BEGINNING, NEWEST, Fetched, FetchSettings
+from holdfast.net.flows import Flow, Flows
 from holdfast.net.reading import OffsetOutOfRange
-from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from holdfast.wire.fetch import FetchRequest, FetchResponse
 
 LOG = logging.getLogger("holdfast")
 
@@ -67,15 +66,6 @@ RETRY_BROKEN_S = 1.0
 """Pause after a defect in our own code."""
 
 _NUMBERS = count()
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """One request: its partitions, each with its version, and the room reserved for the answer."""
-
-    partitions: list[tuple[Flow, int, Asked]]
-    size: int
-    wait_ms: int
 
 
 class Fetcher:
@@ -101,7 +91,7 @@ class Fetcher:
         self._rules = settings.rules()
         self._number = next(_NUMBERS)
         self._busy: set[tuple[int, int]] = set()
-        self._held: dict[int, _Request] = {}
+        self._held: dict[int, Request] = {}
         """For each broker the request that it may hold back for long, if there is one."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking_up: set[str] = set()
@@ -206,7 +196,7 @@ class Fetcher:
         if asked:
             silent = len(asked) == len(due) and all(flow.track.quiet >= QUIET_AFTER for flow in due)
             long = silent and len(free) > 1
-            request = _Request(asked, size, self._settings.idle_wait_ms if long else self._settings.wait_ms)
+            request = Request(asked, size, self._settings.idle_wait_ms if long else self._settings.wait_ms)
             if long:
                 self._held[node] = request
             self._busy.add((node, free[0]))
@@ -261,13 +251,13 @@ class Fetcher:
 
     # -- fetching
 
-    async def _fetch(self, node: int, lane: int, asked: _Request) -> None:
+    async def _fetch(self, node: int, lane: int, asked: Request) -> None:
         failed: NetError | None = None
         request, answer = FetchRequest(), FetchResponse()
         connection: Connection | None = None
         try:
             connection = await self._cluster.broker_for(node, self._slot(lane))
-            request = self._request(asked)
+            request = asked.message(self._cluster.info, self._settings, self._loop.time())
             answer = await connection.fetch(request, timeout_s=self._cluster.config.request_timeout_s)
             self._fetched.add(answer.size, self._cluster.info.racks().get(node))
             if answer.throttle_time_ms > 0:
@@ -291,36 +281,7 @@ class Fetcher:
             self._answered(asked, request, answer)
         self.flows.wake()
 
-    def _request(self, asked: _Request) -> FetchRequest:
-        by_topic: dict[str, list[FetchPartition]] = {}
-        for flow, _, one in asked.partitions:
-            by_topic.setdefault(flow.partition.topic, []).append(
-                FetchPartition(
-                    partition=flow.partition.partition,
-                    offset=one.offset,
-                    last_fetched_epoch=one.epoch,
-                    max_bytes=flow.track.partition_bytes or self._settings.partition_bytes,
-                )
-            )
-        known, now = self._cluster.info.topics, self._loop.time()
-        tell_rack = all(may_name_follower(flow.track, now) for flow, _, _ in asked.partitions)
-        return FetchRequest(
-            max_wait_ms=asked.wait_ms,
-            min_bytes=self._settings.min_bytes,
-            max_bytes=min(asked.size, self._settings.max_bytes),
-            read_committed=self._settings.read_committed,
-            rack=self._settings.rack if tell_rack else "",
-            topics=tuple(
-                FetchTopic(
-                    topic=topic,
-                    topic_id=known[topic].topic_id if topic in known else None,
-                    partitions=tuple(partitions),
-                )
-                for topic, partitions in by_topic.items()
-            ),
-        )
-
-    def _answered(self, asked: _Request, request: FetchRequest, answer: FetchResponse) -> None:
+    def _answered(self, asked: Request, request: FetchRequest, answer: FetchResponse) -> None:
         found = by_partition(request, answer)
         now, throttle_s = self._loop.time(), answer.throttle_time_ms / 1_000.0
         for flow, version, one in asked.partitions:
@@ -337,7 +298,7 @@ class Fetcher:
                     flow.log_start = max(flow.log_start, got.log_start_offset)
                 self._step(flow, one, meant, now, fetched=fetched, throttle_s=throttle_s)
 
-    def _not_answered(self, asked: _Request, error: NetError) -> None:
+    def _not_answered(self, asked: Request, error: NetError) -> None:
         now, meant = self._loop.time(), unanswered(error)
         with self.flows.lock:
             for flow, version, one in asked.partitions:

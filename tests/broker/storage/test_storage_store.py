@@ -17,7 +17,8 @@ from storage_world import SimFiles
 
 from holdfast.broker.storage.errors import Recovery, StorageError
 from holdfast.broker.storage.files import RealFiles
-from holdfast.broker.storage.store import PRODUCER_ID_BLOCK, Store
+from holdfast.broker.storage.producer_ids import BLOCK
+from holdfast.broker.storage.store import Store
 from holdfast.broker.storage.sync import FlushPolicy
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 
@@ -149,7 +150,7 @@ def test_everything_is_there_after_a_restart(end: str) -> None:
     again.journal("groups").replay(values.__setitem__)
     assert values == {b"k": b"v"}
     assert again.cluster_id == cluster
-    assert again.next_producer_id() == producer + PRODUCER_ID_BLOCK
+    assert again.next_producer_id() == producer + BLOCK
     assert again.recoveries == []
 
 
@@ -158,7 +159,7 @@ def test_producer_ids_are_never_given_twice() -> None:
     seen: list[int] = []
     for _ in range(3):
         store = open_sim(files)
-        seen += [store.next_producer_id() for _ in range(PRODUCER_ID_BLOCK + 5)]
+        seen += [store.next_producer_id() for _ in range(BLOCK + 5)]
     assert len(set(seen)) == len(seen)
 
 

@@ -16,7 +16,7 @@ from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.topics import Topic
-from holdfast.broker.topics import NOTHING_BESIDE, Beside, create
+from holdfast.broker.topics import NOTHING_SO_FAR, SoFar, create
 from holdfast.model import ErrorCode
 
 _CONFIG_FIELDS = ("name", "value", "config_source")
@@ -25,15 +25,15 @@ _CONFIG_FIELDS = ("name", "value", "config_source")
 def handle(exchange: Exchange, state: State) -> Steps:
     counts = Counter(topic.name for topic in exchange.body.topics)
     asked = {topic.name: topic for topic in exchange.body.topics}
-    beside = NOTHING_BESIDE
+    so_far = NOTHING_SO_FAR
 
     def answer(topic: Any) -> Body:
         """A request that only validates is held to the broker's limits too: otherwise the answer could list more
         topics than there may be, in hundreds of megabytes."""
-        nonlocal beside
-        body = _answer(exchange, state, topic, counts[topic.name], beside)
+        nonlocal so_far
+        body = _answer(exchange, state, topic, counts[topic.name], so_far)
         if exchange.body.validate_only and body["error_code"] is ErrorCode.NONE:
-            beside = Beside(beside.topics + 1, beside.partitions + body["num_partitions"])
+            so_far = SoFar(so_far.topics + 1, so_far.partitions + body["num_partitions"])
         return body
 
     results = yield from state.changes.each(
@@ -53,7 +53,7 @@ def _refused(name: str, error: ErrorCode, message: str | None) -> dict[str, Any]
     return {"name": name, "error_code": error, "error_message": message, "configs": []}
 
 
-def _answer(exchange: Exchange, state: State, asked: Any, count: int, beside: Beside) -> dict[str, Any]:
+def _answer(exchange: Exchange, state: State, asked: Any, count: int, so_far: SoFar) -> dict[str, Any]:
     if count > 1:
         return _refused(asked.name, ErrorCode.INVALID_REQUEST, "The topic is named more than once in this request.")
     allowed = state.may(exchange, Operation.CREATE, Resource.CLUSTER, "")
@@ -62,7 +62,7 @@ def _answer(exchange: Exchange, state: State, asked: Any, count: int, beside: Be
         text = f"No rule of this user allows {rule_text(Operation.CREATE, Resource.TOPIC, asked.name)}."
         return _refused(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
     try:
-        topic = _create(exchange, state, asked, beside)
+        topic = _create(exchange, state, asked, so_far)
     except StorageError as error:
         return _refused(asked.name, error.error, f"{error.what} {error.do}")
     return {
@@ -75,7 +75,7 @@ def _answer(exchange: Exchange, state: State, asked: Any, count: int, beside: Be
     }
 
 
-def _create(exchange: Exchange, state: State, asked: Any, beside: Beside) -> Topic:
+def _create(exchange: Exchange, state: State, asked: Any, so_far: SoFar) -> Topic:
     assignments: list[tuple[int, ...]] = []
     if asked.assignments:
         by_number = {each.partition_index: each.broker_ids for each in asked.assignments}
@@ -94,5 +94,5 @@ def _create(exchange: Exchange, state: State, asked: Any, beside: Beside) -> Top
         assignments=assignments,
         configs={entry.name: entry.value or "" for entry in asked.configs},
         validate_only=exchange.body.validate_only,
-        beside=beside,
+        so_far=so_far,
     )

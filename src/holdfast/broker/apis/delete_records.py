@@ -57,7 +57,7 @@ def _delete(state: State, topic: str, asked: Any) -> Steps:
             yield from _move_start(log, start)
         return _entry(number, ErrorCode.NONE, log.log_start_offset)
     except StorageError as refused:
-        state.troubles.tell(refused)
+        state.storage_log.tell(refused)
         return _entry(number, refused.error)
 
 

@@ -167,7 +167,7 @@ def _partition(
         if nearer is None:
             records = _records(exchange, log, asked, budget)
     except StorageError as refused:
-        state.troubles.tell(refused, reading=True)
+        state.storage_log.tell(refused, reading=True)
         budget.final = True
         return FetchedPartition(partition=asked.partition, error=refused.error)
     return FetchedPartition(

@@ -30,15 +30,15 @@ NOTHING = (-1, -1, -1)
 def handle(exchange: Exchange, state: State) -> Steps:
     """A partition that is named twice is refused, as in Kafka: which of the two times is meant can't be known."""
     counts = Counter((topic.name, each.partition_index) for topic in exchange.body.topics for each in topic.partitions)
-    told: set[tuple[str, int]] = set()
+    answered: set[tuple[str, int]] = set()
     topics = []
     for topic in exchange.body.topics:
         refusal = state.topic_refusal(exchange, Operation.DESCRIBE, topic.name)
         partitions = []
         for each in topic.partitions:
             key = (topic.name, each.partition_index)
-            if key not in told:
-                told.add(key)
+            if key not in answered:
+                answered.add(key)
                 error = ErrorCode.INVALID_REQUEST if counts[key] > 1 else refusal
                 partitions.append((yield from _partition(exchange.version, state, topic.name, each, error)))
             yield PAUSE

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.broker.batch_check import inspect, is_batch, is_transactional
 from holdfast.broker.exchange import PARKED, SILENT, Body, Exchange, Parts, Result
-from holdfast.broker.poison import inspect, is_batch, is_transactional
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
@@ -56,12 +56,12 @@ def handle(exchange: Exchange, state: State) -> Steps:
         _wake(state, request, topics)
         return _answer(exchange, topics)
 
-    def synced(failures: Failures) -> None:
-        told = _told(state, topics, failures) if failures else topics
-        _wake(state, request, told)
-        exchange.resume(lambda: _answer(exchange, told))
+    def after_sync(failures: Failures) -> None:
+        synced = _after(failures, state, topics) if failures else topics
+        _wake(state, request, synced)
+        exchange.resume(lambda: _answer(exchange, synced))
 
-    state.flusher.after_sync(synced)
+    state.flusher.after_sync(after_sync)
     return PARKED
 
 
@@ -78,21 +78,26 @@ def _answer(exchange: Exchange, topics: tuple[ProducedTopic, ...]) -> Result:
     return SILENT
 
 
-def _told(state: State, topics: tuple[ProducedTopic, ...], failures: Failures) -> tuple[ProducedTopic, ...]:
+def _after(failures: Failures, state: State, topics: tuple[ProducedTopic, ...]) -> tuple[ProducedTopic, ...]:
     """The answers after a sync that failed for some files: appends to those are refused. The other appends are on disk
     and stay acknowledged: if refused, they would be sent again and stored twice."""
-    told = []
-    for each in topics:
-        topic = state.topic(each.topic, each.topic_id)
-        partitions = tuple(
-            _synced(one, failures.of(TOPICS_FOLDER if topic is None else f"{topic_folder(topic)}/{one.partition}/"))
-            for one in each.partitions
+    return tuple(
+        replace(
+            each,
+            partitions=tuple(_or_refused(one, failures.of(_folder(state, each, one))) for one in each.partitions),
         )
-        told.append(replace(each, partitions=partitions))
-    return tuple(told)
+        for each in topics
+    )
 
 
-def _synced(produced: ProducedPartition, failure: StorageError | None) -> ProducedPartition:
+def _folder(state: State, produced: ProducedTopic, partition: ProducedPartition) -> str:
+    """Where the records were written. A topic that was deleted meanwhile has none any more: then any failure counts."""
+    topic = state.topic(produced.topic, produced.topic_id)
+    # It ends with a slash, or partition 1 would be refused for what happened to partition 10.
+    return f"{TOPICS_FOLDER}/" if topic is None else f"{topic_folder(topic)}/{partition.partition}/"
+
+
+def _or_refused(produced: ProducedPartition, failure: StorageError | None) -> ProducedPartition:
     if produced.error or failure is None:
         return produced
     return ProducedPartition(partition=produced.partition, error=failure.error, error_message=failure.what)
@@ -135,12 +140,12 @@ def _append(state: State, topic: str, asked: ProducePartition) -> Steps:
     log: Log | None = None
     try:
         log = state.store.log(topic, asked.partition)
-        yield from inspect(records, state.quick, max_bytes=log.config.max_message_bytes)
+        yield from inspect(records, state.compiled, max_bytes=log.config.max_message_bytes)
         # Looked up again: the topic may be gone by now.
         log = state.store.log(topic, asked.partition)
         appended = log.append(records, commit=False)
     except StorageError as error:
-        state.troubles.tell(error)
+        state.storage_log.tell(error)
         # As in Kafka: the answer to a batch that is refused says where the log starts.
         start = log.log_start_offset if log is not None and is_batch(records) else -1
         return ProducedPartition(

@@ -1,7 +1,7 @@
 """A produced batch: checked by its header, and stamped, without decoding a single record.
 
 The checks and their order follow Kafka's (ProduceRequest, UnifiedLog, LogValidator), so that a client sees the same
-code. Records inside are not looked at here: what a producer says of them is checked before (`broker.poison`).
+code. Records inside are not looked at here: what a producer says of them is checked before (`broker.batch_check`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import struct
 
 from crc32c import crc32c
 
+from holdfast.broker.storage.config import LogConfig
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.files import Buffer
 from holdfast.model import ErrorCode
@@ -103,6 +104,19 @@ def check_origin(header: BatchHeader) -> None:
         raise _refuse(ErrorCode.INVALID_RECORD, "Transactions and control records are not accepted by this broker.")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise _refuse(ErrorCode.INVALID_RECORD, "An idempotent producer must number its batches from 0.")
+
+
+def check_time(header: BatchHeader, config: LogConfig, now: int) -> None:
+    """Refuse a batch whose times this topic does not take."""
+    if config.append_time:
+        if header.attributes & LOG_APPEND_TIME:
+            what = "The batch claims to have the broker's append time already."
+            raise StorageError(ErrorCode.INVALID_TIMESTAMP, what, "Send batches with CreateTime.")
+        return
+    if header.max_timestamp > now + config.timestamp_after_max_ms:
+        what = f"The batch's timestamp {header.max_timestamp} lies too far in the future (now: {now})."
+        do = "Set the producer's clock, or raise message.timestamp.after.max.ms."
+        raise StorageError(ErrorCode.INVALID_TIMESTAMP, what, do)
 
 
 def stamp(payload: Buffer, header: BatchHeader, *, offset: int, append_time: int | None) -> list[Buffer]:

@@ -63,6 +63,19 @@ class Recovery:
     """The file could not be opened, so nothing is known about its bytes."""
     reason: str
 
+    @classmethod
+    def unopenable(cls, topic: str, partition: int, folder: str, why: str) -> Recovery:
+        """A partition that can't be opened."""
+        return cls(
+            topic=topic,
+            partition=partition,
+            file=folder,
+            position=0,
+            cut_bytes=0,
+            unopened=True,
+            reason=f"can't be opened: {why}",
+        )
+
     @property
     def kind(self) -> str:
         if self.unopened:

@@ -11,12 +11,9 @@ Rules
 - Replay tolerates what compaction leaves: tombstones of unknown keys, and values before what they refer to (K-17306,
   K-20254).
 - The order of writing is kept. Compaction keeps for each key the place of its last entry (K-10614, K-5247).
-- Compaction writes a new file, syncs it, renames it into place, and removes the old one only when the new name is on
-  disk. So a crash at any step leaves exactly one complete journal.
+- Compaction writes a new file (`compact`), syncs it, renames it into place, and removes the old one only when the new
+  name is on disk. So a crash at any step leaves exactly one complete journal.
 - Values are opaque here. One thread at a time uses a journal; others wait.
-
-More than 400 lines and one idea: replay, append and compaction keep the same promise about the same few fields (the
-file, the places of the last entries, what is known to be on disk). In two files neither could be checked alone.
 """
 
 from __future__ import annotations
@@ -29,6 +26,7 @@ from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
+from holdfast.broker.storage.compact import Place, copy_live
 from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble, disk_work
 from holdfast.broker.storage.files import File, Files
 from holdfast.broker.storage.frames import (
@@ -45,13 +43,11 @@ from holdfast.broker.storage.frames import (
     next_frame,
     read_header,
 )
+from holdfast.broker.storage.numbered import DAMAGED_SUFFIX, NumberedFiles
 from holdfast.broker.storage.sync import FlushPolicy, Syncer
 from holdfast.model import ErrorCode
 
 OnEntry = Callable[[bytes, bytes | None], None]
-Place = tuple[int, int, int]
-"""An entry's position, its size, and its CRC-32C, which is checked when the entry is copied."""
-
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """Largest append: the record of a group of about sixty members with 1 MiB of metadata each. A larger one is refused,
 and with it the round that made it."""
@@ -59,12 +55,6 @@ COMPACT_MIN_BYTES = 1024 * 1024
 """A smaller file is not worth compacting."""
 DIRTY_RATIO = 0.5
 """Kafka's min.cleanable.dirty.ratio: rewrite when half of the file is stale, so each byte is copied about once more."""
-
-_SUFFIX = ".journal"
-_NEW_SUFFIX = ".new"
-_DAMAGED_SUFFIX = ".damaged"
-_COMPACTED_FRAME_BYTES = 1024 * 1024
-_COPY_WINDOW_BYTES = 256 * 1024
 
 
 class Journal:
@@ -92,7 +82,7 @@ class Journal:
         self.compact_min_bytes = compact_min_bytes
         self._new_salt = salt
         self._salt = b""
-        self._generation = 0
+        self._numbered = NumberedFiles(files, folder)
         self._file: File | None = None
         self._size = 0
         self._live: dict[bytes, Place] = {}
@@ -106,8 +96,6 @@ class Journal:
         """Something was cut off, but the cut may not be on disk: only a new file surely does not have it."""
         self._cut_at: int | None = None
         """Where the file should end, if even cutting it failed."""
-        self._replaced: list[str] = []
-        """Older files, kept until the new one's name is on disk."""
         self._alone = threading.RLock()
         self.housekept = True
         """Whether the store compacts it when it is due. False if its owner does so, in a thread."""
@@ -123,60 +111,38 @@ class Journal:
     @property
     def path(self) -> str:
         """The current file; compaction and rewrites move to another one."""
-        return self._path
-
-    @property
-    def _path(self) -> str:
-        return self._path_of(self._generation)
+        return self._numbered.path
 
     def live(self, wanted: Callable[[bytes], bool]) -> list[tuple[bytes, bytes]]:
         """The keys that are wanted, with their values, in the order of writing."""
         with self._alone, disk_work(f"Reading the journal {self.name}"):
             file = self._opened()
             found = []
-            for key, (position, count, crc) in self._live.items():
+            for key, place in self._live.items():
                 if wanted(key):
-                    entry = file.pread(count, position)
-                    if crc32c(entry) != crc:
-                        raise OSError(errno.EIO, f"an entry of {self._path} changed on disk")
+                    entry = file.pread(place.size, place.position)
+                    if not place.holds(entry):
+                        raise OSError(errno.EIO, f"an entry of {self.path} changed on disk")
                     found.append((key, entry[ENTRY_BYTES + len(key) :]))
             return found
-
-    def _path_of(self, generation: int) -> str:
-        return f"{self._folder}/{generation:010d}{_SUFFIX}"
 
     # Replay
 
     def replay(self, on_entry: OnEntry | None = None) -> None:
         """Read everything in the order it was written, stale entries and tombstones included."""
         with self._alone, disk_work(f"Opening the journal {self.name}"):
-            self._choose_file()
+            self._numbered.choose()
             file = self._open_file()
             self._read_all(file, on_entry)
             self._file = file
             self._confirmed = self._size
-            if not self._syncer.broken(self._path):
+            if not self._syncer.broken(self.path):
                 # What was read may be in the page cache only: the process died, not the machine.
-                self._syncer.wrote(self._path)
+                self._syncer.wrote(self.path)
                 self._syncer.changed_folder(self._folder)
 
-    def _choose_file(self) -> None:
-        """The newest complete file counts; older ones and unfinished rewrites are left-overs of a crash."""
-        self._files.mkdir(self._folder)
-        names = self._files.listdir(self._folder)
-        stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
-        generations = sorted(int(stem) for stem in stems if stem.isdigit())
-        self._generation = generations[-1] if generations else 0
-        stale = [name for name in names if name.endswith((_SUFFIX, _NEW_SUFFIX))]
-        stale = [path for name in stale if (path := f"{self._folder}/{name}") != self._path]
-        if stale:
-            self._files.fsync_dir(self._folder)  # the newest file's name may not be on disk yet
-        for path in stale:
-            self._files.unlink(path)
-        self._replaced = []
-
     def _open_file(self) -> File:
-        file = self._files.open(self._path, create=True)
+        file = self._files.open(self.path, create=True)
         self._size = file.size() if self._cut_at is None else min(file.size(), self._cut_at)
         salt = read_header(file.pread(HEADER_BYTES, 0))
         if salt is not None and self._size >= HEADER_BYTES:
@@ -191,7 +157,7 @@ class Journal:
             file.fsync()  # whatever the policy: without its header the file is noise
         except OSError:
             with contextlib.suppress(OSError):
-                self._files.unlink(self._path)  # or the next attempt would find the header, and it may not be on disk
+                self._files.unlink(self.path)  # or the next attempt would find the header, and it may not be on disk
             raise
         self._size = HEADER_BYTES
         self._syncer.changed_folder(self._folder)
@@ -202,20 +168,9 @@ class Journal:
         """Both copies of the header are damaged, so nothing in the file can be verified. Keep the file for a person to
         look at, and start with an empty one.
         """
-        self._report(
-            Recovery(
-                topic=self.name,
-                partition=-1,
-                file=self._path,
-                position=0,
-                cut_bytes=0,
-                damaged_bytes=self._size,
-                reason=f"the header is unreadable; the file is kept with the ending {_DAMAGED_SUFFIX}, a new one begun",
-            )
-        )
-        self._files.rename(self._path, self._path + _DAMAGED_SUFFIX)
-        self._files.fsync_dir(self._folder)
-        return self._files.open(self._path, create=True)
+        kept = f"the file is kept with the ending {DAMAGED_SUFFIX}, a new one begun"
+        self._found(0, damaged_bytes=self._size, reason=f"the header is unreadable; {kept}")
+        return self._numbered.set_aside()
 
     def _read_all(self, file: File, on_entry: OnEntry | None) -> None:
         self._live, self._live_bytes = {}, 0
@@ -230,7 +185,7 @@ class Journal:
                 self._report_damage(position, following)
                 if following is None:
                     file.truncate(position)
-                    self._syncer.wrote(self._path)
+                    self._syncer.wrote(self.path)
                     self._size = position
                     return
                 position = following
@@ -252,7 +207,7 @@ class Journal:
             Recovery(
                 topic=self.name,
                 partition=-1,
-                file=self._path,
+                file=self.path,
                 position=position,
                 cut_bytes=cut_bytes,
                 damaged_bytes=damaged_bytes,
@@ -290,12 +245,12 @@ class Journal:
             with contextlib.suppress(OSError):
                 file.truncate(self._size)  # what is left of half a frame is overwritten by the next, or cut by a replay
             raise disk_trouble(f"Writing to the journal {self.name}", error) from error
-        self._syncer.wrote(self._path)
+        self._syncer.wrote(self.path)
 
     def _commit(self) -> None:
         """Sync the frame just written. If that fails it is cut off: it was refused, so it must never come back."""
         try:
-            self._syncer.commit(self._path)
+            self._syncer.commit(self.path)
         except StorageError:
             self._cut()
             raise
@@ -307,7 +262,7 @@ class Journal:
         with contextlib.suppress(OSError):
             file.truncate(self._size)
             self._cut_at = None
-            if not self._syncer.broken(self._path):
+            if not self._syncer.broken(self.path):
                 file.fsync()
                 self._unsure = False
 
@@ -329,9 +284,9 @@ class Journal:
 
     def _make_sure(self) -> None:
         self._opened()
-        if self._unsure or self._syncer.broken(self._path):
+        if self._unsure or self._syncer.broken(self.path):
             self.compact()
-        if self._replaced and self._syncer.policy is FlushPolicy.ALWAYS:
+        if self._numbered.replaced and self._syncer.policy is FlushPolicy.ALWAYS:
             self._drop_replaced()
 
     def _opened(self) -> File:
@@ -343,9 +298,9 @@ class Journal:
     def _book(self, key: bytes, value: bytes | None, position: int, entry: bytes) -> None:
         before = self._live.pop(key, None)
         if before is not None:
-            self._live_bytes -= before[1]
+            self._live_bytes -= before.size
         if value is not None:
-            self._live[key] = (position, len(entry), crc32c(entry))
+            self._live[key] = Place(position, len(entry), crc32c(entry))
             self._live_bytes += len(entry)
         if self._kept is not None:
             self._kept.pop(key, None)
@@ -361,7 +316,7 @@ class Journal:
     def compact_if_due(self) -> bool:
         """Compact when it is worth it. If the disk is full, try again when the journal has grown by half."""
         with self._alone:
-            if self._replaced:
+            if self._numbered.replaced:
                 self._drop_replaced()
             if not self.compaction_due():
                 return False
@@ -378,82 +333,34 @@ class Journal:
         """
         with self._alone:
             old = self._opened()
-            generation = self._generation + 1
-            path = self._path_of(generation)
             salt = self._new_salt(SALT_BYTES)
             try:
-                new = self._files.open(path + _NEW_SUFFIX, create=True)
-                new.truncate(0)
-                size, live, lost = self._copy_live(old, new, salt)
+                new = self._numbered.begin_next()
+                copied = copy_live(self._live, old, new, salt, kept=self._kept)
                 new.fsync()
-                self._files.rename(path + _NEW_SUFFIX, path)
+                self._numbered.name_next()
             except OSError as error:
-                with contextlib.suppress(OSError):
-                    self._files.unlink(path + _NEW_SUFFIX)
-                self._remove_refused(path)
+                if not self._numbered.give_up_next():
+                    self._unsure = True  # a newer name would hide what is appended to this file later
                 raise disk_trouble(f"Compacting the journal {self.name}", error) from error
-            self._report_lost(lost)
-            self._replaced.append(self._path)
-            self._syncer.renewed(self._path)
-            self._generation, self._file, self._size, self._live, self._salt = generation, new, size, live, salt
-            self._live_bytes = sum(place[1] for place in live.values())
-            self._confirmed, self._unsure, self._cut_at, self._retry_at = size, False, None, 0
+            self._report_lost(copied.lost)
+            self._syncer.renewed(self.path)
+            self._numbered.move_on()
+            self._file, self._salt = new, salt
+            self._size, self._live = copied.size, copied.live
+            self._live_bytes = sum(place.size for place in copied.live.values())
+            self._confirmed, self._unsure, self._cut_at, self._retry_at = copied.size, False, None, 0
             self._syncer.changed_folder(self._folder)
             self._drop_replaced()
 
-    def _remove_refused(self, path: str) -> None:
-        """A rename that failed may have happened. The newer name must not hide what is appended to this file later."""
-        try:
-            self._files.unlink(path)
-        except FileNotFoundError:
-            pass
-        except OSError:
-            self._unsure = True
-
     def _drop_replaced(self) -> None:
-        """Remove the files before this one, once a crash can't undo the new one's name."""
         with disk_work(f"Replacing a file of the journal {self.name}"):
-            self._files.fsync_dir(self._folder)
-        for path in self._replaced:
-            with contextlib.suppress(OSError):
-                self._files.unlink(path)
-        self._replaced = []
-
-    def _copy_live(self, old: File, new: File, salt: bytes) -> tuple[int, dict[bytes, Place], list[Place]]:
-        """Write the live entries into `new`; returns its size, where they lie now, and the places of those that can't
-        be read any more.
-        """
-        live: dict[bytes, Place] = {}
-        lost: list[Place] = []
-        new.write([file_header(salt)], 0)
-        size, body = HEADER_BYTES, bytearray()
-        window, start = b"", 0
-        for key, place in self._live.items():  # in the order of the file, so one window passes over it
-            position, count, crc = place
-            if self._kept is not None:
-                entry = self._kept[key]
-            else:
-                if position + count > start + len(window):
-                    window, start = old.pread(max(count, _COPY_WINDOW_BYTES), position), position
-                entry = window[position - start : position - start + count]
-            if len(entry) != count or crc32c(entry) != crc:
-                lost.append(place)
-                continue
-            live[key] = (size + FRAME_BYTES + len(body), count, crc)
-            body += entry
-            if len(body) >= _COMPACTED_FRAME_BYTES:
-                new.write([frame_head(body, size, salt), body], size)
-                size += FRAME_BYTES + len(body)
-                body = bytearray()
-        if body:
-            new.write([frame_head(body, size, salt), body], size)
-            size += FRAME_BYTES + len(body)
-        return size, live, lost
+            self._numbered.drop_replaced()
 
     def _report_lost(self, places: Sequence[Place]) -> None:
-        for position, count, _ in places:
+        for place in places:
             reason = "an entry changed on disk since it was written, and is left out"
-            self._found(position, damaged_bytes=count, reason=reason)
+            self._found(place.position, damaged_bytes=place.size, reason=reason)
 
     def close(self) -> None:
         with self._alone:

@@ -3,23 +3,17 @@
 Rules: offsets are assigned here and nowhere else. A refused append changes nothing. What was acknowledged is served
 byte for byte, or the reader is told that it is damaged; it is never skipped silently. The high watermark is the log
 end, because there is one replica. This module must not know requests or threads, nor topics except for their names in
-messages.
-
-More than 400 lines and one idea: every method is a step on one list of segments and its two ends, and all of them must
-leave the three as the others expect. What can stand alone does: `segment`, `scan`, `producers`, `times`, `mend`.
+messages. `segments` keeps the files.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast.broker.storage.batch import check_produced, stamp
+from holdfast.broker.storage.batch import check_produced, check_time, stamp
 from holdfast.broker.storage.config import UNLIMITED, LogConfig
 from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble, disk_work
 from holdfast.broker.storage.files import Buffer
@@ -27,16 +21,13 @@ from holdfast.broker.storage.index import NO_TIMESTAMP
 from holdfast.broker.storage.mend import Mend
 from holdfast.broker.storage.pool import FilePool
 from holdfast.broker.storage.producers import Producers, SeenBatch
-from holdfast.broker.storage.scan import Hole, Scan
-from holdfast.broker.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, FileRange, Segment, damaged
+from holdfast.broker.storage.segment import FileRange, Segment, damaged
+from holdfast.broker.storage.segments import Segments
 from holdfast.broker.storage.start import START_FILE, read_start, write_start
 from holdfast.broker.storage.sync import Syncer
 from holdfast.broker.storage.times import Search, TimedOffset, first_at, run_here
 from holdfast.model import ErrorCode
-from holdfast.records.header import LOG_APPEND_TIME, BatchHeader
-
-_LOG_NAME = re.compile(rf"\d{{20}}{re.escape(LOG_SUFFIX)}")
-_INDEX_NAME = re.compile(rf"\d{{20}}{re.escape(INDEX_SUFFIX)}")
+from holdfast.records.header import BatchHeader
 
 
 class Appended(NamedTuple):
@@ -79,11 +70,12 @@ class Log:
         """The time of day, for what records carry. It may be set back."""
         self._steady = steady
         """Milliseconds that never go back, for durations."""
-        self._report = report
         self._producers = Producers()
-        self._segments: list[Segment] = []
-        self._bases: list[int] = []
+        self._segments = Segments(
+            pool, folder, topic=topic, partition=partition, syncer=syncer, steady=steady, report=report
+        )
         self._changed = False
+        """Whether the last segment's index file is out of date."""
         self._rolling = False
         """A new segment could not be created; its file may exist already."""
         self.log_start_offset = 0
@@ -101,7 +93,7 @@ class Log:
     @property
     def size(self) -> int:
         """Bytes on disk, index files not counted."""
-        return sum(self._segment_size(segment) for segment in self._segments)
+        return self._segments.size
 
     # Opening
 
@@ -110,35 +102,18 @@ class Log:
             names = self._files.listdir(self._folder)
         except FileNotFoundError:
             return
-        bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if _LOG_NAME.fullmatch(name)]
-        self._sweep(names, set(bases))
-        for base in bases:
-            self._add(Segment(self._pool, self._folder, base, self._found_hole))
+        self._segments.load(names)
         stored_start = read_start(self._files, self._folder) if START_FILE in names else 0
         if self._segments:
             self._load_tail()
-            self._check_middle()
+            self._segments.check_middle()
             self.log_end_offset = self._segments[-1].end_offset
         if stored_start > self.log_end_offset:
             # A crash lost records that DeleteRecords had deleted. The log continues after them: what is appended now
             # must not be before the log start.
             self.log_end_offset = stored_start
             self._new_segment()
-        self.log_start_offset = max(self._bases[0], stored_start) if self._segments else 0
-
-    def _sweep(self, names: list[str], bases: set[int]) -> None:
-        """Remove indexes whose log is gone: a deletion was interrupted."""
-        for name in names:
-            if _INDEX_NAME.fullmatch(name) and int(name.removesuffix(INDEX_SUFFIX)) not in bases:
-                self._files.unlink(f"{self._folder}/{name}")
-
-    def _check_middle(self) -> None:
-        """Check the segments that are no longer written to. One that is shorter than it was, or missing, is reported
-        now. Flipped bits in one of the right size are found only when it is read.
-        """
-        for segment, after in pairwise(self._segments):
-            if not segment.opened and segment.promised_end() != after.base_offset:
-                self._ensure_open(segment)
+        self.log_start_offset = max(self._segments[0].base_offset, stored_start) if self._segments else 0
 
     def _load_tail(self) -> None:
         """Open from the last segment with a sound index on: there the producers' state is known, the rest is
@@ -151,61 +126,12 @@ class Log:
         if stored is not None:
             self._producers.load(stored)
         for segment in self._segments[first:]:
-            self._open_segment(segment, self._producers.replay)
+            self._segments.open(segment, self._producers.replay)
             # What is read here may never have been synced: it must be before a repeated batch of it is acknowledged.
             self._syncer.wrote(segment.path)
+        self._changed = True
         self._syncer.changed_folder(self._folder)
         self._syncer.made_folder(self._folder)
-
-    def _open_segment(self, segment: Segment, visit: Callable[[BatchHeader, int], None] | None = None) -> None:
-        result = segment.open(visit)
-        segment.touched_ms = self._steady()
-        self._changed = True
-        if segment is not self._segments[-1]:
-            self._check_end(segment, result)
-        elif result.reason:
-            rest = segment.size - result.position
-            segment.cut(result.position)
-            self._syncer.wrote(segment.path)
-            end = (result.offset, result.offset)
-            self._found(segment, result.position, cut=rest, offsets=end, reason=result.reason)
-
-    def _check_end(self, segment: Segment, result: Scan) -> None:
-        """A segment in the middle must reach the next one; what is missing is a hole, even one of no bytes."""
-        after = self._bases[bisect_right(self._bases, segment.base_offset)]
-        if segment.end_offset >= after and not result.reason:
-            return
-        reason = result.reason or "the file ends too early, or a segment after it is gone"
-        hole = Hole(
-            start=result.position,
-            end=segment.size,
-            first_offset=segment.end_offset,
-            next_offset=after,
-            reason=reason,
-        )
-        segment.add_hole(hole)
-
-    def _found_hole(self, segment: Segment, hole: Hole) -> None:
-        lost = (hole.first_offset, hole.next_offset)
-        self._found(segment, hole.start, damaged=hole.end - hole.start, offsets=lost, reason=hole.reason)
-
-    def _found(
-        self, segment: Segment, position: int, *, cut: int = 0, damaged: int = 0, offsets: tuple[int, int], reason: str
-    ) -> None:
-        """Report what was cut off, or can't be read. `offsets`: the first that is lost and the next that is not."""
-        self._report(
-            Recovery(
-                topic=self.topic,
-                partition=self.partition,
-                file=segment.path,
-                position=position,
-                cut_bytes=cut,
-                damaged_bytes=damaged,
-                first_offset=offsets[0],
-                next_offset=offsets[1],
-                reason=reason,
-            )
-        )
 
     # Appending
 
@@ -216,7 +142,7 @@ class Log:
         now = self._clock()
         config = self.config
         header = check_produced(payload, max_bytes=config.max_message_bytes)
-        self._check_time(header, now)
+        check_time(header, config, now)
         if header.producer_id >= 0:
             seen = self._producers.check(header)
             if seen is not None:
@@ -243,20 +169,8 @@ class Log:
             log_start_offset=self.log_start_offset,
         )
 
-    def _check_time(self, header: BatchHeader, now: int) -> None:
-        if self.config.append_time:
-            if header.attributes & LOG_APPEND_TIME:
-                what = "The batch claims to have the broker's append time already."
-                raise StorageError(ErrorCode.INVALID_TIMESTAMP, what, "Send batches with CreateTime.")
-            return
-        if header.max_timestamp > now + self.config.timestamp_after_max_ms:
-            what = f"The batch's timestamp {header.max_timestamp} lies too far in the future (now: {now})."
-            do = "Set the producer's clock, or raise message.timestamp.after.max.ms."
-            raise StorageError(ErrorCode.INVALID_TIMESTAMP, what, do)
-
     def _again(self, header: BatchHeader, seen: SeenBatch) -> Appended:
-        number = max(bisect_right(self._bases, seen.base_offset) - 1, 0)
-        path = self._segments[number].path
+        path = self._segments.holding(seen.base_offset).path
         if self._syncer.broken(path):
             raise self._broken()
         self._syncer.wrote(path)  # its sync may still be under way, and fail: the next one must know
@@ -308,17 +222,9 @@ class Log:
         return self._new_segment()
 
     def _new_segment(self) -> Segment:
-        segment = Segment(self._pool, self._folder, self.log_end_offset, self._found_hole)
-        segment.create()
-        segment.created_ms = segment.touched_ms = self._steady()
-        self._add(segment)
+        segment = self._segments.create(self.log_end_offset)
         self._rolling = False
-        self._syncer.changed_folder(self._folder)
         return segment
-
-    def _add(self, segment: Segment) -> None:
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
 
     # Reading
 
@@ -344,16 +250,9 @@ class Log:
             return found.read()
 
     def _segment_of(self, offset: int) -> Segment:
-        number = bisect_right(self._bases, offset) - 1
-        segment = self._segments[number]
-        self._ensure_open(segment)
+        segment = self._segments.ensure_open(self._segments.holding(offset))
         if offset >= segment.end_offset:
-            raise damaged(offset, self._bases[number + 1])
-        return segment
-
-    def _ensure_open(self, segment: Segment) -> Segment:
-        if not segment.opened:
-            self._open_segment(segment)
+            raise damaged(offset, self._segments.base_after(segment))
         return segment
 
     # Times
@@ -366,13 +265,13 @@ class Log:
         """The same as a search whose slow parts, looking into batches, may run in a thread (see `times.Search`)."""
         with self._disk("Searching"):
             # A copy, because segments may be added or deleted while a batch is searched in a thread.
-            opened = (self._ensure_open(segment) for segment in tuple(self._segments))
+            opened = (self._segments.ensure_open(segment) for segment in tuple(self._segments))
             return (yield from first_at(opened, timestamp, self.log_start_offset))
 
     def greatest_time(self) -> int:
         """The greatest time of all records, -1 if there is none."""
         with self._disk("Searching"):
-            times = [self._ensure_open(segment).max_timestamp for segment in self._segments]
+            times = [self._segments.ensure_open(segment).max_timestamp for segment in self._segments]
         return max(times, default=NO_TIMESTAMP)
 
     def offset_of_max_time(self) -> TimedOffset | None:
@@ -412,16 +311,12 @@ class Log:
             self._drop_below_start()
 
     def _drop_below_start(self) -> None:
-        while len(self._segments) > 1 and self._bases[1] <= self.log_start_offset:
+        while len(self._segments) > 1 and self._segments[1].base_offset <= self.log_start_offset:
             self._drop_first()
 
     def _drop_first(self) -> None:
-        first = self._segments[0]
-        first.remove()
-        self._syncer.renewed(first.path)
-        del self._segments[0], self._bases[0]
-        self._syncer.changed_folder(self._folder)
-        self.log_start_offset = max(self.log_start_offset, self._bases[0])
+        self._segments.drop_first()
+        self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
 
     def apply_retention(self) -> int:
         """Delete segments that are too old or too many, oldest first; returns how many."""
@@ -435,7 +330,7 @@ class Log:
         surplus = self.size - self.config.retention_bytes if self.config.retention_bytes != UNLIMITED else -1
         while self._segments and self.log_end_offset > self.log_start_offset:
             first = self._segments[0]
-            size = self._segment_size(first)
+            size = first.bytes_on_disk
             too_old = self._is_old(first, now)
             if not too_old and (surplus < size or size == 0):
                 return
@@ -455,13 +350,10 @@ class Log:
         """
         if self.config.retention_ms == UNLIMITED:
             return False
-        newest = self._ensure_open(segment).max_timestamp
+        newest = self._segments.ensure_open(segment).max_timestamp
         if newest > now + self.config.timestamp_after_max_ms:
             return self._steady() - segment.touched_ms > self.config.retention_ms
         return 0 <= newest < now - self.config.retention_ms
-
-    def _segment_size(self, segment: Segment) -> int:
-        return segment.size if segment.opened else self._files.size(segment.path)
 
     # After a failed fsync
 

@@ -18,7 +18,8 @@ from holdfast.broker.storage.files import File, Files, Lock
 T = TypeVar("T")
 
 MAX_OPEN_FILES = 512
-"""Open file handles kept: the usual soft limit is 1,024 a process, 256 go to connections, the rest is head room."""
+"""Open file handles kept, at most: a busy broker writes to no more partitions at a time. The rest of what the process
+may open is for connections."""
 MIN_OPEN_FILES = 8
 """Fewer don't help: one append needs a log and its index."""
 

@@ -108,6 +108,11 @@ class Segment:
         self._pool.get(self.path, create=True).truncate(0)
         self.opened = True
 
+    @property
+    def bytes_on_disk(self) -> int:
+        """Its size, also before it was opened."""
+        return self.size if self.opened else self._pool.files.size(self.path)
+
     # Opening
 
     def promised_end(self) -> int | None:

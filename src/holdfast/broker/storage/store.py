@@ -10,10 +10,8 @@ Rules: a change of the catalog is all or nothing, in memory, on disk and after a
 disk, so a topic that is deleted and created again never sees old files, and no name from the network becomes a path.
 Partitions open on first use and share a bounded number of file handles, so thousands cost nothing until they are used.
 After a crash those with data are opened at once, so that every repair is reported on start. Records carry the time of
-day, which may be set back; durations are measured by a clock that never goes back.
-
-More than 400 lines because it is the only door: most methods hand on to what does the work (`topics`, `log`,
-`journal`, `sync`, `mend`), and callers need not know which.
+day, which may be set back; durations are measured by a clock that never goes back. Most methods hand on to what does
+the work (`topics`, `log`, `journal`, `sync`, `mend`, `retention`), and callers need not know which.
 """
 
 from __future__ import annotations
@@ -21,50 +19,29 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
-from itertools import islice
-from operator import length_hint
 from pathlib import Path
 from uuid import UUID
 
-from holdfast.broker.storage.config import LogConfig, parse
-from holdfast.broker.storage.errors import Recovery, StorageError, disk_trouble
+from holdfast.broker.storage.config import parse
+from holdfast.broker.storage.errors import Recovery, StorageError
 from holdfast.broker.storage.files import Files, RealFiles
 from holdfast.broker.storage.journal import COMPACT_MIN_BYTES, Journal
 from holdfast.broker.storage.log import Log
+from holdfast.broker.storage.logs import Logs
 from holdfast.broker.storage.memory import MemoryFiles
-from holdfast.broker.storage.mend import Mend
+from holdfast.broker.storage.mend import Mend, Mender
 from holdfast.broker.storage.pool import FilePool, open_files_allowed
-from holdfast.broker.storage.segment import INDEX_SUFFIX
+from holdfast.broker.storage.producer_ids import ProducerIds
+from holdfast.broker.storage.retention import CHECK_MS, Retention
 from holdfast.broker.storage.sweep import Sweeper
 from holdfast.broker.storage.sync import DEFAULT_INTERVAL_MS, Failures, FlushPolicy, Syncer, SyncRound
-from holdfast.broker.storage.topics import (
-    TOPICS_FOLDER,
-    Catalog,
-    Plan,
-    Topic,
-    check_name,
-    check_partitions,
-    partitions_on_disk,
-    topic_folder,
-)
+from holdfast.broker.storage.topics import TOPICS_FOLDER, Catalog, Plan, Topic, grown_topic, new_topic
 from holdfast.model import ErrorCode, TopicPartition
 
-RETENTION_CHECK_MS = 300_000
-"""Kafka's log.retention.check.interval.ms."""
-RETENTION_LOGS_PER_TICK = 64
-"""Partitions looked at in one tick: about 10 ms at worst, so that thousands never stall the event loop."""
-PRODUCER_ID_BLOCK = 1_000
-"""Producer ids reserved by one catalog write, as in Kafka; what is left of a block at a restart is skipped."""
-
 _CLEAN = "clean"
-
-
-FIRST_MEND_AFTER_MS, LAST_MEND_AFTER_MS = 500, 30_000
-"""First and longest wait before rewriting a file is tried again; it doubles each time. A file may have 64 MiB."""
 
 
 def wall_clock() -> int:
@@ -89,7 +66,7 @@ class Store:
         flush: FlushPolicy = FlushPolicy.OS,
         flush_interval_ms: int = DEFAULT_INTERVAL_MS,
         max_open_files: int | None = None,
-        retention_check_ms: int = RETENTION_CHECK_MS,
+        retention_check_ms: int = CHECK_MS,
         new_id: Callable[[], UUID] = uuid.uuid4,
         files: Files | None = None,
     ) -> None:
@@ -105,14 +82,9 @@ class Store:
         self._pool = FilePool(real, limit=max_open_files or open_files_allowed())
         self._files: Files = self._pool.files
         self._syncer = Syncer(self._files, policy=flush, interval_ms=flush_interval_ms, steady=steady)
-        self._mend_at, self._mend_wait = 0.0, 0.0
-        self._mending: set[str] = set()
-        self._logs: dict[tuple[UUID, int], Log] = {}
+        self._mender = Mender(self._syncer, steady=steady)
         self._journals: dict[str, Journal] = {}
         self._retention_check_ms = retention_check_ms
-        self._next_retention = steady() + retention_check_ms
-        self._retention_queue: Iterator[tuple[Topic, int]] = iter(())
-        self._producer_ids: Iterator[int] = iter(())
         try:
             self._open()
         except BaseException:
@@ -128,31 +100,15 @@ class Store:
         if "cluster.id" not in self._catalog.properties:
             self._files.mkdir(TOPICS_FOLDER)
             self._catalog.set_property("cluster.id", str(self._new_id()))
+        self._producer_ids = ProducerIds(self._catalog)
+        self._logs = Logs(
+            self._catalog, self._pool, self._syncer, clock=self._clock, steady=self._steady, report=self._found
+        )
+        self._retention = Retention(self._logs, steady=self._steady, every_ms=self._retention_check_ms)
         self._sweeper = Sweeper(self._pool, self._catalog)
         self._sweep()
         if not clean:
-            self._repair()
-
-    def _repair(self) -> None:
-        """After a crash: open all partitions with data. One that can't be opened does not keep the others from being
-        served."""
-        for topic in self.topics():
-            for partition in partitions_on_disk(self._files, topic):
-                try:
-                    self._log(topic, partition)
-                except StorageError as error:
-                    folder = f"{topic_folder(topic)}/{partition}"
-                    self._found(
-                        Recovery(
-                            topic=topic.name,
-                            partition=partition,
-                            file=folder,
-                            position=0,
-                            cut_bytes=0,
-                            unopened=True,
-                            reason=f"can't be opened: {error.what}",
-                        )
-                    )
+            self._logs.repair()
 
     def _unmark_clean(self) -> bool:
         try:
@@ -209,20 +165,7 @@ class Store:
         validate_only: bool = False,
     ) -> Topic:
         """Create a topic, durably. With `validate_only` everything is checked and nothing done."""
-        check_name(name)
-        if name in self._catalog.by_name:
-            what = f"Topic {name!r} exists already."
-            raise StorageError(ErrorCode.TOPIC_ALREADY_EXISTS, what, "Use it, or choose another name.")
-        check_partitions(partitions)
-        _check_replicas(replicas, partitions)
-        parse(configs or {})
-        topic = Topic(
-            name=name,
-            topic_id=self._new_id(),
-            partitions=partitions,
-            configs=dict(configs or {}),
-            replicas=tuple(tuple(ids) for ids in replicas),
-        )
+        topic = new_topic(self._catalog, self._new_id(), name, partitions, configs=configs, replicas=replicas)
         if not validate_only:
             self._catalog.put(topic)
         return topic
@@ -231,39 +174,29 @@ class Store:
         self, name: str, partitions: int, *, replicas: Sequence[Sequence[int]] = (), validate_only: bool = False
     ) -> Topic:
         """Raise a topic's number of partitions to `partitions`; `replicas` are those of the new ones."""
-        topic = self._existing(name)
-        check_partitions(partitions, more_than=topic.partitions)
-        _check_replicas(replicas, partitions - topic.partitions)
-        added = tuple(tuple(ids) for ids in replicas)
-        grown = replace(topic, partitions=partitions, replicas=topic.replicas + added if topic.replicas else ())
+        grown = grown_topic(self._catalog.existing(name), partitions, replicas)
         if not validate_only:
             self._catalog.put(grown)
         return grown
 
     def configure_topic(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> Topic:
         """Replace a topic's settings; what is not in `configs` goes back to its default."""
-        topic = replace(self._existing(name), configs=dict(configs))
+        topic = replace(self._catalog.existing(name), configs=dict(configs))
         config = parse(configs)
         if not validate_only:
             self._catalog.put(topic)
-            self._catalog.when_written(lambda: self._configure(topic, config))
+            self._catalog.when_written(lambda: self._logs.configure(topic, config))
         return topic
-
-    def _configure(self, topic: Topic, config: LogConfig) -> None:
-        for (topic_id, _), log in self._logs.items():
-            if topic_id == topic.topic_id:
-                log.config = config
 
     def delete_topic(self, name: str) -> Topic:
         """Forget a topic at once. Its files go now if they are few, else with the next ticks or the next start."""
-        topic = self._existing(name)
+        topic = self._catalog.existing(name)
         self._catalog.begin_delete(topic)
         self._catalog.when_written(lambda: self._forget(topic))
         return topic
 
     def _forget(self, topic: Topic) -> None:
-        for key in [key for key in self._logs if key[0] == topic.topic_id]:
-            del self._logs[key]
+        self._logs.forget(topic)
         self._sweeper.add(topic)
         self._sweep()
 
@@ -291,47 +224,18 @@ class Store:
         if not self._catalog.writing:  # its journal would make us wait
             self._sweeper.run()
 
-    def _existing(self, name: str) -> Topic:
-        topic = self._catalog.by_name.get(name)
-        if topic is None:
-            what = f"There is no topic {name!r}."
-            raise StorageError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, "Create it first.")
-        return topic
-
     # Partitions
 
     def log(self, topic: str, partition: int) -> Log:
         """The log of one partition, opened on first use. UNKNOWN_TOPIC_OR_PARTITION if there is none."""
-        return self.log_of(self._existing(topic), partition)
+        return self.log_of(self._catalog.existing(topic), partition)
 
     def log_of(self, topic: Topic, partition: int) -> Log:
-        log = self._logs.get((topic.topic_id, partition))
-        if log is not None:
-            return log
-        current = self._catalog.by_id.get(topic.topic_id)
-        if current is None or not 0 <= partition < current.partitions:
-            what = f"Topic {topic.name!r} has no partition {partition}."
-            raise StorageError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, "Look up the topic again.")
-        return self._log(current, partition)
-
-    def _log(self, topic: Topic, partition: int) -> Log:
-        log = Log(
-            topic=topic.name,
-            partition=partition,
-            folder=f"{topic_folder(topic)}/{partition}",
-            pool=self._pool,
-            syncer=self._syncer,
-            clock=self._clock,
-            steady=self._steady,
-            config=parse(topic.configs),
-            report=self._found,
-        )
-        self._logs[topic.topic_id, partition] = log
-        return log
+        return self._logs.of(topic, partition)
 
     def open_partitions(self) -> list[TopicPartition]:
         """Those opened so far."""
-        return sorted(TopicPartition(log.topic, log.partition) for log in self._logs.values())
+        return self._logs.opened()
 
     # Journals, producer ids
 
@@ -358,21 +262,12 @@ class Store:
 
     def next_producer_id(self) -> int:
         """A producer id that was never given out before, also across crashes."""
-        number = next(self._producer_ids, None)
-        if number is None:
-            first = int(self._catalog.properties.get("producer.ids", "0"))
-            self._catalog.set_property("producer.ids", str(first + PRODUCER_ID_BLOCK))
-            self._catalog.when_written(lambda: self._reserved(first + 1, first + PRODUCER_ID_BLOCK))
-            number = first
-        return number
-
-    def _reserved(self, first: int, end: int) -> None:
-        self._producer_ids = iter(range(first, end))
+        return self._producer_ids.next()
 
     @property
     def has_producer_id(self) -> bool:
         """Whether the next producer id needs nothing to be written."""
-        return length_hint(self._producer_ids) > 0
+        return self._producer_ids.at_hand
 
     # Durability and housekeeping
 
@@ -404,33 +299,16 @@ class Store:
         """A file to be rewritten because an fsync of it failed; None if there is none, or it is too early. Call its
         `run` in a thread, then `finish_mend`.
         """
-        if not self._syncer.broken_files() or self._steady() < self._mend_at:
-            return None
-        for path in self._syncer.broken_files():
-            if path.endswith(INDEX_SUFFIX):
-                self._syncer.renewed(path)  # an index: it has a checksum, and can be rebuilt from the log
-        wanted = (mend for log in self._logs.values() for mend in log.mends() if mend.path not in self._mending)
-        mend = next(wanted, None)
-        if mend is not None:
-            self._mending.add(mend.path)
-        return mend
+        return self._mender.take(self._logs.mends())
 
     def finish_mend(self, mend: Mend) -> None:
         """Raises if the disk refused again; `take_mend` then returns the file again after a while."""
-        self._mending.discard(mend.path)
-        if mend.error is not None:
-            self._mend_wait = min(max(FIRST_MEND_AFTER_MS, 2 * self._mend_wait), LAST_MEND_AFTER_MS)
-            self._mend_at = self._steady() + self._mend_wait
-            raise disk_trouble(f"Rewriting {mend.path}", mend.error)
-        self._mend_wait = 0.0
-        self._syncer.renewed(mend.path)
-        for key, log in list(self._logs.items()):
-            if log.owns(mend.path) and not log.use_mended(mend):
-                del self._logs[key]
-                self._log(self._catalog.by_id[key[0]], key[1])  # reopen now, so that what is missing is reported now
+        self._mender.finish(mend)
+        self._logs.use_mended(mend)
 
     def tick(self) -> None:
-        """Do all that is due, on this thread: `keep_house`, syncs and mends."""
+        """Do all that is due, on this thread: `keep_house`, syncs and mends. For callers without a
+        loop; the broker has a `Flusher`."""
         if self.sync_due():
             self._syncer.sync()
         mend = self.take_mend()
@@ -443,7 +321,7 @@ class Store:
 
         One thing that fails does not keep the others from being done; the first failure is raised at the end.
         """
-        work = [self._sweep_some, *self._due_retention()]
+        work = [self._sweep_some, *self._retention.due()]
         work += [journal.compact_if_due for journal in self._journals.values() if journal.housekept]
         if not self._catalog.writing:
             work.append(self._catalog_journal.compact_if_due)
@@ -456,26 +334,9 @@ class Store:
         if failures:
             raise failures[0]
 
-    def _due_retention(self) -> list[Callable[[], object]]:
-        if self._steady() >= self._next_retention:
-            self._next_retention = self._steady() + self._retention_check_ms
-            self._retention_queue = self._partitions_with_data()
-        share = islice(self._retention_queue, RETENTION_LOGS_PER_TICK)
-        return [partial(self._apply_retention, topic, partition) for topic, partition in share]
-
-    def _apply_retention(self, topic: Topic, partition: int) -> int:
-        if topic.topic_id not in self._catalog.by_id:
-            return 0  # deleted since it was queued
-        return self.log_of(topic, partition).apply_retention()
-
-    def _partitions_with_data(self) -> Iterator[tuple[Topic, int]]:
-        for topic in self.topics():
-            for partition in partitions_on_disk(self._files, topic):
-                yield topic, partition
-
     def apply_retention(self) -> int:
         """All of it now; returns how many segments went."""
-        return sum(self._apply_retention(topic, partition) for topic, partition in self._partitions_with_data())
+        return sum(self._logs.apply_retention(topic, partition) for topic, partition in self._logs.with_data())
 
     def close(self) -> None:
         """Sync everything, leave indexes behind and mark the folder as stopped in order."""
@@ -483,12 +344,11 @@ class Store:
         try:
             for journal in journals:
                 journal.make_sure()
-            self._mend_at = 0.0
+            self._mender.hurry()
             while (mend := self.take_mend()) is not None:
                 self.finish_mend(mend.run())
             self._syncer.sync()
-            for log in self._logs.values():
-                log.close()
+            self._logs.close()
             self._files.open(_CLEAN, create=True).close()
             self._files.fsync_dir("")
         except (OSError, StorageError) as error:
@@ -510,9 +370,3 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _check_replicas(replicas: Sequence[Sequence[int]], partitions: int) -> None:
-    if replicas and (len(replicas) != partitions or any(not ids for ids in replicas)):
-        what = f"{len(replicas)} replica lists were given for {partitions} partitions."
-        raise StorageError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what, "Give one list of brokers for each partition.")

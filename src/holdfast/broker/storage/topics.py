@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from uuid import UUID
 
+from holdfast.broker.storage.config import parse
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.files import Files
 from holdfast.broker.storage.frames import Entry
@@ -61,6 +62,12 @@ def check_partitions(count: int, *, more_than: int = 0) -> None:
     if not more_than < count <= MAX_PARTITIONS:
         what = f"{count} is not a possible number of partitions."
         raise StorageError(ErrorCode.INVALID_PARTITIONS, what, f"Use {more_than + 1} to {MAX_PARTITIONS}.")
+
+
+def _check_replicas(replicas: Sequence[Sequence[int]], partitions: int) -> None:
+    if replicas and (len(replicas) != partitions or any(not ids for ids in replicas)):
+        what = f"{len(replicas)} replica lists were given for {partitions} partitions."
+        raise StorageError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what, "Give one list of brokers for each partition.")
 
 
 def topic_folder(topic: Topic) -> str:
@@ -153,6 +160,13 @@ class Catalog:
             self.partitions += topic.partitions
             self.by_id[topic_id] = self.by_name[topic.name] = topic
 
+    def existing(self, name: str) -> Topic:
+        topic = self.by_name.get(name)
+        if topic is None:
+            what = f"There is no topic {name!r}."
+            raise StorageError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, "Create it first.")
+        return topic
+
     # Changes
 
     def put(self, topic: Topic) -> None:
@@ -234,6 +248,40 @@ class Catalog:
             raise plan.error
         for then in plan.then:
             then()
+
+
+def new_topic(
+    catalog: Catalog,
+    topic_id: UUID,
+    name: str,
+    partitions: int,
+    *,
+    configs: Mapping[str, str] | None,
+    replicas: Sequence[Sequence[int]],
+) -> Topic:
+    """A topic that may be put into the catalog, checked."""
+    check_name(name)
+    if name in catalog.by_name:
+        what = f"Topic {name!r} exists already."
+        raise StorageError(ErrorCode.TOPIC_ALREADY_EXISTS, what, "Use it, or choose another name.")
+    check_partitions(partitions)
+    _check_replicas(replicas, partitions)
+    parse(configs or {})
+    return Topic(
+        name=name,
+        topic_id=topic_id,
+        partitions=partitions,
+        configs=dict(configs or {}),
+        replicas=tuple(tuple(ids) for ids in replicas),
+    )
+
+
+def grown_topic(topic: Topic, partitions: int, replicas: Sequence[Sequence[int]]) -> Topic:
+    """The topic with this many partitions, checked; `replicas` are those of the new ones."""
+    check_partitions(partitions, more_than=topic.partitions)
+    _check_replicas(replicas, partitions - topic.partitions)
+    added = tuple(tuple(ids) for ids in replicas)
+    return replace(topic, partitions=partitions, replicas=topic.replicas + added if topic.replicas else ())
 
 
 def _encode(topic: Topic) -> bytes:

@@ -12,7 +12,7 @@ import confluent_kafka as ck
 from holdfast.client.errors import as_kafka_error
 from holdfast.client.reading.epochs import NO_EPOCH
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.net.flows import Trouble
+from holdfast.net.flow_values import Trouble
 
 NO_TIME = (ck.TIMESTAMP_NOT_AVAILABLE, -1)
 

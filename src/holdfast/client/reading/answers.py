@@ -18,7 +18,8 @@ from holdfast.client.reading.book import Book
 from holdfast.client.reading.epochs import Epochs
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
-from holdfast.net.flows import NO_END, Fetched, Flows
+from holdfast.net.flow_values import NO_END, Fetched
+from holdfast.net.flows import Flows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -41,7 +41,8 @@ from holdfast.net.cluster import Address
 from holdfast.net.config import client_config, unpack_limits
 from holdfast.net.errors import BrokerError, NetError
 from holdfast.net.fetched_bytes import FetchedBytes
-from holdfast.net.flows import Fetched, FetchSettings, Flow, Trouble
+from holdfast.net.flow_values import Fetched, FetchSettings, Trouble
+from holdfast.net.flows import Flow
 from holdfast.net.metadata import ClusterInfo
 from holdfast.records.batch import Unreadable
 from holdfast.records.compression import LIMITS, Limits

@@ -15,7 +15,8 @@ from holdfast.net.config import ClientConfig
 from holdfast.net.errors import NetError
 from holdfast.net.fetched_bytes import FetchedBytes
 from holdfast.net.fetching import Fetcher
-from holdfast.net.flows import FetchSettings, Flows
+from holdfast.net.flow_values import FetchSettings
+from holdfast.net.flows import Flows
 from holdfast.net.metadata import ClusterInfo
 
 CLOSE_S = 5.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.client.config.keys import read_committed
 from holdfast.client.config.settings import ConsumerConfig
-from holdfast.net.flows import BEGINNING, END, KIB, NOWHERE, FetchSettings
+from holdfast.net.flow_values import BEGINNING, END, KIB, NOWHERE, FetchSettings
 from holdfast.net.security import as_boolean
 
 RESETS = {"earliest": BEGINNING, "latest": END, "error": NOWHERE}

@@ -31,7 +31,7 @@ from holdfast.client.reading.turns import Turns
 from holdfast.client.telemetry.connections import BrokersSeen
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import TopicPartition
-from holdfast.net.flows import TAIL
+from holdfast.net.flow_values import TAIL
 
 SERVE_EVERY_S = 0.1
 """How often librdkafka is polled for its own callbacks (statistics, errors, tokens) when its records are not needed."""

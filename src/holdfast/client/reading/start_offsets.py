@@ -13,7 +13,7 @@ import confluent_kafka as ck
 from holdfast.client.errors import refused_here
 from holdfast.client.partitions import name_of
 from holdfast.model import TopicPartition
-from holdfast.net.flows import TAIL
+from holdfast.net.flow_values import TAIL
 
 PLACES = frozenset({ck.OFFSET_BEGINNING, ck.OFFSET_END, ck.OFFSET_INVALID, ck.OFFSET_STORED})
 

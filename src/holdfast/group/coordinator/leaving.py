@@ -35,11 +35,6 @@ def leave(roster: Roster, event: Left, step: Step) -> None:
     step.reply(event.token, LeaveAnswer(members=tuple(verdicts)))
 
 
-def leave_empty(roster: Roster, event: Left, step: Step) -> None:
-    """Takes back ids given out; everybody else is answered UNKNOWN_MEMBER_ID."""
-    leave(roster, event, step)
-
-
 def leave_error(roster: Roster, leaver: Leaver) -> ErrorCode | None:
     """A static member may be named by its instance id alone: that is how administrators remove it."""
     if not leaver.member_id:

@@ -58,7 +58,7 @@ _EMPTY: dict[type, Entry[State, Handler]] = {
     Rejoined: Handled(ending.refuse_unknown),
     Synced: Handled(ending.refuse_unknown),
     Heartbeat: Handled(ending.refuse_unknown),
-    Left: Handled(leaving.leave_empty),
+    Left: Handled(leaving.leave, says="Takes back ids given out; everybody else is answered UNKNOWN_MEMBER_ID."),
     Committed: Handled(offsets.commit, says="Writes offsets that come from outside, then answers."),
     OffsetsAsked: Handled(offsets.show_offsets),
     OffsetsDeleted: Handled(offsets.delete_offsets),

@@ -22,17 +22,17 @@ OURS = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR}
 """Errors that are the broker's fault. For a reader CORRUPT_MESSAGE is one too: the stored batch is damaged."""
 
 
-class Troubles:
+class StorageLog:
     def __init__(self, now_ms: Callable[[], float]) -> None:
         self._now_ms = now_ms
-        self._told: dict[str, float] = {}
+        self._recent: dict[str, float] = {}
 
     def tell(self, error: StorageError, *, reading: bool = False) -> None:
         """Log an error, unless the client caused it, or the line was written just now."""
         if error.error not in OURS and not (reading and error.error is ErrorCode.CORRUPT_MESSAGE):
             return
         now = self._now_ms()
-        self._told = {what: at for what, at in self._told.items() if now - at < AGAIN_AFTER_MS}
-        if error.what not in self._told and len(self._told) < MOST_LINES:
-            self._told[error.what] = now
+        self._recent = {what: at for what, at in self._recent.items() if now - at < AGAIN_AFTER_MS}
+        if error.what not in self._recent and len(self._recent) < MOST_LINES:
+            self._recent[error.what] = now
             log.error("%s %s", error.what, error.do)

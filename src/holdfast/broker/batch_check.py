@@ -3,7 +3,7 @@
 As in Kafka, every batch is unpacked and walked through before it is appended: its compression, the number of records
 and their lengths must be as declared, and offsets must rise by one. Small batches are checked on the event loop. A
 batch that unpacks to a lot, or is compressed in very many pieces, is checked in a thread, one at a time. Once compiled
-code is available (`quick`), it accepts sound batches; Python checks the others and finds out what is wrong.
+code is available (`compiled_check`), it accepts sound batches; Python checks the others and finds out what is wrong.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.broker.quick import Quick
+from holdfast.broker.compiled_check import CompiledCheck
 from holdfast.broker.slices import CHECK, PAUSE, InThread, Steps
 from holdfast.broker.storage.batch import check_produced
 from holdfast.broker.storage.errors import StorageError
@@ -27,21 +27,21 @@ ON_THE_SPOT_BYTES = 512 * 1024
 
 COPIED_BYTES = 1024 * 1024
 """Records up to this size are copied before Python walks through them (`_walk`)."""
-QUICK_BYTES = 4 * 1024 * 1024
+COMPILED_BYTES = 4 * 1024 * 1024
 """Uncompressed records up to this size are checked by compiled code on the loop: at most 6 ms, with 7-byte records."""
 MOST_BYTES = 64 * 1024 * 1024
 """The most that a batch may unpack to: one batch at a time is held unpacked. Readers have the same limit."""
 
 
-def inspect(payload: Buffer, quick: Quick, *, max_bytes: int) -> Steps:
+def inspect(payload: Buffer, compiled: CompiledCheck, *, max_bytes: int) -> Steps:
     """Raises the error that Kafka would answer, unless this is one sound batch."""
     header = check_produced(payload, max_bytes=max_bytes)
     view = memoryview(payload)[HEADER_BYTES:]
     if header.codec == 0:
-        if quick.ready and len(view) > QUICK_BYTES:
-            yield InThread(lambda: _in_thread(payload, view, quick), CHECK)
+        if compiled.ready and len(view) > COMPILED_BYTES:
+            yield InThread(lambda: _in_thread(payload, view, compiled), CHECK)
         else:
-            yield from _look(payload, view, quick)
+            yield from _look(payload, view, compiled)
         return
     from holdfast.records.compression import Limits, has_many_pieces  # loads the codecs
 
@@ -54,11 +54,11 @@ def inspect(payload: Buffer, quick: Quick, *, max_bytes: int) -> Steps:
             raise
         unpacked = None
     if unpacked is not None:
-        yield from _look(payload, unpacked, quick)
+        yield from _look(payload, unpacked, compiled)
     else:
         codec = header.codec
-        yield InThread(lambda: _in_thread(payload, _unpack(codec, view, many), quick), CHECK)
-        quick.walked(header.record_count)
+        yield InThread(lambda: _in_thread(payload, _unpack(codec, view, many), compiled), CHECK)
+        compiled.walked(header.record_count)
 
 
 def is_batch(payload: Buffer) -> bool:
@@ -91,11 +91,11 @@ def _unpack(codec: int, view: memoryview, limits: Limits) -> Buffer:
         raise StorageError(ErrorCode.INVALID_RECORD, error.what, do) from None
 
 
-def _look(payload: Buffer, records: Buffer, quick: Quick) -> Steps:
+def _look(payload: Buffer, records: Buffer, compiled: CompiledCheck) -> Steps:
     header = parse_header(payload)
-    if not quick.sound(header.record_count, header.base_timestamp, records):
+    if not compiled.sound(header.record_count, header.base_timestamp, records):
         yield from _walk(payload, records)
-        quick.walked(header.record_count)
+        compiled.walked(header.record_count)
 
 
 def _walk(payload: Buffer, records: Buffer) -> Steps:
@@ -112,9 +112,9 @@ def _walk(payload: Buffer, records: Buffer) -> Steps:
         raise StorageError(ErrorCode.INVALID_RECORD, error.what, do) from None
 
 
-def _in_thread(payload: Buffer, records: Buffer, quick: Quick) -> None:
+def _in_thread(payload: Buffer, records: Buffer, compiled: CompiledCheck) -> None:
     """The same in a thread. It yields the GIL between pieces, because the loop needs it too."""
     header = parse_header(payload)
-    if not quick.sound(header.record_count, header.base_timestamp, records):
+    if not compiled.sound(header.record_count, header.base_timestamp, records):
         for _ in _walk(payload, records):
             time.sleep(0)

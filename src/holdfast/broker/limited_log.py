@@ -17,7 +17,7 @@ REPEAT_SECONDS = 10.0
 """How long repeats of a line are only counted: what lasts is logged six times a minute."""
 
 
-class _Told:
+class _Line:
     """When a line was written, and how often it was repeated since."""
 
     __slots__ = ("at", "repeats")
@@ -27,7 +27,7 @@ class _Told:
         self.repeats = 0
 
 
-class Quiet:
+class LimitedLog:
     def __init__(self, log: logging.Logger, now: Callable[[], float], lines: int = LINES_A_SECOND) -> None:
         self._log = log
         self._now = now
@@ -35,17 +35,17 @@ class Quiet:
         self._second = now()
         self._written = 0
         self._left_out = 0
-        self._told: dict[str, _Told] = {}
+        self._recent: dict[str, _Line] = {}
         """Lines that were written in the last ten seconds. Suppressed ones are not kept, so their number is limited."""
 
     def warning(self, text: str, *values: object) -> None:
         line = text % values
-        told = self._told.get(line)
-        if told is not None:
-            told.repeats += 1
+        written = self._recent.get(line)
+        if written is not None:
+            written.repeats += 1
             self.tell_rest()
         elif self._take_line():
-            self._told[line] = _Told(self._now())
+            self._recent[line] = _Line(self._now())
             self._log.warning("%s", line)
 
     def exception(self, text: str, *values: object) -> None:
@@ -63,13 +63,15 @@ class Quiet:
             self._written += 1
             self._log.warning("%d more lines like these were left out", self._left_out)
             self._left_out = 0
-        for line, told in [(line, told) for line, told in self._told.items() if now - told.at >= REPEAT_SECONDS]:
-            if not told.repeats:
-                del self._told[line]
+        due = [line for line, written in self._recent.items() if now - written.at >= REPEAT_SECONDS]
+        for line in due:
+            written = self._recent[line]
+            if not written.repeats:
+                del self._recent[line]
             elif self._written < self._lines:
                 self._written += 1
-                self._log.warning("%s (%d more in %.0f s)", line, told.repeats, now - told.at)
-                told.at, told.repeats = now, 0
+                self._log.warning("%s (%d more in %.0f s)", line, written.repeats, now - written.at)
+                written.at, written.repeats = now, 0
 
     def _take_line(self) -> bool:
         """Use up one of this second's lines; False if there is none left."""

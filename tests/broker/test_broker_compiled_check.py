@@ -13,9 +13,9 @@ import pytest
 from crc32c import crc32c
 from raw_client import batch
 
-from holdfast.broker import quick as module
-from holdfast.broker.poison import inspect
-from holdfast.broker.quick import Quick
+from holdfast.broker import compiled_check as module
+from holdfast.broker.batch_check import inspect
+from holdfast.broker.compiled_check import CompiledCheck
 from holdfast.broker.slices import InThread, at_once
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode
@@ -27,25 +27,25 @@ from holdfast.records.walk import Walk
 VALUES = [b"x" * (number % 90) for number in range(300)]
 
 
-def fetched(quick: Quick) -> Quick:
+def fetched(compiled: CompiledCheck) -> CompiledCheck:
     """After as many records as it takes."""
-    quick.walked(1)
-    assert quick.fetching is not None
-    quick.fetching.join(300)
-    return quick
+    compiled.walked(1)
+    assert compiled.fetching is not None
+    compiled.fetching.join(300)
+    return compiled
 
 
 @pytest.fixture(scope="module")
-def with_machine_code() -> Quick:
+def with_machine_code() -> CompiledCheck:
     native.decode()  # compiled and kept
-    quick = fetched(Quick(fetch_after=1))
-    assert quick.ready
-    return quick
+    compiled = fetched(CompiledCheck(fetch_after=1))
+    assert compiled.ready
+    return compiled
 
 
-def refusal(data: bytes, quick: Quick) -> ErrorCode | None:
+def refusal(data: bytes, compiled: CompiledCheck) -> ErrorCode | None:
     try:
-        at_once(inspect(bytearray(data), quick, max_bytes=1 << 26))
+        at_once(inspect(bytearray(data), compiled, max_bytes=1 << 26))
     except StorageError as error:
         return error.error
     return None
@@ -71,16 +71,16 @@ def poison(codec: int, kind: str) -> bytes:
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("kind", ["sound", "fewer", "more", "codec", "record"])
-def test_machine_code_judges_as_python_does(with_machine_code: Quick, codec: int, kind: str) -> None:
+def test_machine_code_judges_as_python_does(with_machine_code: CompiledCheck, codec: int, kind: str) -> None:
     data = poison(codec, kind)
     judged = refusal(data, with_machine_code)
-    assert judged == refusal(data, Quick())
+    assert judged == refusal(data, CompiledCheck())
     assert (judged is None) == (kind == "sound")
 
 
 @pytest.mark.parametrize("codec", range(5))
 def test_a_sound_batch_is_not_walked_through_in_python(
-    with_machine_code: Quick, codec: int, monkeypatch: pytest.MonkeyPatch
+    with_machine_code: CompiledCheck, codec: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Symptom: walking through every record in Python took a producer's throughput: 8 s of a core for a gigabyte of
     100-byte records, where appending them took 2. Rule: Python looks only at what machine code says no to."""
@@ -108,23 +108,23 @@ def test_what_is_packed_in_very_many_pieces_is_unpacked_beside_the_loop(codec: C
     """Symptom: a batch of half a megabyte held everybody up for 0.4 s. Cause: it was small, and unpacked to little, but
     in 100,000 empty pieces, each of which takes a few microseconds.
     """
-    assert not isinstance(next(inspect(in_pieces(codec, 20), Quick(), max_bytes=1 << 26), None), InThread)
+    assert not isinstance(next(inspect(in_pieces(codec, 20), CompiledCheck(), max_bytes=1 << 26), None), InThread)
     many = in_pieces(codec, 20_000)
-    assert isinstance(next(inspect(many, Quick(), max_bytes=1 << 26)), InThread)
-    assert refusal(many, Quick()) is None, "it is odd, and as good as any other"
+    assert isinstance(next(inspect(many, CompiledCheck(), max_bytes=1 << 26)), InThread)
+    assert refusal(many, CompiledCheck()) is None, "it is odd, and as good as any other"
 
 
 def test_only_sound_records_bring_the_machine_code() -> None:
     """A batch that says it has two thousand million records is no reason to load anything."""
-    quick = Quick(fetch_after=200)
+    compiled = CompiledCheck(fetch_after=200)
     data = bytearray(batch(VALUES))
     struct.pack_into(">i", data, 57, 2**31 - 1)
     struct.pack_into(">i", data, 23, 2**31 - 2)
-    assert refusal(sealed(data), quick) is not None
-    assert quick.fetching is None
-    assert refusal(batch(VALUES), quick) is None
-    assert quick.fetching is not None
-    quick.stop()
+    assert refusal(sealed(data), compiled) is not None
+    assert compiled.fetching is None
+    assert refusal(batch(VALUES), compiled) is None
+    assert compiled.fetching is not None
+    compiled.stop()
 
 
 def test_without_machine_code_a_broker_says_so_and_goes_on(
@@ -133,11 +133,11 @@ def test_without_machine_code_a_broker_says_so_and_goes_on(
     monkeypatch.setattr(native, "decode_if_kept", lambda: None)
     monkeypatch.setattr(module, "COMPILE", "raise SystemExit(1)")
     with caplog.at_level(logging.WARNING, logger="holdfast.broker"):
-        quick = fetched(Quick(fetch_after=1))
-    assert not quick.ready
+        compiled = fetched(CompiledCheck(fetch_after=1))
+    assert not compiled.ready
     assert [record.getMessage().count("slower") for record in caplog.records] == [1]
-    assert refusal(batch(VALUES), quick) is None
-    quick.stop()
+    assert refusal(batch(VALUES), compiled) is None
+    compiled.stop()
 
 
 def test_a_broker_that_stops_does_not_wait_for_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,24 +151,24 @@ def test_a_broker_that_stops_does_not_wait_for_the_compiler(monkeypatch: pytest.
     monkeypatch.setattr(native, "decode_if_kept", lambda: None)
     monkeypatch.setattr(module, "COMPILE", "import time; time.sleep(600)")
     monkeypatch.setattr(module.subprocess, "Popen", popen)
-    quick = Quick(fetch_after=1)
-    quick.walked(1)
-    quick.stop()
+    compiled = CompiledCheck(fetch_after=1)
+    compiled.walked(1)
+    compiled.stop()
     assert all(child.poll() is not None for child in started)
-    assert quick.fetching is not None
-    assert not quick.fetching.is_alive()
+    assert compiled.fetching is not None
+    assert not compiled.fetching.is_alive()
 
 
 def test_what_the_compiler_leaves_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new machine: not kept, compiled in a process of its own, and then kept where this one looks too."""
-    compiled = native.decode()
-    found: list[Any] = [None, compiled]
+    machine_code = native.decode()
+    found: list[Any] = [None, machine_code]
     monkeypatch.setattr(native, "decode_if_kept", lambda: found.pop(0))
     assert subprocess.run([sys.executable, "-c", module.COMPILE], check=False).returncode == 0  # kept, so it is quick
     monkeypatch.setattr(module, "COMPILE", "")
-    quick = fetched(Quick(fetch_after=1))
-    assert quick.ready
-    quick.stop()
+    compiled = fetched(CompiledCheck(fetch_after=1))
+    assert compiled.ready
+    compiled.stop()
 
 
 def test_what_is_not_kept_is_not_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ COMPILE_SECONDS = 300.0
 COMPILE = "import os; os.nice(10); from holdfast.records import native; native.decode()"
 
 
-class Quick:
+class CompiledCheck:
     """One per broker. Its methods are called on the loop, except `sound`, which threads may call too."""
 
     def __init__(self, *, fetch_after: int = FETCH_AFTER_RECORDS) -> None:
@@ -59,7 +59,7 @@ class Quick:
         """Count records that Python has checked and found sound. (A bad batch's own count can't be trusted.)"""
         self._left -= count
         if self._left <= 0 and self.fetching is None:
-            self.fetching = threading.Thread(target=self._fetch, name="holdfast-quick", daemon=True)
+            self.fetching = threading.Thread(target=self._fetch, name="holdfast-compiled", daemon=True)
             self.fetching.start()
 
     def stop(self) -> None:
