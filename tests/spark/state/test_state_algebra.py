@@ -26,7 +26,7 @@ from holdfast.spark.state.distinct import Distinct
 from holdfast.spark.state.operators import Operator, last_rows
 from holdfast.spark.state.runs import NOT_YET, View, first_to_merge, newest
 from holdfast.spark.state.sessions import END, Sessions
-from holdfast.spark.state.times import duration_us
+from holdfast.spark.state.times import duration_us, shown
 from holdfast.spark.state.windows import START, Totals, Windows
 
 COLUMNS: list[tuple[str, pa.DataType]] = [("k", pa.string()), ("t", pa.timestamp("us", tz="UTC")), ("x", pa.int64())]
@@ -181,6 +181,37 @@ def test_a_key_that_comes_back_very_often_in_one_step() -> None:
     assert [row["offset"] for row in found.out()] == DistinctOracle(1).run(rows).passed
 
 
+FIRST, LAST = -(2**63) + 1, 2**63 - 1
+"""What the source gives for a timestamp that does not fit."""
+
+
+@pytest.mark.parametrize("broken", [FIRST, LAST])
+@pytest.mark.parametrize("kind", ["windows", "sessions", "distinct"])
+def test_a_time_that_can_not_be_one_does_not_make_everything_after_it_late(kind: str, broken: int) -> None:
+    """Symptom: after one record whose timestamp was beyond all times (a producer's nanoseconds, a wrong cast), no later
+    record of its partition counted. A far past did the same as a far future. Cause: the time less the delay went round
+    to the other end of 64 bits, or was the largest time seen. Rule: a row without a time that can be one counts for
+    nothing, and is told with the late ones."""
+    every: dict[str, Any] = {"time": "t", "delay_us": 5, "by": ("k",)}
+    made: dict[str, Operator] = {
+        "windows": Windows(**every, size_us=10, slide_us=10, aggregates=AGGREGATES, append=True),
+        "sessions": Sessions(**every, gap_us=10, aggregates=AGGREGATES),
+        "distinct": Distinct(**every),
+    }
+    operator = made[kind]
+    good: list[Row] = [("a", 100, 1), ("b", 120, 1), ("c", 400, 1)]
+    rows: list[Row] = [("z", broken, 1), good[0], ("z", broken, 1), *good[1:]]
+    found, wanted = Played(operator, rows, [(2, True)]), Played(operator, good, [(2, True)])
+    assert [{**row, "offset": 0} for row in found.out()] == [{**row, "offset": 0} for row in wanted.out()]
+    assert wanted.out()
+    assert (found.late, wanted.late) == (2, 0)
+
+
+def test_a_watermark_of_any_year_is_shown() -> None:
+    assert shown(0) == "1970-01-01T00:00:00+00:00"
+    assert shown(2**60) == "38504-08-17T21:30:06.846976+00:00"
+
+
 def test_averages_smallest_and_largest() -> None:
     asked = {"mean": ("avg", "x"), "low": ("min", "x"), "high": ("max", "x"), "some": ("count", "x")}
     operator = Totals(by=("k",), aggregates=parse_aggregates(asked, SCHEMA))
@@ -277,7 +308,7 @@ def test_durations_are_written_as_in_spark(text: str, wanted: int) -> None:
     assert duration_us(text, "size") == wanted
 
 
-@pytest.mark.parametrize("text", ["", "10", "ten minutes", "0 seconds", "3 fortnights", "1 minute 2"])
+@pytest.mark.parametrize("text", ["", "10", "ten minutes", "0 seconds", "3 fortnights", "1 minute 2", "9999999 weeks"])
 def test_other_durations_are_refused(text: str) -> None:
     with pytest.raises(HoldfastError, match="INVALID_DURATION: size is"):
         duration_us(text, "size")
