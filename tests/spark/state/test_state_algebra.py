@@ -6,9 +6,11 @@ they were cut into batches, how state was laid down in runs and merged, and that
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +227,55 @@ def test_a_sum_that_does_not_fit_is_an_error() -> None:
     """Arrow's own sum goes round to a negative number without a word."""
     with pytest.raises(HoldfastError, match="STATE_SUM_TOO_LARGE"):
         Played(Totals(by=("k",), aggregates=AGGREGATES), [("a", 1, 2**62), ("a", 1, 2**62)], [(1, True)])
+
+
+def totals_of(kind: str, values: list[Any], of: pa.DataType) -> Any:
+    """One key, each value in a step of its own."""
+    rows = pa.table({"k": ["a"] * len(values), "x": pa.array(values, of)})
+    operator = Totals(by=("k",), aggregates=parse_aggregates({"found": (kind, "x")}, rows.schema))
+    view = View(operator.layout(rows.schema))
+    steps = [operator.step(view, rows.slice(number, 1), NOT_YET).output for number in range(len(values))]
+    return steps[-1]["found"].to_pylist()[0]
+
+
+def test_a_sum_of_decimals_that_does_not_fit_is_an_error_too() -> None:
+    """Symptom: two large decimals added up to a negative number. Arrow's sums go round for them as well."""
+    large, kind = Decimal("9" + "0" * 37), pa.decimal128(38, 0)
+    with pytest.raises(HoldfastError, match="STATE_SUM_TOO_LARGE: A sum of 'found' does not fit into 38 digits"):
+        totals_of("sum", [large, large], kind)
+    assert totals_of("sum", [large, Decimal("-9" + "0" * 37), Decimal(7)], kind) == 7
+    assert totals_of("sum", [Decimal("1.10"), Decimal("2.20")], pa.decimal128(10, 2)) == Decimal("3.30")
+
+
+def test_numbers_that_are_hard_come_out_as_from_sparks_own_batch() -> None:
+    """Symptom: an average over a column of ids ended the query at the first one beyond 2**53, and after each start. And
+    of NaN and a number the number was the largest; Spark's own batch says NaN."""
+    assert totals_of("avg", [2**53 + 1, 2**53 + 3], pa.int64()) == float(2**53 + 2)
+    nan = float("nan")
+    for kind in (pa.float32(), pa.float64()):
+        assert math.isnan(totals_of("max", [1.0, nan, 2.0, None], kind))
+        assert totals_of("max", [1.0, None, 2.0], kind) == 2.0
+        assert totals_of("min", [nan, 1.0, nan], kind) == 1.0
+        assert math.isnan(totals_of("min", [nan, nan], kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [
+        ("avg", pa.string()),
+        ("avg", pa.timestamp("us")),
+        ("min", pa.struct([("a", pa.int8())])),
+        ("max", pa.list_(pa.int8())),
+    ],
+)
+def test_what_no_aggregate_takes_is_refused_before_the_query_starts(kind: str, of: pa.DataType) -> None:
+    with pytest.raises(HoldfastError, match="STATE_AGGREGATE_UNKNOWN"):
+        parse_aggregates({"found": (kind, "x")}, pa.schema([("x", of)]))
+
+
+def test_two_aggregates_do_not_keep_the_same_column() -> None:
+    with pytest.raises(HoldfastError, match="STATE_NAME_TAKEN"):
+        parse_aggregates({"mean": ("avg", "x"), "mean__sum": ("sum", "x")}, SCHEMA)
 
 
 def documented() -> Any:
