@@ -18,6 +18,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.spark.member import QueryMember
+    from holdfast.spark.sharing import Claim
     from holdfast.spark.siblings import Claimed
 
 NAME = "holdfast"
@@ -92,8 +94,8 @@ class HoldfastSource(DataSource):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query."""
 
-    _reached = False
-    """Whether a broker has answered. Only the query's own process asks."""
+    _cluster: str | None = None
+    """The cluster's id, once a broker has answered. Only the query's own process asks."""
 
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
@@ -122,11 +124,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from holdfast.spark.siblings import Claimed
 
             signal.signal(signal.SIGTERM, self._on_stop)
-            self._claimed = Claimed(self._options.claim)
+            self._claimed = Claimed(self._claim())
             self._claimed.stake()
             self._member = QueryMember(self._options)
             self._member.open_door()
         return self._member
+
+    def _claim(self) -> Claim:
+        return replace(self._options.claim, cluster=self._cluster or "")
 
     def _others_would_wait(self, before: BatchOffset) -> bool:
         """Whether joining now would stop partitions that others work on. Not if we are a returning static member: its
@@ -138,11 +143,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _reach(self) -> None:
         """Fail soon if no broker answers at the start. A running query would wait much longer."""
-        if not self._reached:
+        if self._cluster is None:
             from holdfast.spark.checking import check_reachable
 
-            check_reachable(self._options.kafka)
-            self._reached = True
+            self._cluster = check_reachable(self._options.kafka)
 
     def _on_stop(self, _signal: int, _frame: Any) -> None:
         """`query.stop()` sends SIGTERM, sometimes twice within milliseconds, and does not wait.
