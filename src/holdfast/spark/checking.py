@@ -58,11 +58,12 @@ def within_start(kafka: Mapping[str, str]) -> dict[str, str]:
     return {"default.api.timeout.ms": str(REACH_MS), **kafka}
 
 
-def check_reachable(kafka: Mapping[str, str]) -> None:
-    """Ask the brokers for metadata. Raises whatever prevents it: no connection, no login, no answer."""
+def check_reachable(kafka: Mapping[str, str]) -> str:
+    """Ask the brokers for metadata. Raises whatever prevents it: no connection, no login, no answer. Returns the
+    cluster's id; empty if its brokers have none."""
 
-    async def ask() -> None:
+    async def ask() -> str:
         async with Cluster(client_config(within_start(kafka))) as cluster:
-            await cluster.refresh(())
+            return (await cluster.refresh(())).cluster_id or ""
 
-    asyncio.run(ask())
+    return asyncio.run(ask())

@@ -6,6 +6,7 @@ Runs on the member's loop. `work` knows what still has to be committed, `startin
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -14,6 +15,8 @@ from holdfast.client.member.control import ControlPlane
 from holdfast.group.messages import CommitAnswer, OffsetEntry
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.spark.work import Work
+
+log = logging.getLogger("holdfast")
 
 COMMIT_LIMIT_S = 5.0
 """The commit before a release is bounded, because the group waits for it (KAFKA-13310). The next batch also waits this
@@ -39,6 +42,8 @@ class Commits:
         self._manual = manual
         self.running: asyncio.Future[float] | None = None
         """The running commit."""
+        self._refused_since: float | None = None
+        self._told = False
 
     async def commit(self, partitions: Iterable[TopicPartition] | None = None, limit_s: float = COMMIT_LIMIT_S) -> None:
         """Commit until the group has the positions of these partitions (or of all), or the time is up."""
@@ -82,10 +87,36 @@ class Commits:
         try:
             answer = await self._plane.offsets.commit(self._entries(owed), member=not self._manual)
         except HoldfastError as error:
-            return 0.01 if error.code in BETWEEN else self._config.retry_backoff_ms / 1_000.0
+            if error.code in BETWEEN:
+                return 0.01
+            self._tell(error.code)
+            return self._config.retry_backoff_ms / 1_000.0
         self._work.committed({p: at for p, at in owed.items() if answer.errors.get(p) is ErrorCode.NONE})
         self._check(answer)
-        return 0.0 if answer.first_error is ErrorCode.NONE else 0.02
+        if answer.first_error is ErrorCode.NONE:
+            self._tell(None)
+            return 0.0
+        self._tell(answer.first_error.name)
+        return 0.02
+
+    def _tell(self, refused: str | None) -> None:
+        """Log once that commits have failed for long, and once that they succeed again."""
+        now, name = time.monotonic(), self._config.shown
+        if refused is None:
+            if self._told:
+                log.warning("%s has committed its offsets again.", name)
+            self._refused_since, self._told = None, False
+            return
+        self._refused_since = self._refused_since or now
+        if not self._told and now - self._refused_since >= COMMIT_LIMIT_S:
+            self._told = True
+            log.warning(
+                "%s could not commit its offsets for %.0f s (%s). It goes on and tries again, but each batch waits for "
+                "it, and what is not committed when the query ends is read again. See the broker's log.",
+                name,
+                now - self._refused_since,
+                refused,
+            )
 
     def _check(self, answer: CommitAnswer) -> None:
         """Raise errors that a person has to fix."""

@@ -378,7 +378,7 @@ class QueryMember:
 
     async def _recall(self, former: BatchOffset) -> None:
         """Read what the group remembers. What only the checkpoint still knows is committed, for all members."""
-        await self._starting.prepare(former)
+        self._work.forget(await self._starting.prepare(former))
         if self._alone:
             await self._alone.joined(self._work.held, await self._starting.partitions())
         self._first = False

@@ -4,8 +4,8 @@ A partition or topic that is newer than the group is read from its beginning, so
 first. Each commit notes for its own topic how many partitions the topic had when the group began to read it. It also
 notes which subscriptions have begun, each with a digest of the topics it matched then. So a topic without a note is
 newer if the subscription has begun without it. If the subscription is not noted either, the group is just beginning, or
-only another of its queries has begun. A note's size does not depend on the number of topics: brokers allow 4,096 bytes
-a commit.
+only another of its queries has begun. A note also has the topic's id, because an offset of a topic that was deleted and
+recreated means other records. Its size does not depend on the number of topics: brokers allow 4,096 bytes a commit.
 """
 
 from __future__ import annotations
@@ -55,8 +55,19 @@ def digest_of_counts(counts: Mapping[str, int]) -> str:
     return digest(f"{topic} {count}" for topic, count in counts.items())
 
 
-def write_note(topic: str, count: int, begun: Mapping[str, str]) -> str:
-    return json.dumps({NOTE: VERSION, "known": {topic: count}, "begun": dict(begun)}, separators=(",", ":"))
+def write_note(topic: str, count: int, begun: Mapping[str, str], topic_id: str = "") -> str:
+    """`topic_id`: empty if it is not known."""
+    note = {NOTE: VERSION, "known": {topic: count}, "begun": dict(begun)}
+    return json.dumps(note | ({"id": topic_id} if topic_id else {}), separators=(",", ":"))
+
+
+def topic_id_in(metadata: str) -> str:
+    """The id of the topic that an offset was committed for; empty if the commit does not tell."""
+    try:
+        note = json.loads(metadata)
+        return str(note["id"]) if note[NOTE] == VERSION else ""
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def read_notes(entries: Iterable[OffsetEntry]) -> Memory:

@@ -120,6 +120,8 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     starting = _places(found, "starting", LATEST if streaming else EARLIEST)
     ending = LATEST if streaming else _places(found, "ending", LATEST)
     _check_places(starting, ending, kafka, streaming=streaming)
+    _check_named("starting", starting, topics, assigned)
+    _check_named("ending", ending, topics, assigned)
     read = SourceOptions(
         kafka=kafka,
         topics=topics,
@@ -183,7 +185,10 @@ def _topics_or_partitions(found: Mapping[str, str]) -> tuple[tuple[str, ...], tu
 
 def _assigned(value: str) -> tuple[TopicPartition, ...]:
     try:
-        listed = {str(topic): [int(n) for n in numbers] for topic, numbers in json.loads(value).items()}
+        read = json.loads(value)
+        if not all(isinstance(numbers, list) for numbers in read.values()):
+            raise ValueError(value)
+        listed = {str(topic): list(map(_whole, numbers)) for topic, numbers in read.items()}
     except (ValueError, AttributeError, TypeError):
         raise _bad("assign", f"is {value!r}", 'Write for instance {"orders": [0, 1]}.') from None
     found = sorted(TopicPartition(topic, n) for topic, numbers in listed.items() for n in numbers)
@@ -227,10 +232,26 @@ def _check_places(starting: Places, ending: Places, kafka: Mapping[str, str], *,
         raise _bad("kafka.group.id", "is missing", "Committed offsets belong to a group: name it.")
 
 
+def _whole(number: object) -> int:
+    """A whole number in JSON. Python would cut 23.9 to 23 and take true for 1."""
+    if isinstance(number, float | bool):
+        raise ValueError(number)
+    return int(str(number))
+
+
+def _check_named(end: str, places: Places, topics: tuple[str, ...], assigned: tuple[TopicPartition, ...]) -> None:
+    """Refuse a place in a topic that is not read: the name is mistyped, and its partition would begin elsewhere."""
+    for partition in places.named:
+        by_name = any(re.search(t, partition.topic) if t.startswith("^") else t == partition.topic for t in topics)
+        if not by_name and partition not in assigned:
+            do = "Correct the name, or leave it out."
+            raise _bad(f"{end}Offsets", f"names {partition}, which is not read", do)
+
+
 def _per_partition(value: str, name: str, *, low: int) -> dict[TopicPartition, int]:
     try:
         read = {
-            TopicPartition(str(topic), int(partition)): int(number)
+            TopicPartition(str(topic), _whole(partition)): _whole(number)
             for topic, partitions in json.loads(value).items()
             for partition, number in partitions.items()
         }
@@ -245,7 +266,7 @@ def _number(found: Mapping[str, str], name: str, *, low: int = 1) -> int | None:
     value = found.get(name.lower())
     if value is None:
         return None
-    if not value.strip().isdigit() or int(value) < low:
+    if not value.strip().isdecimal() or int(value) < low:
         raise _bad(name, f"is {value!r}", f"Give a whole number, at least {low}.")
     return int(value)
 

@@ -92,6 +92,8 @@ class Claim:
     """Names, or one pattern that starts with ^."""
     assigned: tuple[TopicPartition, ...] = ()
     shares: bool = False
+    cluster: str = ""
+    """The cluster's own id, once a broker has been asked: one cluster has many addresses."""
 
     @property
     def topic_names(self) -> tuple[str, ...]:
@@ -104,6 +106,7 @@ class Claim:
             "topics": list(self.topics),
             "assigned": [[topic, partition] for topic, partition in self.assigned],
             "shares": self.shares,
+            "cluster": self.cluster,
         }
 
     @staticmethod
@@ -114,18 +117,26 @@ class Claim:
             topics=tuple(map(str, data["topics"])),
             assigned=tuple(TopicPartition(str(topic), int(partition)) for topic, partition in data["assigned"]),
             shares=bool(data["shares"]),
+            cluster=str(data.get("cluster", "")),
         )
 
 
 def collide(one: Claim, other: Claim) -> bool:
     """Whether two readers of one application would get a part of the rows each, or move each other's offsets."""
-    if one.group != other.group or servers_of(one).isdisjoint(servers_of(other)):
+    if one.group != other.group or not one_cluster(one, other):
         return False
     if one.assigned and other.assigned:
         return not set(one.assigned).isdisjoint(other.assigned)
     if one.shares and other.shares:
         return False
     return overlap(one.topic_names, other.topic_names)
+
+
+def one_cluster(one: Claim, other: Claim) -> bool:
+    """By the clusters' ids where both are known, else by the addresses that were given."""
+    if one.cluster and other.cluster:
+        return one.cluster == other.cluster
+    return not servers_of(one).isdisjoint(servers_of(other))
 
 
 def servers_of(claim: Claim) -> frozenset[str]:

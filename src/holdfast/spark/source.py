@@ -18,6 +18,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.spark.member import QueryMember
+    from holdfast.spark.sharing import Claim
     from holdfast.spark.siblings import Claimed
 
 NAME = "holdfast"
@@ -92,8 +94,8 @@ class HoldfastSource(DataSource):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query."""
 
-    _reached = False
-    """Whether a broker has answered. Only the query's own process asks."""
+    _cluster: str | None = None
+    """The cluster's id, once a broker has answered. Only the query's own process asks."""
 
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
@@ -117,16 +119,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _joined(self) -> QueryMember:
         if self._member is None:
-            self._reach()
+            self.reach()
             from holdfast.spark.member import QueryMember
             from holdfast.spark.siblings import Claimed
 
             signal.signal(signal.SIGTERM, self._on_stop)
-            self._claimed = Claimed(self._options.claim)
+            self._claimed = Claimed(self.claim())
             self._claimed.stake()
             self._member = QueryMember(self._options)
             self._member.open_door()
         return self._member
+
+    def claim(self) -> Claim:
+        return replace(self._options.claim, cluster=self._cluster or "")
 
     def _others_would_wait(self, before: BatchOffset) -> bool:
         """Whether joining now would stop partitions that others work on. Not if we are a returning static member: its
@@ -136,13 +141,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         comes_back = before.number > 0 and "group.instance.id" in self._options.kafka
         return not comes_back and others_at_work(self._options)
 
-    def _reach(self) -> None:
+    def reach(self) -> None:
         """Fail soon if no broker answers at the start. A running query would wait much longer."""
-        if not self._reached:
+        if self._cluster is None:
             from holdfast.spark.checking import check_reachable
 
-            check_reachable(self._options.kafka)
-            self._reached = True
+            self._cluster = check_reachable(self._options.kafka)
 
     def _on_stop(self, _signal: int, _frame: Any) -> None:
         """`query.stop()` sends SIGTERM, sometimes twice within milliseconds, and does not wait.
@@ -178,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = isinstance(limit, ReadAllAvailable)
         first = self._member is None and not self._rehearsed and not ends and not self._options.assigned
         if first:
-            self._reach()
+            self.reach()
         if first and self._others_would_wait(before):
             self._rehearsed = True
             return before.rehearsal().to_json()

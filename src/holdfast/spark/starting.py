@@ -16,13 +16,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from holdfast.client.config.settings import ConsumerConfig
+from holdfast.group.messages import OffsetEntry
 from holdfast.model import ErrorCode, TopicPartition
 from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.errors import BrokerError
 from holdfast.net.metadata import TopicInfo
 from holdfast.spark import loss
-from holdfast.spark.notes import Memory, digest, digest_of_counts, is_note, read_notes, write_note
+from holdfast.spark.notes import Memory, digest, digest_of_counts, is_note, read_notes, topic_id_in, write_note
 from holdfast.spark.offsets import BatchOffset, Seen
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Places, no_committed_offset, resolve
@@ -57,34 +58,45 @@ class Starting:
         """The same, including topics that are gone now."""
         self._recreated: set[str] = set()
 
-    async def prepare(self, former: BatchOffset) -> None:
-        """Learn what the group remembers and which topics exist. `former` is where the query's last run ended."""
+    async def prepare(self, former: BatchOffset) -> Collection[TopicPartition]:
+        """Learn what the group remembers and which topics exist. `former` is where the query's last run ended. Returns
+        the partitions whose offset in the group is of a topic that was deleted and recreated since."""
         if self._known is not None:
-            return
+            return ()
         await self.look()
         missing = sorted(t for t in self._options.topics if not t.startswith("^") and t not in self.topics)
         if missing and self._options.fail_on_data_loss:
             raise loss.no_such_topics(missing)
         entries = await self._admin.committed(self._options.group)
-        self._committed = entries.keys()
         self._strange = frozenset(p for p, entry in entries.items() if not is_note(entry.metadata))
         self._former = former
+        outdated = {p for p, entry in entries.items() if self._is_of_former(p.topic, entry)}
+        self._committed = entries.keys() - outdated
         self._tell_recreated()
         if self._options.assigned:
             counts = {p.topic: p.partition + 1 for p in sorted(self._options.assigned)}
             self._known = {} if former.has_history else counts
-            return
+            return outdated
         memory = read_notes(entries.values())
         counts = {topic: seen.partitions for topic, seen in self.topics.items()}
         there = digest_of_counts(counts)
         begins = not former.has_history and (not memory.has_begun(self._mark) or memory.begun.get(self._mark) == there)
-        self._known = (counts if begins else {}) | dict(memory.known)
+        anew = {p.topic for p in outdated}  # newer than the group: from the beginning
+        known = (counts if begins else {}) | dict(memory.known)
+        self._known = {topic: count for topic, count in known.items() if topic not in anew}
         self._memory, self._begun = memory, memory.with_begun(self._mark, there if begins else "")
+        return outdated
 
     def _tell_recreated(self) -> None:
         anew = [topic for topic in sorted(self._former.topics) if topic in self.topics and not self._same(topic)]
         if anew:
             loss.tell(loss.topics_recreated(anew), fails=self._options.fail_on_data_loss)
+
+    def _is_of_former(self, topic: str, entry: OffsetEntry) -> bool:
+        """Whether an offset was committed for the topic that the checkpoint knows, which was recreated since. A query
+        that had not noticed it yet has read on where it stood, and committed that."""
+        recreated = topic in self._former.topics and topic in self.topics and not self._same(topic)
+        return recreated and topic_id_in(entry.metadata) == self._former.topics[topic].topic_id
 
     def _same(self, topic: str) -> bool:
         """Whether a topic is still the one in the checkpoint. Brokers before 2.8 can't tell."""
@@ -95,7 +107,8 @@ class Starting:
         """The metadata of every commit for this topic."""
         if self._known is None or self._options.assigned:
             return ""
-        return write_note(topic, self._known.get(topic, 0), self._begun)
+        seen = self.topics.get(topic)
+        return write_note(topic, self._known.get(topic, 0), self._begun, seen.topic_id if seen is not None else "")
 
     # -- what the checkpoint knows
 

@@ -80,6 +80,12 @@ class Work:
             if held is not None and held.position is None:
                 held.position = offset
 
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Their offset in the group means nothing: it is looked up where they begin."""
+        for partition in partitions:
+            if partition in self.held:
+                self.held[partition].position = None
+
     def move(self, positions: Mapping[TopicPartition, int]) -> None:
         """Continue from here instead, because the log was recreated or truncated."""
         for partition, offset in positions.items():

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pytest
 from places import Place
+from pyspark.sql.types import StructType
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.columns import Columns, check_columns
 from holdfast.spark.files.committing import commit_files
 from holdfast.spark.files.ledger import FileRef, Ledger
+from holdfast.spark.files.reading import read_files
 from holdfast.spark.files.sink import keep_schema, open_sink
 from holdfast.spark.files.store import Store
 from holdfast.spark.files.upkeep import clean, compact, merge_parquet
@@ -206,6 +208,24 @@ def test_rows_that_do_not_say_where_they_came_from_are_refused(types: dict[str, 
 def test_a_topic_that_is_no_folder_name_is_refused(place: Place, topic: str) -> None:
     with pytest.raises(HoldfastError, match="NOT_A_TOPIC"):
         write(place.store, rows((topic, 0, 0)))
+
+
+@pytest.mark.parametrize("place", ["local"], indirect=True)
+def test_a_row_of_no_partition_is_refused(place: Place) -> None:
+    """Symptom: rows with the partition -1, of a union with another table, were committed and never read back. Cause:
+    readers take folders with a number as name. Rule: what can't be read is not written."""
+    with pytest.raises(HoldfastError, match="SINK_NEEDS_ORIGIN: A row's partition is -1"):
+        write(place.store, rows(("orders", -1, 0), ("orders", 0, 0)))
+
+
+@pytest.mark.parametrize("place", ["local"], indirect=True)
+def test_columns_are_found_in_any_case_as_spark_finds_them(place: Place) -> None:
+    """Symptom: a read with a schema of one's own gave nulls for `Value`, because the files have `value`."""
+    keep = write(place.store, orders(0, 0, 2))
+    wanted = StructType().add("OFFSET", "long").add("Value", "string").add("other", "string")
+    (batch,) = read_files(place.store, [name_of(one) for one in keep], wanted)
+    assert batch.schema.names == ["OFFSET", "Value", "other"]
+    assert batch.to_pylist()[1] == {"OFFSET": 1, "Value": "orders-0-1", "other": None}
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)

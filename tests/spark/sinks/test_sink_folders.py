@@ -70,6 +70,19 @@ def test_rows_go_to_the_folders_of_their_values_and_keep_their_columns(place: Pl
     assert place.parquet(by_folder[None]).read()["country"].to_pylist() == [None, ""]
 
 
+@pytest.mark.parametrize(("day", "folder"), [(20_000_000, "56728-02-22"), (-1_000_000, "-768-02-04")])
+def test_a_day_beyond_pythons_years_has_a_folder_too(tmp_path: Path, day: int, folder: str) -> None:
+    """Symptom: one record whose timestamp was in microseconds instead of milliseconds ended a query that wrote by
+    day, and again after each start. Cause: the folder was named with Python's dates, whose years end with 9999."""
+    store = LocalStore(tmp_path)
+    batch = rows(0, ["de", "de"]).set_column(4, "day", pa.array([day, None], pa.int32()).cast(pa.date32()))
+    written = write(store, batch, "day")
+    names = [one.file.name.split("/")[3] for one in written if one.file is not None]
+    assert names == [f"day={folder}", f"day={NULL}"]
+    there = f"data/orders/0/day={folder}/x.parquet"
+    assert may_hold(there, [ds.EqualTo(("day",), date(2026, 1, 1))], {"day": "date"}), "in doubt it is read"
+
+
 def test_several_columns_make_folders_in_folders() -> None:
     found = {folder: part.num_rows for folder, part in split_by_values(rows(0, ["de", "de", "fr"]), ["country", "day"])}
     assert found == {

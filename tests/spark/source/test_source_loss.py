@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from source_engine import Engine, committed, every, produce, wait_until
 
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
-from holdfast.spark import reading
+from holdfast.spark import commits, reading
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
 from patience import PATIENCE_S
@@ -169,6 +169,25 @@ def test_a_coordinator_that_does_not_answer_holds_up_no_batch_for_long(broker: B
     produce(broker, 1)
     query.run_until(lambda: len(query.seen) == 44)
     wait_until(lambda: query.plan() is None and committed(broker) == dict.fromkeys(range(4), 11))
+    query.stop()
+
+
+def test_commits_that_fail_for_long_are_told(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Symptom: batches took five seconds each, lag tools saw no progress, and nothing said why: each commit was
+    refused (offset.metadata.max.bytes on the broker, too few replicas of the offsets' topic). Rule: what lasts is told,
+    once."""
+    monkeypatch.setattr(commits, "COMMIT_LIMIT_S", 0.2)
+    query = Engine(broker.bootstrap)
+    assert query.step() == 40
+    refused = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+    query.run_until(lambda: "could not commit its offsets" in caplog.text)
+    assert "OFFSET_METADATA_TOO_LARGE" in caplog.text
+    assert "committed its offsets again" not in caplog.text
+    refused.clear()
+    query.run_until(lambda: "has committed its offsets again" in caplog.text)
+    assert caplog.text.count("could not commit its offsets") == 1
     query.stop()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from source_engine import Checkpoint, Engine, every, produce, wait_until
+from source_engine import Checkpoint, Engine, committed, every, produce, wait_until
 
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import HoldfastError, TopicPartition
@@ -160,6 +160,31 @@ def test_a_topic_made_anew_is_not_gone_on_with_where_the_old_one_ended(broker: B
         again.run_until(lambda: len(again.seen) == 80)
     assert sorted(again.seen) == every(20)
     again.stop()
+
+
+def test_what_was_committed_before_a_new_topic_was_noticed_means_nothing(broker: Broker) -> None:
+    """Symptom: a query was told TOPIC_RECREATED, and started again with failOnDataLoss=false as it says; yet the first
+    records of the new topic were never read. Cause: until it noticed, it had read on at its old position, and the
+    group's offset of the new topic was taken for what was done. Rule: an offset belongs to the topic that it was
+    committed for, so the commit says which one."""
+    checkpoint = worked(broker)
+    query = Engine(broker.bootstrap, checkpoint)
+    assert query.plan() is None
+    recreate(broker, 20)
+    query.run_until(lambda: len(query.seen) > 0)  # nobody looks at topics' ids in this second
+    query.run_until(lambda: set(committed(broker).values()) == {20})
+    query.stop()
+    assert (0, 0) not in query.seen
+    again = Engine(broker.bootstrap, checkpoint, **GO_ON, **LATEST)
+    with pytest.warns(UserWarning, match="TOPIC_RECREATED"):
+        again.run_until(lambda: len(again.seen) == 80)
+    assert sorted(again.seen) == every(20)
+    again.commit()
+    again.run_until(lambda: set(committed(broker).values()) == {20})
+    again.stop()
+    last = Engine(broker.bootstrap, again.checkpoint, **GO_ON)
+    assert last.plan() is None, "what is committed now is the new topic's"
+    last.stop()
 
 
 def test_a_topic_made_anew_under_a_running_query_is_noticed_although_it_is_longer(broker: Broker) -> None:

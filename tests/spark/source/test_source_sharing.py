@@ -21,6 +21,7 @@ from holdfast.spark.options import parse
 from holdfast.spark.sharing import Claim, collide, take_sharing
 from holdfast.spark.siblings import KIND, Claimed
 from holdfast.spark.source import StreamReader
+from holdfast.testing import Broker
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
 
@@ -68,6 +69,10 @@ BY_HAND = {"topics": (), "assigned": (TopicPartition("orders", 0),)}
         ({}, {}, True),
         ({}, {"servers": "B:1"}, True),
         ({}, {"servers": "c:1"}, False),
+        ({"cluster": "x"}, {"servers": "c:1", "cluster": "x"}, True),
+        ({"cluster": "x"}, {"cluster": "y"}, False),
+        ({"cluster": "x"}, {"servers": "c:1"}, False),
+        ({"cluster": "x"}, {}, True),
         ({}, {"group": "h"}, False),
         ({}, {"topics": ("payments",)}, False),
         ({}, {"topics": ("orders", "payments")}, True),
@@ -86,6 +91,20 @@ def test_two_streams_of_one_application_collide(one: dict[str, Any], other: dict
     assert collide(claim(**one), claim(**other)) is wanted
     assert collide(claim(**other), claim(**one)) is wanted
     assert Claim.from_json(json.loads(json.dumps(claim(**one).to_json()))) == claim(**one)
+
+
+def test_one_cluster_under_two_addresses_is_one() -> None:
+    """Symptom: two queries of one application on one topic in one group got a part of the rows each, without a word,
+    because one said `localhost` and the other 127.0.0.1; or each named another broker. Rule: the cluster's own id
+    decides, once a broker has been asked for it."""
+    with Broker() as broker:
+        port = broker.bootstrap.rpartition(":")[2]
+        given = [GIVEN | {"kafka.bootstrap.servers": f"{host}:{port}"} for host in ("127.0.0.1", "localhost")]
+        readers = [StreamReader(one | {"kafka.holdfast.plan": "seen"}) for one in given]
+        assert not collide(readers[0].claim(), readers[1].claim())
+        for reader in readers:
+            reader.reach()
+        assert collide(readers[0].claim(), readers[1].claim())
 
 
 @contextmanager

@@ -32,6 +32,7 @@ class WindowOracle:
         mark = Watermark(self.delay)
         for key, at, number in rows:
             if at is None:
+                self.late += 1  # it counts for nothing
                 continue
             counted = 0
             start = at // self.slide * self.slide
@@ -62,6 +63,7 @@ class SessionOracle:
         mark = Watermark(self.delay)
         for key, at, number in rows:
             if at is None:
+                self.late += 1  # it counts for nothing
                 continue
             if at < mark.now:
                 self.late += 1
@@ -89,6 +91,7 @@ class DistinctOracle:
         mark = Watermark(self.delay)
         for number, (key, at, _) in enumerate(rows):
             if at is None:
+                self.late += 1  # it counts for nothing
                 continue
             if at < mark.now:
                 self.late += 1

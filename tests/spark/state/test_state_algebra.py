@@ -6,9 +6,11 @@ they were cut into batches, how state was laid down in runs and merged, and that
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from holdfast.spark.state.distinct import Distinct
 from holdfast.spark.state.operators import Operator, last_rows
 from holdfast.spark.state.runs import NOT_YET, View, first_to_merge, newest
 from holdfast.spark.state.sessions import END, Sessions
-from holdfast.spark.state.times import duration_us
+from holdfast.spark.state.times import duration_us, shown
 from holdfast.spark.state.windows import START, Totals, Windows
 
 COLUMNS: list[tuple[str, pa.DataType]] = [("k", pa.string()), ("t", pa.timestamp("us", tz="UTC")), ("x", pa.int64())]
@@ -181,6 +183,37 @@ def test_a_key_that_comes_back_very_often_in_one_step() -> None:
     assert [row["offset"] for row in found.out()] == DistinctOracle(1).run(rows).passed
 
 
+FIRST, LAST = -(2**63) + 1, 2**63 - 1
+"""What the source gives for a timestamp that does not fit."""
+
+
+@pytest.mark.parametrize("broken", [FIRST, LAST])
+@pytest.mark.parametrize("kind", ["windows", "sessions", "distinct"])
+def test_a_time_that_can_not_be_one_does_not_make_everything_after_it_late(kind: str, broken: int) -> None:
+    """Symptom: after one record whose timestamp was beyond all times (a producer's nanoseconds, a wrong cast), no later
+    record of its partition counted. A far past did the same as a far future. Cause: the time less the delay went round
+    to the other end of 64 bits, or was the largest time seen. Rule: a row without a time that can be one counts for
+    nothing, and is told with the late ones."""
+    every: dict[str, Any] = {"time": "t", "delay_us": 5, "by": ("k",)}
+    made: dict[str, Operator] = {
+        "windows": Windows(**every, size_us=10, slide_us=10, aggregates=AGGREGATES, append=True),
+        "sessions": Sessions(**every, gap_us=10, aggregates=AGGREGATES),
+        "distinct": Distinct(**every),
+    }
+    operator = made[kind]
+    good: list[Row] = [("a", 100, 1), ("b", 120, 1), ("c", 400, 1)]
+    rows: list[Row] = [("z", broken, 1), good[0], ("z", broken, 1), *good[1:]]
+    found, wanted = Played(operator, rows, [(2, True)]), Played(operator, good, [(2, True)])
+    assert [{**row, "offset": 0} for row in found.out()] == [{**row, "offset": 0} for row in wanted.out()]
+    assert wanted.out()
+    assert (found.late, wanted.late) == (2, 0)
+
+
+def test_a_watermark_of_any_year_is_shown() -> None:
+    assert shown(0) == "1970-01-01T00:00:00+00:00"
+    assert shown(2**60) == "38504-08-17T21:30:06.846976+00:00"
+
+
 def test_averages_smallest_and_largest() -> None:
     asked = {"mean": ("avg", "x"), "low": ("min", "x"), "high": ("max", "x"), "some": ("count", "x")}
     operator = Totals(by=("k",), aggregates=parse_aggregates(asked, SCHEMA))
@@ -194,6 +227,55 @@ def test_a_sum_that_does_not_fit_is_an_error() -> None:
     """Arrow's own sum goes round to a negative number without a word."""
     with pytest.raises(HoldfastError, match="STATE_SUM_TOO_LARGE"):
         Played(Totals(by=("k",), aggregates=AGGREGATES), [("a", 1, 2**62), ("a", 1, 2**62)], [(1, True)])
+
+
+def totals_of(kind: str, values: list[Any], of: pa.DataType) -> Any:
+    """One key, each value in a step of its own."""
+    rows = pa.table({"k": ["a"] * len(values), "x": pa.array(values, of)})
+    operator = Totals(by=("k",), aggregates=parse_aggregates({"found": (kind, "x")}, rows.schema))
+    view = View(operator.layout(rows.schema))
+    steps = [operator.step(view, rows.slice(number, 1), NOT_YET).output for number in range(len(values))]
+    return steps[-1]["found"].to_pylist()[0]
+
+
+def test_a_sum_of_decimals_that_does_not_fit_is_an_error_too() -> None:
+    """Symptom: two large decimals added up to a negative number. Arrow's sums go round for them as well."""
+    large, kind = Decimal("9" + "0" * 37), pa.decimal128(38, 0)
+    with pytest.raises(HoldfastError, match="STATE_SUM_TOO_LARGE: A sum of 'found' does not fit into 38 digits"):
+        totals_of("sum", [large, large], kind)
+    assert totals_of("sum", [large, Decimal("-9" + "0" * 37), Decimal(7)], kind) == 7
+    assert totals_of("sum", [Decimal("1.10"), Decimal("2.20")], pa.decimal128(10, 2)) == Decimal("3.30")
+
+
+def test_numbers_that_are_hard_come_out_as_from_sparks_own_batch() -> None:
+    """Symptom: an average over a column of ids ended the query at the first one beyond 2**53, and after each start. And
+    of NaN and a number the number was the largest; Spark's own batch says NaN."""
+    assert totals_of("avg", [2**53 + 1, 2**53 + 3], pa.int64()) == float(2**53 + 2)
+    nan = float("nan")
+    for kind in (pa.float32(), pa.float64()):
+        assert math.isnan(totals_of("max", [1.0, nan, 2.0, None], kind))
+        assert totals_of("max", [1.0, None, 2.0], kind) == 2.0
+        assert totals_of("min", [nan, 1.0, nan], kind) == 1.0
+        assert math.isnan(totals_of("min", [nan, nan], kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [
+        ("avg", pa.string()),
+        ("avg", pa.timestamp("us")),
+        ("min", pa.struct([("a", pa.int8())])),
+        ("max", pa.list_(pa.int8())),
+    ],
+)
+def test_what_no_aggregate_takes_is_refused_before_the_query_starts(kind: str, of: pa.DataType) -> None:
+    with pytest.raises(HoldfastError, match="STATE_AGGREGATE_UNKNOWN"):
+        parse_aggregates({"found": (kind, "x")}, pa.schema([("x", of)]))
+
+
+def test_two_aggregates_do_not_keep_the_same_column() -> None:
+    with pytest.raises(HoldfastError, match="STATE_NAME_TAKEN"):
+        parse_aggregates({"mean": ("avg", "x"), "mean__sum": ("sum", "x")}, SCHEMA)
 
 
 def documented() -> Any:
@@ -277,7 +359,7 @@ def test_durations_are_written_as_in_spark(text: str, wanted: int) -> None:
     assert duration_us(text, "size") == wanted
 
 
-@pytest.mark.parametrize("text", ["", "10", "ten minutes", "0 seconds", "3 fortnights", "1 minute 2"])
+@pytest.mark.parametrize("text", ["", "10", "ten minutes", "0 seconds", "3 fortnights", "1 minute 2", "9999999 weeks"])
 def test_other_durations_are_refused(text: str) -> None:
     with pytest.raises(HoldfastError, match="INVALID_DURATION: size is"):
         duration_us(text, "size")

@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 from holdfast.cli import pipeline
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.ledger import Addition, FileRef, Ledger
+from holdfast.spark.files.sink import refuse_fed
 from holdfast.spark.files.store import LocalStore
 from holdfast.spark.files.store_options import parse_store_options
 from holdfast.spark.state import storing
 from holdfast.spark.state.aggregates import parse_aggregates
 from holdfast.spark.state.batch import KEPT_ENTRIES, Batch
 from holdfast.spark.state.chain import Chain, Entry, beginning, decode, encode
-from holdfast.spark.state.delivering import into_files
+from holdfast.spark.state.delivering import FED, belong_together, into_files
 from holdfast.spark.state.opening import open_state
 from holdfast.spark.state.storing import rows_of
 from holdfast.spark.state.task import TaskPlan, Work
@@ -297,6 +298,35 @@ def test_a_sink_that_somebody_else_writes_into_is_told(world: World) -> None:
     Ledger(world.sink, P).append(lambda _end: Addition(0, 48, (file,)))
     with pytest.raises(HoldfastError, match="SINK_SHARED"):
         into_files(world.sink, {P: [entry]}, "{}", "w")
+
+
+def test_a_sink_gets_results_from_one_state_only(tmp_path: Path) -> None:
+    """Symptom: of two stateful queries that delivered into one path, one lost nearly everything, without a word. Cause:
+    both deliver a batch under its last offset, and whoever came second was taken for a repetition. The same with an
+    application whose path of the state was not mounted: it began with an empty state, beside the others. Rule: a sink
+    keeps the name of its state, and another one is refused before its first batch."""
+    place = local_place(tmp_path)
+    sink, counts, sums = ((place / name).store for name in ("sink", "counts", "sums"))
+    belong_together(sink, counts)
+    again = (place / "counts").store, (place / "sink").store
+    FED.clear()
+    belong_together(again[1], again[0])  # another application of the same query
+    with pytest.raises(HoldfastError, match=r"SINK_SHARED: The sink at .*sink gets its results from another state"):
+        belong_together(sink, sums)
+    with pytest.raises(HoldfastError, match="SINK_SHARED: A stateful query delivers"):
+        refuse_fed(sink)
+    refuse_fed((place / "plain").store)
+
+
+def test_a_batch_that_is_in_the_state_already_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Symptom: a topic that was recreated, or a state that two groups used, counted nothing until offsets had passed
+    the old ones, without a word. After a crash the same is as it should be. Rule: what is left out is told."""
+    world.batch(0, 50)
+    world.batch(50, 80)
+    assert capsys.readouterr().err == ""
+    world.batch(40, 90)
+    told = "stateful: batch 7: the state of orders-3 stands at 80 by w: offsets from 40 to 80 are not counted again."
+    assert capsys.readouterr().err.splitlines() == [told]
 
 
 # -- upkeep, by hand

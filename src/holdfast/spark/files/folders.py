@@ -120,10 +120,22 @@ def _folders(rows: pa.RecordBatch, names: Sequence[str]) -> Any:
     parts: list[Any] = []
     for name in names:
         packed: Any = rows.column(name).dictionary_encode(null_encoding="encode")
-        named = pa.array([folder_name({name: value}) for value in packed.dictionary.to_pylist()], pa.string())
+        named = pa.array([folder_name({name: value}) for value in _plain(packed.dictionary)], pa.string())
         parts.append(named.take(packed.indices))
     join: Any = pc.binary_join_element_wise
     return join(*parts, "/") if len(parts) > 1 else parts[0]
+
+
+def _plain(values: Any) -> list[Value]:
+    """As Python's values; dates as texts, because Python's end with the year 9999."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not pa.types.is_date32(values.type):
+        found: list[Value] = values.to_pylist()
+        return found
+    days = values.cast(pa.int32()).to_pylist()
+    return [None if day is None else str(np.datetime64(day, "D")) for day in days]
 
 
 def may_hold(file_name: str, filters: Sequence[Any], types: Mapping[str, str]) -> bool:

@@ -1,6 +1,7 @@
 """The names of all files under a sink's path. Topics and partitions are folders; nothing here reads or writes.
 
 _holdfast/sink.json                                   the columns that the sink was created with
+_holdfast/fed_by.json                                 the state whose results it gets; other sinks have none
 _holdfast/schemas/4be1….json                          every schema it was ever written with
 _holdfast/ledger/orders/3/entries/000000000017.json   the chain of orders-3
 _holdfast/ledger/orders/3/snapshots/000000000002.json
@@ -17,6 +18,7 @@ import uuid
 from holdfast.model import HoldfastError, TopicPartition
 
 SINK = "_holdfast/sink.json"
+FED_BY = "_holdfast/fed_by.json"
 README = "_README"
 """Parquet readers ignore names that start with an underscore."""
 SCHEMAS = "_holdfast/schemas"

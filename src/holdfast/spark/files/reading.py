@@ -67,11 +67,13 @@ def read_files(store: Store, names: Sequence[str], schema: StructType) -> Iterat
     for name in names:
         with store.open(name) as source:
             parquet = pq.ParquetFile(source)
-            there = [field.name for field in wanted if field.name in parquet.schema_arrow.names]
+            # Names as Spark takes them, in any case: a sink refuses two that differ in nothing else.
+            known = {name.lower(): name for name in parquet.schema_arrow.names}
+            there = [known[field.name.lower()] for field in wanted if field.name.lower() in known]
             for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=there):
                 columns = [
-                    batch.column(field.name).cast(field.type)
-                    if field.name in there
+                    batch.column(known[field.name.lower()]).cast(field.type)
+                    if field.name.lower() in known
                     else pa.nulls(batch.num_rows, field.type)
                     for field in wanted
                 ]

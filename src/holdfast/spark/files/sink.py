@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.columns import Columns
-from holdfast.spark.files.layout import LEDGER, README, SCHEMAS, SINK
+from holdfast.spark.files.layout import FED_BY, LEDGER, README, SCHEMAS, SINK
 from holdfast.spark.files.ledger import Content, Ledger
 from holdfast.spark.files.store import Store, open_store
 
@@ -92,6 +92,16 @@ def open_sink(store: Store, columns: Columns) -> None:
             "SINK_COLUMNS_DIFFER",
             f"This sink goes by the columns {made.topic}, {made.partition} and {made.offset}.",
             "Write with the same topicColumn, partitionColumn and offsetColumn, or into another path.",
+        )
+
+
+def refuse_fed(store: Store) -> None:
+    """Refuse plain rows where a stateful query delivers: each would take the other's offsets for its own."""
+    if store.exists(FED_BY):
+        raise HoldfastError(
+            "SINK_SHARED",
+            "A stateful query delivers its results into this sink.",
+            "Write these rows to another path.",
         )
 
 

@@ -23,6 +23,7 @@ from holdfast.spark.files.buckets import AT_START_S
 from holdfast.spark.files.columns import Columns, check_columns, parse_columns
 from holdfast.spark.files.folders import check_partition_by, may_hold, parse_partition_by
 from holdfast.spark.files.schema import check_types, type_names
+from holdfast.spark.files.sink import refuse_fed
 from holdfast.spark.files.store import Store, open_store
 from holdfast.spark.files.store_options import StoreOptions, parse_store_options
 from holdfast.spark.internals import PARTITION_BY, StreamArrowWriter, filters_are_passed, needs
@@ -104,6 +105,7 @@ class FilesSource(DataSource):
         place = self._place()
         store = place.planning()
         store.prove()
+        refuse_fed(store)
         check_types(store, schema)  # refuse before anything runs
         return WritePlan(
             place=place,

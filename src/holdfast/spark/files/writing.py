@@ -76,6 +76,12 @@ def split(batch: pa.RecordBatch, columns: Columns) -> Iterator[tuple[TopicPartit
     found: list[tuple[Any, Any]] = sorted(zip(pairs["topic"].to_pylist(), pairs["partition"].to_pylist(), strict=True))
     equal: Any = pc.equal  # its stubs allow no plain values
     for topic, number in found:
+        if number < 0:
+            raise HoldfastError(
+                "SINK_NEEDS_ORIGIN",
+                f"A row's {columns.partition} is {number}, which is no partition.",
+                "Let the rows keep the columns topic, partition and offset as the source gives them.",
+            )
         partition = TopicPartition(checked_topic(topic), number)
         if len(found) == 1:
             yield partition, batch

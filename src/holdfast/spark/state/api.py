@@ -238,7 +238,7 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
     from holdfast.spark.files.store import open_store
     from holdfast.spark.internals import arrow_schema, spark_schema
     from holdfast.spark.state.batch import Batch
-    from holdfast.spark.state.delivering import into_files, into_function
+    from holdfast.spark.state.delivering import belong_together, into_files, into_function
     from holdfast.spark.state.opening import open_state
     from holdfast.spark.state.standing_by import follow
     from holdfast.spark.state.task import TaskPlan, output_schema
@@ -256,6 +256,7 @@ def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: 
     made = spark_schema(output_schema(operator, given))
     path = _absolute(sink) if isinstance(sink, str) else None
     if path is not None:
+        belong_together(open_store(path, source.options), store)
         check_types(open_store(path, source.options), made)
 
     ranges = batch_ranges(batch)

@@ -12,6 +12,7 @@ the chain counts, whoever wrote it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class Batch:
         """Work until every partition's chain reaches the batch's end. Returns the entries to deliver."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
             tips = self._each(lambda p: Chain(self.store, p, self.told).tip())
+            if attempt == 1:
+                self._tell_known(tips)
             work = self._left(tips)
             if not work:
                 return self._each(lambda p: self._covering(p, self.ranges[p][0]))
@@ -61,6 +64,19 @@ class Batch:
             f"{MAX_ATTEMPTS} times in a row another application worked on the partitions of {self.told}.",
             "See which applications use this state, and whether they are members of one group.",
         )
+
+    def _tell_known(self, tips: Mapping[TopicPartition, Entry | None]) -> None:
+        """After a crash a part of a batch is in the state already. At any other time something is set up wrongly (a
+        topic that was recreated, a state that two groups use), and nobody would see that its rows are not counted."""
+        for partition, (start, end) in sorted(self.ranges.items()):
+            tip = tips[partition]
+            if tip is not None and tip.end > start:
+                by = f" by {tip.writer}" if tip.writer else ""
+                print(  # noqa: T201 - the driver's standard error
+                    f"stateful: {self.told}: the state of {partition} stands at {tip.end}{by}: offsets from {start} to "
+                    f"{min(tip.end, end)} are not counted again.",
+                    file=sys.stderr,
+                )
 
     def _left(self, tips: Mapping[TopicPartition, Entry | None]) -> dict[TopicPartition, Work]:
         left = {}

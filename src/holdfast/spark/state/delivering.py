@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.columns import Columns
+from holdfast.spark.files.layout import FED_BY
 from holdfast.spark.files.ledger import Addition, FileRef, Ledger
 from holdfast.spark.files.sink import keep_schema, open_sink
 from holdfast.spark.files.store import LocalStore, Store, open_store
 from holdfast.spark.state.batch import AT_ONCE
 from holdfast.spark.state.chain import Entry
+from holdfast.spark.state.opening import identity_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +24,30 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Write = Callable[["DataFrame", int], None]
+
+FED: set[tuple[str, str]] = set()
+"""Sinks and states that this process has found to belong together."""
+
+
+def belong_together(sink: Store, state: Store) -> None:
+    """Refuse a sink that gets its results from another state. The ledger goes by offsets, so of two states that deliver
+    into one sink each would lose what the other delivered first, without a word. It is also how an application learns
+    that its path of the state is not the others': an empty folder where something should have been mounted."""
+    where = (str(getattr(sink, "root", id(sink))), str(getattr(state, "root", id(state))))
+    if where in FED:
+        return
+    ours = json.dumps({"v": 1, "state": identity_of(state)}).encode()
+    if sink.read(FED_BY) is None:
+        sink.create(FED_BY, ours)  # or another application just has
+    if sink.read(FED_BY) != ours:
+        raise HoldfastError(
+            "SINK_SHARED",
+            f"The sink at {where[0]} gets its results from another state than the one at {where[1]}.",
+            "Give each stateful query a sink of its own. If this is the same query, its state is elsewhere: see that "
+            "the path is mounted, and that all applications name the same. If that state was given up, begin with a "
+            f"new sink too, or remove {FED_BY} from this one.",
+        )
+    FED.add(where)
 
 
 def into_files(store: Store, entries: Mapping[TopicPartition, Sequence[Entry]], schema_json: str, writer: str) -> None:

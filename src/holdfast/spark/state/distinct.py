@@ -56,7 +56,8 @@ class Distinct:
         forgotten = view.expiring(watermark, found.watermark)
         if forgotten.num_rows:
             view.push(view.layout.seal(forgotten, expiry(forgotten), gone=True))
-        return Step(let_through, found.watermark, found.rows.num_rows - len(counted))
+        late = found.rows.num_rows - len(counted) + found.without
+        return Step(let_through, found.watermark, late)
 
     def _take(self, view: View, rows: pa.Table, at: Times, until: Times, met: Times) -> Rows:
         """Which rows pass, in order; their keys are remembered `until` then."""

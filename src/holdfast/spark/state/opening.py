@@ -1,6 +1,7 @@
 """A state as a whole: its settings and its partitions.
 
 _holdfast/state.json                                  operator and columns
+_holdfast/identity.json                               a name of its own, which its sink keeps
 _holdfast/known/orders/3.json                         that there has been state of orders-3
 _holdfast/state/orders/3/entries/000000000017.json    the chain of orders-3
 _holdfast/state/orders/3/runs/5d0c….arrow             its state
@@ -11,6 +12,7 @@ _README
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
@@ -19,6 +21,7 @@ from holdfast.spark.files.store import Store
 from holdfast.spark.state.chain import ROOT
 
 STATE = "_holdfast/state.json"
+IDENTITY = "_holdfast/identity.json"
 README = "_README"
 VERSION = 1
 
@@ -56,6 +59,20 @@ def open_state(store: Store, *, operator: str, columns: str, first: bool, told: 
                 "Give this query another path for its state, and a group of its own to read what came before; or put "
                 "the old query back.",
             )
+
+
+def identity_of(store: Store) -> str:
+    """The state's own name, given to it when it is first asked for. All applications get the same."""
+    data = store.read(IDENTITY)
+    if data is None:
+        store.create(IDENTITY, json.dumps({"v": VERSION, "state": uuid.uuid4().hex}).encode())
+        data = store.read(IDENTITY)
+    try:
+        return str(json.loads(data or b"")["state"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise HoldfastError(
+            "STATE_UNREADABLE", f"{IDENTITY} can't be read ({error}).", "Restore it from a backup."
+        ) from error
 
 
 def read_state(store: Store) -> dict[str, Any]:

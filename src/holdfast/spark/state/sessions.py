@@ -61,7 +61,8 @@ class Sessions:
         closed = view.expiring(watermark, found.watermark)
         if closed.num_rows:
             view.push(view.layout.seal(closed, expiry(closed), gone=True))
-        return Step(self._shown(closed, rows.schema), found.watermark, found.rows.num_rows - len(counted))
+        late = found.rows.num_rows - len(counted) + found.without
+        return Step(self._shown(closed, rows.schema), found.watermark, late)
 
     def _take(self, view: View, rows: pa.Table, at: Times) -> None:
         """Merge these rows, each a session of its own, with the open sessions of their keys."""

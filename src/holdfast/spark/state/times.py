@@ -16,10 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.model import HoldfastError
-from holdfast.spark.state.keys import flat
+from holdfast.spark.state.keys import flat, picked
 from holdfast.spark.state.runs import NOT_YET
 
 Times = npt.NDArray[np.int64]
+
+FARTHEST = 2**61
+"""A time farther from 1970 than this (70,000 years) is not one. It comes from a timestamp that does not fit: the source
+gives the largest one that does. Sums with a delay or a gap would overflow, and a watermark that far would make every
+later row late.
+"""
 
 _UNITS = {
     "microsecond": 1,
@@ -40,7 +46,7 @@ def duration_us(text: str, what: str, *, least: int = 1) -> int:
     if not words or len(words) % 2 or not all(part and part[2] in _UNITS for part in parts):
         raise _bad(text, what)
     found = sum(int(part[1]) * _UNITS[part[2]] for part in parts if part)
-    if found < least:
+    if not least <= found <= FARTHEST:
         raise _bad(text, what)
     return found
 
@@ -61,17 +67,20 @@ class Timed:
     """The watermark before each row."""
     watermark: int
     """The watermark after the last one."""
+    without: int
+    """How many rows have no time, or one beyond `FARTHEST`. They are dropped, and counted with the late ones."""
 
 
 def timed(rows: pa.Table, column: str, delay_us: int, watermark: int) -> Timed:
-    """Times and watermarks of rows in the order of their offsets. Rows without a time are dropped, as in Spark."""
+    """Times and watermarks of rows in the order of their offsets."""
     times: Any = flat(rows[column])
-    if times.null_count:
-        there = times.is_valid()
-        rows, times = rows.filter(there), times.filter(there)
-    at = np.asarray(times.cast(pa.timestamp("us", tz=times.type.tz)).cast(pa.int64()).to_numpy(), np.int64)
+    at = times.cast(pa.timestamp("us", tz=times.type.tz)).cast(pa.int64()).fill_null(-(2**63)).to_numpy()
+    there = (at > -FARTHEST) & (at < FARTHEST)
+    without = len(at) - int(there.sum())
+    if without:
+        rows, at = rows.filter(picked(there)), at[there]
     after = np.maximum.accumulate(np.concatenate([np.array([watermark], np.int64), at - delay_us]))
-    return Timed(rows, at, after[:-1], int(after[-1]))
+    return Timed(rows, np.asarray(at, np.int64), after[:-1], int(after[-1]), without)
 
 
 def check_time_type(name: str, kind: pa.DataType) -> None:
@@ -89,4 +98,7 @@ def shown(watermark: int) -> str | None:
 
     if watermark == NOT_YET:
         return None
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)).isoformat()
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)).isoformat()
+    except OverflowError:  # Python's years end with 9999
+        return f"{np.datetime64(watermark, 'us')}+00:00"

@@ -64,7 +64,7 @@ class Windows:
         layout, given = view.layout, rows.schema
         counted = np.zeros(found.rows.num_rows, bool)
         counted[rows_at] = True
-        late = found.rows.num_rows - int(counted.sum())
+        late = found.rows.num_rows - int(counted.sum()) + found.without
         touched = self._add(view, found.rows.take(picked(rows_at)), starts)
         view.push(layout.seal(touched, _starts(touched) + self.size_us))
         closed = view.expiring(watermark, found.watermark)
