@@ -120,8 +120,6 @@ class ConsumerCore:
         self.partitions = PartitionCalls(parts, ask=self.offsets.ask)
         self.cluster = ClusterCalls(parts, self._asking)
         self.about = SelfReport(parts, self._trace.metrics, self._data.fetched)
-        self._awake_since = 0.0
-        """When the application last polled again after a session timeout or more without a poll."""
         self._active_at = now_ms()
         """When the last record came, or the membership last changed its phase."""
         self._phase = mb.Phase.UNSUBSCRIBED
@@ -190,23 +188,20 @@ class ConsumerCore:
         member, link = self._link.member, self._link
         if member is None:
             return not (link.unsubscribing and link.plane is not None and link.plane.state.phase not in OUTSIDE)
-        return mb.may_process(member.state, self._polled_at, awake_since=self._awake_since)
+        return mb.may_process(member.state, self._polled_at)
 
     def _keep_or_rewind(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
         """Keep the records just taken if they may still be handed out. True if so. A frozen process is usually frozen
         while it waits or decodes, and its session may be over when it wakes. Records that may not be handed out are
         read again, if their partition is still ours."""
-        self._note_poll(now_ms())
+        self._polled_at = now_ms()
         if self._may_process():
             return True
         self._data.rewind(taken)
         return False
 
-    def _note_poll(self, now: float) -> None:
-        """Note that the application polls. If it was away for a session timeout, others may have taken over: note when
-        it came back."""
-        if now - self._polled_at > self._config.session_timeout_ms:
-            self._awake_since = now
+    def _called(self, now: float) -> None:
+        """The application has called, and waits: what was handed out before is processed by now."""
         self._polled_at = now
 
     # -- what the group wants of the polling thread
@@ -216,7 +211,7 @@ class ConsumerCore:
         now = now_ms()
         if now - self._polled_at > self._pitfalls.slow_ms:
             self._pitfalls.paused(now - self._polled_at, now, self._polling_stack.where)
-        self._note_poll(now)
+        self._called(now)
         self._look_at_handle()
         plane = self._link.plane
         if plane is None:

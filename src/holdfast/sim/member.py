@@ -166,7 +166,7 @@ class SimMember:
             return
         self.frozen = False
         self.trace("process-woke")
-        self.certainty.woke()
+        self.certainty.look()
         if not self.polling.hung and not self.certainty.unsure:
             self.app.go_on("woke")
         while self._inbox and not self.frozen and not self.dead:

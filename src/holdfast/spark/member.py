@@ -66,8 +66,6 @@ LEAVE_LIMIT_S = 2.0
 """Spark does not wait for a reader that it stops. The watchdog or the session timeout does the rest."""
 METRICS_LIMIT_S = 5.0
 """Shorter than a scraper's patience, which is 10 s by default."""
-TICKS_A_SESSION = 4
-"""How often the clock is checked, so that a process that was frozen for a session notices it."""
 QUIET_S = 1.0
 """AvailableNow ends when nothing is left to read, so it waits a heartbeat and this long for its first partitions."""
 
@@ -92,7 +90,7 @@ class QueryMember:
         self._config = replace(parsed, assignors=assignors, eager_assignors=(), internal_topics=False)
         self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._asked_at = now_ms()
-        self._ownership = Ownership(self._config, now_ms())
+        self._ownership = Ownership(self._config)
         self._work = Work()
         self.failure: HoldfastError | None = None
         self._planned_at = 0.0
@@ -250,7 +248,6 @@ class QueryMember:
             self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
         else:
             self._spawn(self._serve())
-            self._spawn(self._tick())
             self._plane.subscribe(list(self._options.topics))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -326,11 +323,6 @@ class QueryMember:
             case Tell() | CommitAfter():
                 pass
         return {}
-
-    async def _tick(self) -> None:
-        while True:
-            self._ownership.tick(now_ms())
-            await asyncio.sleep(self._config.session_timeout_ms / TICKS_A_SESSION / 1_000.0)
 
     async def _finish_batch_of(self, partitions: frozenset[TopicPartition]) -> None:
         """Plan no more of these partitions, and wait for the batch that reads them."""

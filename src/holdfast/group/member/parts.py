@@ -114,7 +114,10 @@ class Requests:
     heard_at: float = 0.0
     """When the coordinator last acknowledged a request of ours."""
     unheard: bool = False
-    """Whether a request has failed since then."""
+    """Whether silence counts even while a join waits: a request has failed since then, or this process was frozen."""
+    looked_at: float = 0.0
+    """When the join that waits for its answer was sent, or the last tick since. They come `LOOKS_A_SESSION` times in a
+    session, so that a process that was frozen for a session notices it."""
     vouched_at: float = 0.0
     """When the last acknowledged request was sent. The coordinator got it later than that, so our session lasts at
     least a session timeout from then on. When its answer was read does not matter: a frozen process reads it late."""

@@ -128,7 +128,7 @@ def handed_commit_rewinds(member: SimMember) -> None:
 
 def works_on_in_silence(member: SimMember) -> None:
     """rule: the coordinator is silent for a session timeout, and partitions that others may own are still processed."""
-    member.certainty.may_process = lambda *_args, **_options: True
+    member.certainty.may_process = lambda state, now: True
 
 
 SESSION: tuple[Mutation, ...] = (
