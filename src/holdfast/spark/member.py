@@ -31,9 +31,10 @@ from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.guard import watched
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
-from holdfast.group.session import (
-    CommitAfter,
-    CommitBefore,
+from holdfast.group.session.steps import (
+    Await,
+    Commit,
+    Committer,
     HoldBack,
     LetGo,
     Start,
@@ -286,7 +287,7 @@ class QueryMember:
             self._woken.clear()
             while plane.calls and plane.calls[0].ready:
                 pending = plane.calls.popleft()
-                for step in steps_around(plane.state, pending.call):
+                for step in steps_around(plane.state, pending.call, Committer.CERTAIN):
                     final |= await self._perform(pending, step)
                 if pending.last:
                     if not pending.answered:
@@ -298,16 +299,15 @@ class QueryMember:
     async def _perform(self, pending: PendingCall, step: Step) -> dict[TopicPartition, OffsetEntry]:
         """One step of a round. Returns the final positions of what is released and handed over.
 
-        A query has no listener. Its commits are awaited even if the positions are handed over in the join: a finished
-        batch must never be done again, whoever is the next owner.
+        A query has no listener.
         """
         match step:
             case HoldBack(partitions):
                 if not self._draining:
                     self._fail(self._alone.taken(partitions, "is wanted by another member"))
                 await self._finish_batch_of(partitions)
-            case CommitBefore(partitions):
-                await self._commits.commit(partitions)
+            case Await(limit_ms, partitions):
+                await self._commits.commit(partitions, limit_ms / 1_000.0)
             case Tell(mb.Lost(partitions)):
                 self._fail(self._alone.taken(partitions, "was lost with the membership"))
             case LetGo(partitions, hands_over):
@@ -320,7 +320,7 @@ class QueryMember:
             case Tell(mb.OnAssignment() as call) if self._standby.wanted:
                 if (news := self._standby.round(call)) is not None:
                     self._trace.write(news)
-            case Tell() | CommitAfter():
+            case Tell() | Commit():  # `Commits.commit` sends what is owed and waits for it
                 pass
         return {}
 
