@@ -203,6 +203,7 @@ class ConsumerCore:
     def _called(self, now: float) -> None:
         """The application has called, and waits: what was handed out before is processed by now."""
         self._polled_at = now
+        self._notes.catch_up(now)
 
     # -- what the group wants of the polling thread
 
@@ -222,7 +223,6 @@ class ConsumerCore:
             plane.stirred = False  # before looking, so that a change from here on is seen next time
             if plane.calls or plane.state.phase is not self._phase:
                 self._active_at, self._phase = now, plane.state.phase
-        self._notes.catch_up(now)
         if plane.failure is not None and plane.failure.code == DEFECT:
             raise as_kafka_exception(plane.failure)
         changed = bool(plane.calls) and self._make_calls(plane)
@@ -343,7 +343,7 @@ class ConsumerCore:
         plane = self._link.started()
         deadline = time.monotonic() + timeout_s
         while not done(plane) and time.monotonic() < deadline:
-            self._polled_at = now_ms()
+            self._called(now_ms())
             if plane.calls:
                 self._make_calls(plane)
             time.sleep(LOOK_EVERY_S)

@@ -143,7 +143,7 @@ class SimMember:
         """kill -9: the process ends without a leave, and the system closes its connections. A watchdog survives it."""
         if self.dead:
             return
-        noted = self.app.positions(self.state.owned)
+        noted = self.app.noted(self.state.owned)
         self.app.close(list(self.app.lanes), "crashed")
         known = self.state.membership.known and not self.state.lost
         if self.watchdog is None or with_its_machine or not known:

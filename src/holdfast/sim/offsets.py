@@ -20,7 +20,8 @@ from holdfast.group.messages import (
     FetchOffsetsRequest,
     OffsetEntry,
 )
-from holdfast.group.offsets import commit_request, not_committed_yet
+from holdfast.group.offsets import commit_request
+from holdfast.group.session.progress import not_committed_yet
 from holdfast.group.session.steps import Await
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.sim.config import GROUP

@@ -13,7 +13,6 @@ import concurrent.futures
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import confluent_kafka as ck
@@ -28,6 +27,7 @@ from holdfast.client.raised import Raised
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.group.messages import CommitAnswer
 from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
+from holdfast.group.session.progress import not_committed_yet
 from holdfast.group.session.steps import Await
 from holdfast.group.user_data import Positions
 from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
@@ -307,19 +307,10 @@ class Offsets:
         *,
         member: bool,
     ) -> None:
-        """With auto-commit: commit the positions of these, except where that offset is committed or on its way.
-
-        Committing the same offset again would only erase the metadata of the first commit.
-        """
+        """With auto-commit: commit the positions of these, except where that offset is committed or on its way."""
         if not self._config.auto_commit:
             return
-        entries = {}
-        for partition, entry in self.committable(partitions).items():
-            known = self._known.latest(partition)
-            if known is None or known.offset != entry.offset:
-                entries[partition] = entry
-            elif known.leader_epoch < entry.leader_epoch:  # the application committed it without the record's epoch
-                entries[partition] = replace(entry, metadata=known.metadata)
+        entries = not_committed_yet(self.committable(partitions), self._known.latest())
         if entries:
             self._commit_later(plane, entries, member=member, handed_over=self._ahead_of_join)
 

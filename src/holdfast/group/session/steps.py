@@ -4,7 +4,7 @@ Drivers perform the steps, in order and every one of them, whatever a listener r
 step says what would go wrong without it. When all calls of a round are made, the machine is answered with the final
 positions of what was let go and handed over.
 
-Positions that were handed over to us are committed at once, before any of these steps: see `not_committed_yet`.
+Positions that were handed over to us are committed at once, before any of these steps: see `progress`.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def position_not_handed_over(member: SimMember) -> None:
 def handed_commit_rewinds(member: SimMember) -> None:
     """rule: a position that was handed over is committed after the new owner's own commits, which were further."""
     offsets = member.offsets
-    offsets.not_committed_yet = lambda handed, known: dict(handed)
+    offsets.not_committed_yet = lambda positions, known: dict(positions)
     offsets.still_wanted = lambda offsets, number: dict(offsets)  # type: ignore[method-assign]
 
 
