@@ -43,6 +43,7 @@ from holdfast.client.telemetry.statistics import WithGroupPart
 from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.positions import WatchdogNotes, watch
 from holdfast.group import member as mb
+from holdfast.group.session.closing import CLOSE_MS
 from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ RESPONSIVE_MS = 1_000.0
 """A member whose application has not polled for this long joins no round until it polls. Partitions that others revoke
 in a round are read by nobody until every listener has returned."""
 
-CLOSE_TIMEOUT_S = 10.0
-"""How long close() waits for the coordinator to confirm the leave and the last commits. After that the session timeout
-ends the membership."""
+CLOSE_TIMEOUT_S = CLOSE_MS / 1_000.0
 
 OUTSIDE = frozenset({mb.Phase.UNSUBSCRIBED, mb.Phase.FAILED, mb.Phase.CLOSED})
 """Phases without a membership."""
@@ -280,7 +279,7 @@ class ConsumerCore:
         if plane.state.draining is None and not plane.closed():
             plane.feed(plane.drain_event(reason))
         if timeout > 0 and not self._serving:
-            self._serve_until(_ended, timeout)
+            self._serve_until(ControlPlane.out, timeout)
         return plane.closed()
 
     def close(self) -> None:
@@ -311,7 +310,8 @@ class ConsumerCore:
         self.close()
 
     def _close(self) -> None:
-        """Commit, leave the group and end everything that runs for this consumer; then raise what a callback raised."""
+        """Commit and leave the group, as `group.session.closing` says, and end everything that runs for this consumer;
+        then raise what a callback raised."""
         left = False
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         self._life = Life.CLOSING
@@ -322,9 +322,9 @@ class ConsumerCore:
             if plane is not None:
                 if not plane.closed():
                     plane.feed(mb.Close("the consumer was closed"))
-                    self._serve_until(_ended, CLOSE_TIMEOUT_S)
+                    self._serve_until(ControlPlane.out, CLOSE_TIMEOUT_S)
                 self._offsets.wait(max(0.0, deadline - time.monotonic()))
-                left = _ended(plane)
+                left = plane.out()
         finally:  # also when it was interrupted: a member that nobody polls must not go on
             self._life = Life.CLOSED
             if self._metrics_port is not None:
@@ -387,9 +387,3 @@ class ConsumerCore:
         """Called first by everything an application calls. Raises if the consumer is closed."""
         if self._life is Life.CLOSED:
             raise RuntimeError(says)
-
-
-def _ended(plane: ControlPlane) -> bool:
-    """Out of the group, or failed on the way, so that no leave will be answered; and no listener's call is left."""
-    failed = plane.state.phase is mb.Phase.FAILED and plane.failure is not None  # set after the loss is queued
-    return (plane.closed() or failed) and not plane.calls

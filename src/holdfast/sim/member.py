@@ -41,6 +41,7 @@ from holdfast.group.member import (
     next_deadline,
     strict_step,
 )
+from holdfast.group.session.closing import CLOSE_MS
 from holdfast.group.user_data import Endpoint
 from holdfast.model import HoldfastError, TraceRecord, Value
 from holdfast.sim.application import Application
@@ -195,6 +196,14 @@ class SimMember:
 
     def leave(self, reason: str) -> None:
         self.feed(Close(reason))
+        self.later(CLOSE_MS, self._give_up)
+
+    def _give_up(self) -> None:
+        """The close has taken too long. An application that is busy has only begun it when it is free."""
+        if self.polling.hung or self.polling.working:
+            self.later(CLOSE_MS, self._give_up)
+        else:
+            self.crash()
 
     def drain(self, reason: str) -> None:
         self.feed(Drain(reason))

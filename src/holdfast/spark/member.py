@@ -222,7 +222,7 @@ class QueryMember:
                 self._call(self._leave(), LEAVE_LIMIT_S + COMMIT_LIMIT_S)
             self._plane.stop()
             if self._watchdog is not None:
-                self._watchdog.dismiss()
+                self._watchdog.dismiss(clean=self._plane.out())
             self._trace.close()
 
     def _call(self, work: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
