@@ -324,7 +324,13 @@ class SimMember:
         self._last_plan = made
         self.feed(
             Planned(
-                effect.serial, made.assignments, made.planned_for, made.all_list, made.doubts, made.round.transferring
+                effect.serial,
+                made.assignments,
+                made.planned_for,
+                made.all_list,
+                made.doubts,
+                made.round.transferring,
+                hands_over=bool(made.handed),
             )
         )
 

@@ -18,6 +18,8 @@ from holdfast.group.member import (
     JoinAnswered,
     LeaveAnswered,
     Phase,
+    Plan,
+    Planned,
     Poke,
     Poked,
     Polled,
@@ -132,6 +134,20 @@ def test_an_answer_to_a_join_of_long_ago_vouches_for_nothing() -> None:
     assert not may_process(member.state, member.now), "the round may be over, and its answer have waited for us"
     member.answer_sync("orders-0", note=LeaderNote())
     assert may_process(member.state, member.now)
+
+
+def test_a_leader_that_drains_joins_once_more_while_it_hands_over_what_was_promised() -> None:
+    """Its leave would cut the round, and only a leader that has handed positions over can hand them over again."""
+    promise = LeaderNote(all_read=True, withheld=True)
+    member = Driven().subscribe().answer_join(leader="m-1", members=("m-1", "m-2")).planned(orders=1)
+    member.answer_sync(note=promise).feed(Drain("scaled down")).notified()
+    for hands_over in (True, True, False):
+        assert member.phase is Phase.JOINING
+        member.answer_join(generation=member.state.membership.generation + 1, leader="m-1", members=("m-1", "m-2"))
+        (plan,) = member.effects(Plan)
+        member.feed(Planned(plan.serial, {"m-1": b"", "m-2": b""}, {"orders": 1}, hands_over=hands_over))
+        member.answer_sync(note=LeaderNote()).notified()
+    assert member.phase is Phase.LEAVING
 
 
 def test_a_process_that_was_frozen_while_its_join_waited_waits_for_the_answer() -> None:

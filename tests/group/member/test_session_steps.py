@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from driven import Driven, tps
 
-from holdfast.group.member import Assigned, Drain, Lost, MemberState, OnAssignment, Revoked
+from holdfast.group.member import Assigned, Lost, MemberState, OnAssignment, Revoked
 from holdfast.group.session.steps import (
     CARRIED_MS,
     REVOKE_MS,
@@ -81,14 +81,3 @@ def test_what_is_assigned_is_told_and_read(committer: Committer) -> None:
     assert steps_around(state, call, committer) == (Tell(call), Start(OURS))
     heard = OnAssignment("cooperative-sticky", Assignment(), Membership("m-1", 1))
     assert steps_around(state, heard, committer) == (Tell(heard),)
-
-
-def test_a_leader_that_drains_waits_for_its_commit() -> None:
-    """It leaves right after the round that hands its positions over; if that round is cut, they are nowhere."""
-    state = Driven().stable_with("orders-0", note=ALL_READ).feed(Drain("scaled down")).state
-    follows = replace(state, round=replace(state.round, leads=False))
-    leads = replace(state, round=replace(state.round, leads=True))
-    assert steps_around(follows, TOLD, AUTOMATIC)[0] == HoldBack(OURS, ahead_of_join=True)
-    assert steps_around(leads, TOLD, AUTOMATIC)[0] == HoldBack(OURS, ahead_of_join=False)
-    assert FINAL in steps_around(leads, TOLD, AUTOMATIC)
-    assert steps_around(leads, TOLD, AUTOMATIC)[-1] == LetGo(OURS, hands_over=False), "it does not join again"

@@ -50,6 +50,9 @@ class Round:
     joined_at: float = 0.0
     """When the join was answered: the last member had joined just before."""
     synced_at: float = 0.0
+    promised: bool = False
+    """Whether members gave partitions up for this round without waiting for their commits, because the leader of the
+    round before had promised that their positions reach the next owners."""
     in_a_row: int = 0
     """How many rounds in a row made us rejoin by ourselves: for a mark, for a revoke, or for a result that did not fit.
     """
@@ -163,6 +166,8 @@ class Planning:
     """How many plans of ours failed in a row."""
     again_at: float | None = None
     """When we ask for another round: the plan failed, or it still withholds partitions."""
+    hands_over: bool = False
+    """Whether our plan hands positions over."""
     newer: tuple[tuple[str, int], ...] = ()
     """Members with a newer version of the assignor that were reported, each with its version."""
 

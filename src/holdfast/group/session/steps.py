@@ -105,7 +105,7 @@ def steps_around(state: MemberState, call: Call, committer: Committer) -> tuple[
     """What to do for one call of a round, in order."""
     match call:
         case Revoked(partitions) if not state.lost:
-            carried = positions_reach(state, partitions) and not _leaves_as_leader(state)
+            carried = positions_reach(state, partitions)
             # A draining member joins once more only if its positions reach the next owners.
             hands_over = carried or (join_carries_positions(state) and state.draining is None)
             return (
@@ -120,12 +120,6 @@ def steps_around(state: MemberState, call: Call, committer: Committer) -> tuple[
             return Tell(call), Start(partitions)
         case OnAssignment():
             return (Tell(call),)
-
-
-def _leaves_as_leader(state: MemberState) -> bool:
-    """A leader that drains leaves right after the round that hands its positions over. If that round is cut, nobody is
-    left who could hand them over again."""
-    return state.round.leads and state.draining is not None
 
 
 def _around_the_listener(

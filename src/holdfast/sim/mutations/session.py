@@ -11,7 +11,6 @@ from holdfast.model import TopicPartition
 from holdfast.sim.grounds import (
     BUSY_COMMITS_GROUND,
     FROZEN_GROUND,
-    LEADING_OUT_GROUND,
     MIXED_GROUND,
     ORDERLY_GROUND,
     SILENT_GROUND,
@@ -135,17 +134,6 @@ def freeze_not_noticed(member: SimMember) -> None:
     member.certainty.may_process = may_process
 
 
-def draining_leader_in_a_hurry(member: SimMember) -> None:
-    """rule: a leader that drains does not wait for its commit, which its join overtakes. It leaves right after the
-    round that hands its positions over; if that round is cut, nobody is left who could hand them over again."""
-    sound = member.listener.steps_around
-
-    def steps_around(state: MemberState, call: Call, committer: Committer) -> Steps:
-        return sound(replace(state, round=replace(state.round, leads=False)), call, committer)
-
-    member.listener.steps_around = steps_around
-
-
 def not_committed_after_the_listener(member: SimMember) -> None:
     """rule: what the listener itself has stored is not committed, and the next owner does it again."""
 
@@ -163,13 +151,6 @@ SESSION: tuple[Mutation, ...] = (
         caught_by=("I14",),
         break_it=every_member(freeze_not_noticed),
         world=FROZEN_GROUND,
-    ),
-    Mutation(
-        name="draining-leader-in-a-hurry",
-        edge="rule",
-        caught_by=("I13",),
-        break_it=every_member(draining_leader_in_a_hurry),
-        world=LEADING_OUT_GROUND,
     ),
     Mutation(
         name="not-committed-after-the-listener",
