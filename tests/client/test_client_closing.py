@@ -16,6 +16,7 @@ import holdfast
 from holdfast.client import core
 from holdfast.client.member import commits
 from holdfast.client.member.control import ControlPlane
+from holdfast.group.session import steps
 from holdfast.model import ErrorCode, HoldfastError
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
@@ -264,7 +265,7 @@ def test_a_close_without_a_coordinator_waits_once(monkeypatch: pytest.MonkeyPatc
     """Symptom: with its broker gone, close() took 20 s. Cause: it waited 10 s for the leave, and then 10 s more for the
     commits. Rule: there is one limit for all that the coordinator has to confirm."""
     monkeypatch.setattr(core, "CLOSE_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(commits, "REVOKE_COMMIT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(steps, "REVOKE_MS", 100.0)
     waited: list[float] = []
     wait = commits.Offsets.wait
 

@@ -82,4 +82,4 @@ def test_a_commit_of_a_partition_that_is_given_up_is_not_remembered() -> None:
     forget, others = given_up_meanwhile(known)
     known.end(DONE, DONE, assigned=Interrupted(DONE, forget))
     others[0].join()
-    assert known.latest(FIRST) is None and known.is_new(FIRST, OffsetEntry(1))
+    assert FIRST not in known.latest() and known.is_new(FIRST, OffsetEntry(1))

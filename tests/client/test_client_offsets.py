@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
-from stand_ins import A, B, FakeReader, Plane, config_of
+from stand_ins import MEMBER, A, B, FakeReader, Plane, config_of
 
-from holdfast.client.member.commits import HANDED_COMMIT_TIMEOUT_S, REVOKE_COMMIT_TIMEOUT_S, Offsets
+from holdfast.client.member.commits import Offsets
+from holdfast.client.member.entries import Entries
 from holdfast.client.raised import Raised
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
+from holdfast.group.session.steps import (
+    CARRIED_MS,
+    REVOKE_MS,
+    Await,
+    Commit,
+    Committer,
+    HoldBack,
+    LetGo,
+    Tell,
+    steps_around,
+)
 from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
 from holdfast.net.errors import NetError
 
@@ -32,6 +46,7 @@ class World:
         self.data = DataPlane(self.reader, reset="earliest")
         self.data.add({A: 0, B: 0})
         config = config_of(on_commit=self._told, **settings)
+        self._committer = Committer.AUTOMATIC if config.auto_commit else Committer.BY_APPLICATION
         self.offsets = Offsets(config, self.data, 0.0, handed=lambda: self.plane.handed)
 
     def _told(self, error: Any, partitions: list[ck.TopicPartition]) -> None:
@@ -48,6 +63,27 @@ class World:
     def auto_commit(self, now: float = 5_000.0) -> None:
         assert self.offsets.due(now)
         self.offsets.commit_due(self.plane, now, member=True)
+
+    def revoke(
+        self, *partitions: TopicPartition, carried: bool = True, inside: Callable[[], Any] = lambda: None
+    ) -> Entries:
+        """All steps of a revoke; `inside` is on_revoke. Returns where the next owners go on."""
+        final: Entries = {}
+        state = replace(MEMBER, said=replace(MEMBER.said, positions_reach=carried, room=1_000))
+        for step in steps_around(state, mb.Revoked(frozenset(partitions or BOTH)), self._committer):
+            match step:
+                case HoldBack(named, ahead_of_join):
+                    self.offsets.begin_revoke(named, ahead_of_join=ahead_of_join)
+                case Commit(named):
+                    self.offsets.commit_positions(self.plane, named, member=True)
+                case Await():
+                    self.offsets.wait_in_revoke(step)
+                case Tell():
+                    inside()
+                case LetGo(named):
+                    final = self.offsets.final(named)
+                    self.offsets.end_revoke()
+        return final
 
     def sent(self) -> list[dict[TopicPartition, int]]:
         return [one.offsets for one in self.plane.sent]
@@ -294,21 +330,18 @@ def test_what_was_given_up_is_left_out_of_a_commit_unless_nothing_else_is_in_it(
 def test_positions_that_reach_the_next_owner_are_committed_without_waiting(waits: list[float]) -> None:
     world = World()
     world.read_up_to(a=5, b=9)
-    world.offsets.begin_revoke(world.plane, BOTH, handed_over=True)
-    assert world.sent() == [{A: 5, B: 9}]
+    assert world.revoke() == {A: AT_5, B: AT_9}
+    assert world.sent() == [{A: 5, B: 9}], "the same again would only erase metadata"
     assert world.plane.sent[0].how["ahead_of_join"]
-    assert world.offsets.end_revoke(world.plane, BOTH, handed_over=True) == {A: AT_5, B: AT_9}
-    assert len(world.plane.sent) == 1, "the same again would only erase metadata"
     assert waits == []
 
 
 def test_positions_that_may_not_reach_the_next_owner_are_waited_for(waits: list[float]) -> None:
     world = World()
     world.read_up_to(a=5)
-    world.offsets.begin_revoke(world.plane, BOTH, handed_over=False)
+    world.revoke(carried=False)
     assert not world.plane.sent[0].how["ahead_of_join"]
-    world.offsets.end_revoke(world.plane, BOTH, handed_over=False)
-    assert waits == [REVOKE_COMMIT_TIMEOUT_S] * 2
+    assert waits == [REVOKE_MS / 1_000] * 2
 
 
 def test_a_commit_under_way_on_the_other_connection_is_waited_for_before_the_join(waits: list[float]) -> None:
@@ -316,15 +349,14 @@ def test_a_commit_under_way_on_the_other_connection_is_waited_for_before_the_joi
     world = World()
     world.read_up_to(a=5)
     world.auto_commit()
-    world.offsets.begin_revoke(world.plane, BOTH, handed_over=True)
-    assert waits == [HANDED_COMMIT_TIMEOUT_S]
+    world.revoke()
+    assert waits == [CARRIED_MS / 1_000]
     assert len(world.plane.sent) == 1, "it is on its way"
 
 
-def test_a_commit_behind_the_revoke_goes_its_usual_way(waits: list[float]) -> None:
+def test_a_commit_behind_the_revoke_goes_its_usual_way() -> None:
     world = World(Plane(at_once=True))
-    world.offsets.begin_revoke(world.plane, BOTH, handed_over=True)
-    world.offsets.end_revoke(world.plane, BOTH, handed_over=True)
+    world.revoke()
     world.read_up_to(a=5)
     world.auto_commit()
     assert not world.plane.sent[-1].how["ahead_of_join"]
@@ -334,44 +366,57 @@ def test_an_application_that_commits_by_itself_hands_over_what_it_committed_in_o
     world = by_hand(plane=Plane(at_once=True))
     world.read_up_to(a=9, b=9)
     world.offsets.store({A: AT_9})
-    world.offsets.begin_revoke(world.plane, frozenset({A}), handed_over=True)
-    world.offsets.commit_later(world.plane, {A: AT_8, B: AT_9}, member=True)
-    assert world.offsets.end_revoke(world.plane, frozenset({A}), handed_over=True) == {A: AT_8}
+
+    def on_revoke() -> None:
+        world.offsets.commit_later(world.plane, {A: AT_8, B: AT_9}, member=True)
+
+    assert world.revoke(A, inside=on_revoke) == {A: AT_8}
     assert world.sent() == [{A: 8, B: 9}], "nothing is committed for it"
-    assert waits == [REVOKE_COMMIT_TIMEOUT_S, HANDED_COMMIT_TIMEOUT_S], "its own commits may be under way"
+    assert waits == [REVOKE_MS / 1_000, CARRIED_MS / 1_000], "its own commits may be under way"
+
+
+def test_before_on_revoke_there_is_one_wait_for_the_applications_own_commits(waits: list[float]) -> None:
+    """Symptom: with commits of its own and a coordinator that hung, a consumer stood for six seconds before on_revoke
+    was called. Cause: it waited a second for commits that the join carries, and then five for all. Rule: the join
+    carries nothing of what was committed before, and there is one limit."""
+    world = by_hand()
+    world.offsets.commit_later(world.plane, {A: AT_5}, member=True)
+    before: list[float] = []
+    world.revoke(A, inside=lambda: before.extend(waits))
+    assert before == [REVOKE_MS / 1_000]
 
 
 def test_metadata_is_waited_for_because_joins_carry_none(waits: list[float]) -> None:
     world = World()
     world.read_up_to(a=5)
-    world.offsets.begin_revoke(world.plane, frozenset({A}), handed_over=True)
-    world.plane.accept()
-    world.reader.stands[A] = OffsetEntry(8, metadata="batch-8")
-    world.offsets.end_revoke(world.plane, frozenset({A}), handed_over=True)
-    assert waits == [REVOKE_COMMIT_TIMEOUT_S]
+
+    def on_revoke() -> None:
+        world.plane.accept()
+        world.reader.stands[A] = OffsetEntry(8, metadata="batch-8")
+
+    world.revoke(A, inside=on_revoke)
+    assert waits == [REVOKE_MS / 1_000]
 
 
-def test_inside_on_revoke_a_commit_without_offsets_includes_what_was_new_when_it_began(waits: list[float]) -> None:
+def test_inside_on_revoke_a_commit_without_offsets_includes_what_was_new_when_it_began() -> None:
     """It was committed just before on_revoke was called; the application still expects its commit() to commit."""
     world = World(Plane(at_once=True))
     world.read_up_to(a=5)
-    world.offsets.begin_revoke(world.plane, BOTH, handed_over=True)
-    assert world.offsets.uncommitted(BOTH) == {A: AT_5}
-    world.offsets.end_revoke(world.plane, BOTH, handed_over=True)
+    found: list[Entries] = []
+    world.revoke(inside=lambda: found.append(world.offsets.uncommitted(BOTH)))
+    assert found == [{A: AT_5}]
     assert world.offsets.uncommitted(BOTH) == {}
 
 
-def test_a_commit_that_the_round_overtook_is_not_told_if_its_offsets_went_with_the_join(waits: list[float]) -> None:
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_commit_that_the_round_overtook_is_not_told_if_its_offsets_went_with_the_join(
+    waits: list[float], *, carried: bool
+) -> None:
     world = World()
     world.read_up_to(a=5)
-    world.offsets.begin_revoke(world.plane, BOTH, handed_over=True)
+    world.revoke(carried=carried)
     world.plane.refuse(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert world.heard() == []
-    world = World()
-    world.read_up_to(a=5)
-    world.offsets.begin_revoke(world.plane, BOTH, handed_over=False)
-    world.plane.refuse(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert [code for code, _ in world.heard()] == [27]
+    assert [code for code, _ in world.heard()] == ([] if carried else [27])
 
 
 # -- positions

@@ -18,6 +18,7 @@ from holdfast.client.member.round_calls import RoundCalls
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
+from holdfast.group.session.steps import Await
 from holdfast.model import Assignment, GroupMetadata, RebalanceProtocol, TopicPartition
 
 AT_5, AT_9 = OffsetEntry(5), OffsetEntry(9)
@@ -35,7 +36,7 @@ class Story(FakeReader):
     def __init__(self) -> None:
         super().__init__()
         self.story: list[str] = []
-        self.final: dict[TopicPartition, OffsetEntry] = {}
+        self.reached: dict[TopicPartition, OffsetEntry] = {}
         """What the offsets say when on_revoke has returned."""
         self.given_up: set[TopicPartition] = set()
         self.fails: dict[str, list[BaseException]] = {}
@@ -59,12 +60,21 @@ class Story(FakeReader):
 
     # -- as `Offsets`
 
-    def begin_revoke(self, _plane: Any, partitions: Any, *, handed_over: bool) -> None:
-        self.said("commit ahead" if handed_over else "commit and wait", partitions)
+    def begin_revoke(self, partitions: Any, *, ahead_of_join: bool) -> None:
+        self.said("ahead of the join" if ahead_of_join else "beside the join", partitions)
 
-    def end_revoke(self, _plane: Any, partitions: Any, *, handed_over: bool) -> dict[TopicPartition, OffsetEntry]:
-        self.said("commit the rest", partitions)
-        return {p: entry for p, entry in self.final.items() if p in partitions}
+    def commit_positions(self, _plane: Any, partitions: Any, *, member: bool) -> None:
+        self.said("commit", partitions)
+
+    def wait_in_revoke(self, step: Await) -> None:
+        if step.limit_ms:
+            self.said("wait for theirs" if step.only_theirs else "wait", step.partitions)
+
+    def final(self, partitions: Any) -> dict[TopicPartition, OffsetEntry]:
+        return {p: entry for p, entry in self.reached.items() if p in partitions}
+
+    def end_revoke(self) -> None:
+        self.said("revoked")
 
     def before_unassign(self, _plane: Any, partitions: Any, *, member: bool) -> None:
         self.said("commit strangers", partitions)
@@ -193,15 +203,18 @@ def test_what_is_revoked_is_committed_around_the_listeners_call_and_then_let_go(
     world = World()
     world.owns(a=0, b=0)
     world.plane.handed = {A: AT_5}
-    world.events.final = {A: AT_9}
+    world.events.reached = {A: AT_9}
     world.inside["on_revoke"] = lambda _: world.events.said(f"leaving {sorted(world.calls.leaving or ())}")
     assert world.make(mb.Revoked(ONE))
     assert world.events.story == [
-        "commit ahead [0]",
+        "ahead of the join [0]",
+        "wait for theirs [0]",
+        "commit [0]",
         "on_revoke [0]",
         "leaving [TopicPartition(topic='orders', partition=0)]",
-        "commit the rest [0]",
+        "commit [0]",
         "drop [0]",
+        "revoked",
         "forget [0]",
         "note",
     ]
@@ -214,9 +227,9 @@ def test_what_is_revoked_is_committed_around_the_listeners_call_and_then_let_go(
 def test_positions_that_would_not_reach_anybody_are_not_handed_over() -> None:
     world = World(replace(MEMBER, config=replace(MEMBER.config, hand_over_offsets=False)))
     world.owns(a=0)
-    world.events.final = {A: AT_9}
+    world.events.reached = {A: AT_9}
     world.make(mb.Revoked(ONE))
-    assert world.events.story[0] == "commit and wait [0]"
+    assert world.events.story[:3] == ["beside the join [0]", "commit [0]", "wait [0]"]
     assert world.plane.fed == [mb.Notified(7, {})]
 
 
@@ -225,7 +238,7 @@ def test_what_is_lost_is_let_go_before_the_listener_hears_of_it_and_not_committe
     world = World(replace(MEMBER, lost=True))
     world.owns(a=0, b=0)
     world.make(call)
-    assert world.events.story == ["drop [0]", "forget [0]", "note", "on_lost [0]"]
+    assert world.events.story == ["drop [0]", "revoked", "forget [0]", "note", "on_lost [0]"]
     assert world.plane.fed == [mb.Notified(7, {})]
     assert world.events.traced == [("lost", 1)]
 
@@ -233,7 +246,7 @@ def test_what_is_lost_is_let_go_before_the_listener_hears_of_it_and_not_committe
 def test_the_positions_of_all_calls_of_a_round_go_with_its_one_answer() -> None:
     world = World()
     world.owns(a=0, b=0)
-    world.events.final = {A: AT_9, B: AT_5}
+    world.events.reached = {A: AT_9, B: AT_5}
     world.make(mb.Revoked(ONE), last=False)
     assert world.plane.fed == []
     world.make(mb.Revoked(frozenset({B})))
@@ -258,7 +271,7 @@ def test_what_a_listener_raises_stops_neither_the_round_nor_the_group(error: Bas
     """edge B38 K-9620: an exception in one callback does not stop the others; the first is raised at the end."""
     world = World()
     world.owns(a=0, b=0)
-    world.events.final = {A: AT_9}
+    world.events.reached = {A: AT_9}
     world.events.fails = {"on_revoke": [error], "on_assign": [LookupError("in on_assign")]}
     world.make(mb.Revoked(ONE), last=False)
     world.make(mb.Assigned(frozenset({B})))

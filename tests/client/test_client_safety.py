@@ -349,6 +349,46 @@ def test_what_was_returned_is_noted_for_the_watchdog_with_the_very_next_call(
         assert sum(member.noted().values()) == returned
 
 
+@pytest.mark.parametrize("way", ["close", "unsubscribe", "drain"])
+def test_what_was_returned_is_noted_before_on_revoke_is_called(join: Callable[..., Watched], way: str) -> None:
+    """Symptom: a process that was killed while it closed or drained did its last batch again, of any size. Cause: the
+    revoke's commit counted the batch as processed, because the application had called again, and the watchdog's notes
+    did not: only poll and consume kept them. Rule: whatever the application calls and waits in, both agree."""
+    member = join()
+    until(member.settled, member)
+    heard: list[int] = []
+    topic = member.consumer.assignment()[0].topic
+    member.consumer.subscribe([topic], on_revoke=lambda *_: heard.append(sum(member.noted().values())))
+    returned = len(member.records())
+    while returned < 100:
+        returned += len(member.consumer.consume(100, 0.2))
+
+    {
+        "close": member.consumer.close,
+        "unsubscribe": member.consumer.unsubscribe,
+        "drain": lambda: member.consumer.drain(timeout=PATIENCE_S),
+    }[way]()
+
+    assert heard == [returned]
+
+
+def test_what_was_returned_before_a_seek_is_noted_too(join: Callable[..., Watched]) -> None:
+    """Symptom: after a seek and a kill, a large batch was done again that an auto-commit would have counted. Cause: a
+    seek forgets the position, and a commit uses the one from before until a new record comes; the watchdog's notes of
+    large batches did not. Invariant: the watchdog commits what a commit would commit."""
+    member = join()
+    until(member.settled, member)
+    returned = len(member.records())
+    while returned < 3 * EACH:
+        returned += len(member.consumer.consume(3 * EACH, 0.2))
+    topic = member.consumer.assignment()[0].topic
+
+    member.consumer.seek(ck.TopicPartition(topic, 1, 0))
+    member.consumer.consume(0, 0)
+
+    assert member.noted() == {0: EACH, 1: EACH, 2: EACH}
+
+
 def test_what_is_read_before_the_group_knows_of_it_is_noted_all_the_same() -> None:
     """Symptom: on a busy machine the records of a member's first milliseconds were not in its watchdog's notes. Cause:
     records flow as soon as the listener has returned, and the note has places for what is owned, a moment later."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.sim.grounds import RARE_GROUND
+from holdfast.sim.grounds import LEADING_OUT_GROUND, RARE_GROUND
 from holdfast.sim.happenings import parse_happenings
 from holdfast.sim.world import World
 
@@ -18,10 +18,22 @@ def test_a_leader_that_drains_leaves_nothing_behind_that_others_would_do_again()
     its positions were in the round's plan. It left as soon as it had its own part of that round, and its leave cut the
     round before the others had theirs. A leader hands over again what a cut round was to; but this one was gone.
 
-    Rule: a leader that drains waits for its commit before it joins the round that hands its partitions over.
+    Rule: a leader that drains leaves only after a round that hands nothing over: who joined that has the rest.
     """
     world = replace(RARE_GROUND, seed=4)
     assert World(world, keep_records=False).run().violations == []
+
+
+def test_a_leader_that_drains_keeps_a_promise_that_it_gave_before() -> None:
+    """Symptom: a member began again with partitions that it had given up itself, at the last commit.
+
+    Cause: it had given them up without waiting for its commit, because the leader had promised that its positions
+    reach the next owner. Meanwhile the leader was asked to drain. It led the round that handed the positions over, and
+    its leave cut that round before the member had its result.
+
+    Rule: as above. It is not enough that a draining leader promises nothing any more.
+    """
+    assert World(replace(LEADING_OUT_GROUND, seed=131), keep_records=False).run().violations == []
 
 
 @pytest.mark.parametrize("notes_bytes", [20, 100, 250])

@@ -43,6 +43,7 @@ from holdfast.client.telemetry.statistics import WithGroupPart
 from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.positions import WatchdogNotes, watch
 from holdfast.group import member as mb
+from holdfast.group.session.closing import CLOSE_MS
 from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ RESPONSIVE_MS = 1_000.0
 """A member whose application has not polled for this long joins no round until it polls. Partitions that others revoke
 in a round are read by nobody until every listener has returned."""
 
-CLOSE_TIMEOUT_S = 10.0
-"""How long close() waits for the coordinator to confirm the leave and the last commits. After that the session timeout
-ends the membership."""
+CLOSE_TIMEOUT_S = CLOSE_MS / 1_000.0
 
 OUTSIDE = frozenset({mb.Phase.UNSUBSCRIBED, mb.Phase.FAILED, mb.Phase.CLOSED})
 """Phases without a membership."""
@@ -120,8 +119,6 @@ class ConsumerCore:
         self.partitions = PartitionCalls(parts, ask=self.offsets.ask)
         self.cluster = ClusterCalls(parts, self._asking)
         self.about = SelfReport(parts, self._trace.metrics, self._data.fetched)
-        self._awake_since = 0.0
-        """When the application last polled again after a session timeout or more without a poll."""
         self._active_at = now_ms()
         """When the last record came, or the membership last changed its phase."""
         self._phase = mb.Phase.UNSUBSCRIBED
@@ -190,24 +187,22 @@ class ConsumerCore:
         member, link = self._link.member, self._link
         if member is None:
             return not (link.unsubscribing and link.plane is not None and link.plane.state.phase not in OUTSIDE)
-        return mb.may_process(member.state, self._polled_at, awake_since=self._awake_since)
+        return mb.may_process(member.state, self._polled_at)
 
     def _keep_or_rewind(self, taken: list[ck.Message] | pa.RecordBatch) -> bool:
         """Keep the records just taken if they may still be handed out. True if so. A frozen process is usually frozen
         while it waits or decodes, and its session may be over when it wakes. Records that may not be handed out are
         read again, if their partition is still ours."""
-        self._note_poll(now_ms())
+        self._polled_at = now_ms()
         if self._may_process():
             return True
         self._data.rewind(taken)
         return False
 
-    def _note_poll(self, now: float) -> None:
-        """Note that the application polls. If it was away for a session timeout, others may have taken over: note when
-        it came back."""
-        if now - self._polled_at > self._config.session_timeout_ms:
-            self._awake_since = now
+    def _called(self, now: float) -> None:
+        """The application has called, and waits: what was handed out before is processed by now."""
         self._polled_at = now
+        self._notes.catch_up(now)
 
     # -- what the group wants of the polling thread
 
@@ -216,7 +211,7 @@ class ConsumerCore:
         now = now_ms()
         if now - self._polled_at > self._pitfalls.slow_ms:
             self._pitfalls.paused(now - self._polled_at, now, self._polling_stack.where)
-        self._note_poll(now)
+        self._called(now)
         self._look_at_handle()
         plane = self._link.plane
         if plane is None:
@@ -227,7 +222,6 @@ class ConsumerCore:
             plane.stirred = False  # before looking, so that a change from here on is seen next time
             if plane.calls or plane.state.phase is not self._phase:
                 self._active_at, self._phase = now, plane.state.phase
-        self._notes.catch_up(now)
         if plane.failure is not None and plane.failure.code == DEFECT:
             raise as_kafka_exception(plane.failure)
         changed = bool(plane.calls) and self._make_calls(plane)
@@ -285,7 +279,7 @@ class ConsumerCore:
         if plane.state.draining is None and not plane.closed():
             plane.feed(plane.drain_event(reason))
         if timeout > 0 and not self._serving:
-            self._serve_until(_ended, timeout)
+            self._serve_until(ControlPlane.out, timeout)
         return plane.closed()
 
     def close(self) -> None:
@@ -316,7 +310,8 @@ class ConsumerCore:
         self.close()
 
     def _close(self) -> None:
-        """Commit, leave the group and end everything that runs for this consumer; then raise what a callback raised."""
+        """Commit and leave the group, as `group.session.closing` says, and end everything that runs for this consumer;
+        then raise what a callback raised."""
         left = False
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         self._life = Life.CLOSING
@@ -327,9 +322,9 @@ class ConsumerCore:
             if plane is not None:
                 if not plane.closed():
                     plane.feed(mb.Close("the consumer was closed"))
-                    self._serve_until(_ended, CLOSE_TIMEOUT_S)
+                    self._serve_until(ControlPlane.out, CLOSE_TIMEOUT_S)
                 self._offsets.wait(max(0.0, deadline - time.monotonic()))
-                left = _ended(plane)
+                left = plane.out()
         finally:  # also when it was interrupted: a member that nobody polls must not go on
             self._life = Life.CLOSED
             if self._metrics_port is not None:
@@ -348,7 +343,7 @@ class ConsumerCore:
         plane = self._link.started()
         deadline = time.monotonic() + timeout_s
         while not done(plane) and time.monotonic() < deadline:
-            self._polled_at = now_ms()
+            self._called(now_ms())
             if plane.calls:
                 self._make_calls(plane)
             time.sleep(LOOK_EVERY_S)
@@ -392,9 +387,3 @@ class ConsumerCore:
         """Called first by everything an application calls. Raises if the consumer is closed."""
         if self._life is Life.CLOSED:
             raise RuntimeError(says)
-
-
-def _ended(plane: ControlPlane) -> bool:
-    """Out of the group, or failed on the way, so that no leave will be answered; and no listener's call is left."""
-    failed = plane.state.phase is mb.Phase.FAILED and plane.failure is not None  # set after the loss is queued
-    return (plane.closed() or failed) and not plane.calls

@@ -210,7 +210,7 @@ class PollingCore(ConsumerCore):
             return False
         if now_ms() - self._polled_at <= FROZEN_MS:
             return True
-        self._note_poll(now_ms())  # the process may have been frozen while it waited: see `_keep_or_rewind`
+        self._polled_at = now_ms()  # the process may have been frozen while it waited: see `_keep_or_rewind`
         return self._may_process()
 
     def _once_told(self, message: ck.Message) -> bool:
@@ -286,7 +286,7 @@ class PollingCore(ConsumerCore):
                 if enough and (news := self._next_error(deadline)) is not None:
                     return news
             else:
-                self._note_poll(now_ms())
+                self._polled_at = now_ms()
                 if self._must_serve_first():
                     return None  # the application processes these first, so that the commit at a revoke includes them
             if self._may_process() and not self._revoking_elsewhere():

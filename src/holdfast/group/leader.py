@@ -133,8 +133,8 @@ def _addressees(planned: RoundPlan, notes: Mapping[str, MemberNote], leader: str
 def _flags(planned: RoundPlan, *, cooperative: bool, all_read: bool, sound: bool, stays: bool) -> LeaderNote:
     """What every member's note says of this round. In an eager one nothing is withheld or handed over.
 
-    A leader that drains does not promise that positions reach their next owners: if its leave cuts the next round,
-    nobody is left who could hand them over again. So members that give something up wait for their commits.
+    A leader that drains does not promise that positions reach their next owners. It would have to stay for one more
+    round to keep that promise (`leaving.drain_after_round`). So members that give something up wait for their commits.
     """
     if not cooperative:
         return LeaderNote(knows_drain=False)

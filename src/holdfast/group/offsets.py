@@ -124,18 +124,6 @@ def held_partitions(state: MemberState, member_id: str) -> frozenset[TopicPartit
     return state.owned | state.held.then_owned if state.phase is Phase.APPLYING else state.owned
 
 
-def not_committed_yet(
-    handed: Mapping[TopicPartition, OffsetEntry], known: Mapping[TopicPartition, OffsetEntry]
-) -> dict[TopicPartition, OffsetEntry]:
-    """The positions that were handed over to us and must be committed by us; `known` is what the group has committed.
-
-    Their previous owner commits them too, and its join may overtake that commit, which is refused then. The positions
-    exist nowhere else until we commit them, so we do as soon as we are told, whatever our application is doing. The
-    same offset is not committed again: that would erase the metadata and the epoch of the owner's commit.
-    """
-    return {p: entry for p, entry in handed.items() if p not in known or known[p].offset != entry.offset}
-
-
 def worth_another_try(answer: CommitAnswer, *, tries: int) -> frozenset[TopicPartition]:
     """Which partitions of a commit to send again, after `tries` tries. The others have their final answer."""
     unknown = tries < UNKNOWN_TRIES

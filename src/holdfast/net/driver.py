@@ -292,6 +292,7 @@ class MemberDriver:
                 planned.doubts,
                 planned.round.transferring,
                 planned.newer,
+                hands_over=bool(planned.handed),
             )
         )
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.group.messages import OffsetEntry
+from holdfast.group.session.progress import not_committed_yet
 from holdfast.model import TopicPartition, Value
 from holdfast.sim.broker import SimBroker
 from holdfast.sim.logs import Lane
@@ -37,7 +38,7 @@ class Application:
         self._speed = speed * broker.config.records_per_s / 1000.0
         self._tell = tell
         self.lanes: dict[TopicPartition, Lane] = {}
-        self.committed: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, OffsetEntry] = {}
         """What this process knows to be committed, so that it does not commit the same again."""
         self.stalled = False
         self.restoring: set[TopicPartition] = set()
@@ -114,18 +115,20 @@ class Application:
         now = self._broker.clock.now
         return {p: self.lanes[p].position(now) for p in sorted(partitions) if p in self.lanes}
 
+    def noted(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The positions that a watchdog would know of: of partitions in which something was processed."""
+        now = self._broker.clock.now
+        return {p: at for p, at in self.positions(partitions).items() if self.lanes[p].has_moved(now)}
+
     def uncommitted(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """The positions that are not committed yet."""
-        return {
-            partition: OffsetEntry(position)
-            for partition, position in self.positions(partitions).items()
-            if self.committed.get(partition) != position
-        }
+        reached = {partition: OffsetEntry(at) for partition, at in self.positions(partitions).items()}
+        return not_committed_yet(reached, self.committed)
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> None:
         for partition, entry in offsets.items():
             if partition in self.lanes:
-                self.committed[partition] = entry.offset
+                self.committed[partition] = entry
 
     def _note(self, step: str, partition: TopicPartition, position: int, why: str) -> None:
         data: dict[str, Value] = {"topic": partition.topic, "partition": partition.partition, "position": position}

@@ -24,7 +24,6 @@ class Certainty:
 
     def __init__(self, member: SimMember) -> None:
         self._member = member
-        self._awake_since = 0.0
         self.unsure = False
         # A hook for mutations.
         self.may_process = may_process
@@ -33,17 +32,12 @@ class Certainty:
         if not self._member.plan.foreign:
             self._look_later()
 
-    def woke(self) -> None:
-        """The process was stopped, for how long it does not know."""
-        self._awake_since = self._member.world.clock.now
-        self.look()
-
     def look(self) -> None:
         """Stop the application or let it go on, as the rule says now."""
         member = self._member
         if member.plan.foreign or member.dead:
             return
-        sure = self.may_process(member.state, member.world.clock.now, awake_since=self._awake_since)
+        sure = self.may_process(member.state, member.world.clock.now)
         if not sure and not self.unsure and not member.polling.working:
             self.unsure = True
             member.app.stall("unsure")

@@ -43,6 +43,8 @@ class MemberPlan:
     """How long the state of one partition takes to restore before it can be processed; one partition at a time."""
     listener_raises: bool = False
     commit_on_revoke: bool = True
+    stores_in_listener: bool = False
+    """Whether it stores how far it is only when its listener is called, and now and then between."""
     commits_ahead: bool = True
     """Whether a revoke's commit goes ahead of the join. If not, it is being tried again, and the join may overtake it.
     """

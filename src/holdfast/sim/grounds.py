@@ -96,7 +96,9 @@ ORDERLY_GROUND = replace(
 )
 """Members come, drain, leave and restart, and nothing breaks: nothing may be done twice."""
 
-BUSY_COMMITS_GROUND = replace(ORDERLY_GROUND, network=NetworkProfile(jitter_ms=40.0), short_notes=True, plan_ms=50.0)
+BUSY_COMMITS_GROUND = replace(
+    ORDERLY_GROUND, seed=22, network=NetworkProfile(jitter_ms=40.0), short_notes=True, plan_ms=50.0
+)
 """The same in a large group on a slow network: revokes come while commits are under way."""
 
 STATIC_NEWCOMERS_GROUND = replace(
@@ -153,6 +155,34 @@ MIXED_GROUND = replace(
     network=NetworkProfile(jitter_ms=10.0),
 )
 """The same under a foreign leader, which passes no positions on: what is not committed in time is done again."""
+
+STORING_GROUND = replace(
+    MIXED_GROUND,
+    members=(MIXED_GROUND.members[0], *_members(3, commit_interval_ms=20_000.0, stores_in_listener=True)),
+)
+"""The same with applications that store how far they are when their listener is called."""
+
+LEADING_OUT_GROUND = replace(
+    RARE_GROUND,
+    seed=130,
+    members=tuple(
+        replace(plan, topics=("parcels", "orders")[: number + 1], batch_ms=100.0, pokes=True)
+        for number, plan in enumerate(_members(2, commit_interval_ms=20_000.0, commits_ahead=False))
+    ),
+    topics=(("orders", 4), ("parcels", 4)),
+    happenings=parse_happenings("subscribe:c0=1@6s,drain:c0@6.02s"),
+    duration_ms=10_000,
+)
+"""A leader gives up all it has, because it subscribes to something else, and drains: it leaves right after the round
+that hands its positions over."""
+
+FROZEN_GROUND = replace(
+    PROVING_GROUND,
+    members=_members(3),
+    happenings=parse_happenings("hang:c1@4s+30s,join@5s,freeze:c0@6s+16s"),
+    duration_ms=34_000,
+)
+"""A process is stopped while its join waits for a member that hangs, and longer than that round and its session."""
 
 _OLD = replace(_members(1)[0], assignors=("range", "roundrobin"), foreign=True)
 DEPLOY_GROUND = WorldConfig(

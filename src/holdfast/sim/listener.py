@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.group.member import Assigned, Call, Lost, Notified, Notify, OnAssignment, Phase, Revoked
 from holdfast.group.messages import OffsetEntry
-from holdfast.group.session import (
-    CommitAfter,
-    CommitBefore,
+from holdfast.group.session.steps import (
+    Await,
+    Commit,
+    Committer,
     HoldBack,
     LetGo,
     Start,
@@ -41,8 +42,14 @@ class Listener:
         self._calling = False
         self.giving_up: set[TopicPartition] = set()
         """Owned until the listener has returned, but on their way out: no lane opens for these any more."""
+        self._ahead_of_join = False
+        """Whether commits of the call that is being made go ahead of the join."""
+        self._unstored: dict[TopicPartition, OffsetEntry] = {}
+        """What it takes away and the application stores only when its listener is called."""
+        self._uncommitted: dict[TopicPartition, OffsetEntry] = {}
+        """What it takes away and is to be committed."""
         self._final: dict[TopicPartition, int] = {}
-        """Positions of what was held back in the call that is being made."""
+        """Where the next owners of it go on."""
         # A hook for mutations.
         self.steps_around = steps_around
         self._starts: dict[TopicPartition, int] = {}
@@ -82,51 +89,51 @@ class Listener:
         if index == len(notice.calls):
             self._answer(notice, positions)
             return
-        steps = deque(self.steps_around(self._member.state, notice.calls[index]))
-        self._perform(steps, {}, (self._call, notice, index + 1, positions), positions)
+        committer = Committer.AUTOMATIC if self._member.plan.commit_on_revoke else Committer.BY_APPLICATION
+        steps = deque(self.steps_around(self._member.state, notice.calls[index], committer))
+        self._perform(steps, (self._call, notice, index + 1, positions), positions)
 
-    def _perform(
-        self,
-        steps: deque[Step],
-        uncommitted: dict[TopicPartition, OffsetEntry],
-        then: tuple[Any, ...],
-        positions: dict[TopicPartition, int],
-    ) -> None:
+    def _perform(self, steps: deque[Step], then: tuple[Any, ...], positions: dict[TopicPartition, int]) -> None:
         """Perform the steps around one call, in order. After a step that takes time, this continues with the rest."""
-        member, app, offsets = self._member, self._member.app, self._member.offsets
+        offsets = self._member.offsets
         while steps:
             step = steps.popleft()
-            on = partial(self._perform, steps, uncommitted, then, positions)
+            on = partial(self._perform, steps, then, positions)
             match step:
-                case HoldBack(partitions):
-                    uncommitted = app.uncommitted(partitions) if member.plan.commit_on_revoke else {}
-                    why = "left" if member.state.phase is Phase.LEAVING else "revoked"
-                    self._final = app.close(partitions, why)
-                case CommitBefore(_, waits=True):
-                    offsets.commit(uncommitted, on)
-                    return
-                case CommitBefore():
-                    offsets.commit_ahead_of_join(uncommitted, on)
+                case HoldBack():
+                    self._hold_back(step)
+                case Commit():
+                    offsets.commit(self._uncommitted, ahead_of_join=self._ahead_of_join)
+                    self._uncommitted = {}
+                case Await():
+                    offsets.wait(step, on)
                     return
                 case Tell(OnAssignment()):
                     pass
                 case Tell(call):
                     self._tell(call, on)
                     return
-                case CommitAfter():
-                    pass  # a simulated listener stores nothing
                 case LetGo(partitions, hands_over):
                     self._forget(partitions)
-                    app.close(partitions, "lost")
+                    self._member.app.close(partitions, "lost")
                     positions.update(self._final if hands_over else {})
-                    self._final = {}
                 case Start():
                     pass  # the lanes open after the answer
         call, *arguments = then
         call(*arguments)
 
+    def _hold_back(self, step: HoldBack) -> None:
+        member = self._member
+        self._ahead_of_join = step.ahead_of_join
+        processed = member.app.uncommitted(step.partitions)
+        late = member.plan.stores_in_listener
+        self._unstored, self._uncommitted = (processed, {}) if late else ({}, processed)
+        final = member.app.close(step.partitions, "left" if member.state.phase is Phase.LEAVING else "revoked")
+        self._final = final if member.plan.commit_on_revoke else {}
+
     def _tell(self, call: Call, then: Callable[[], None]) -> None:
         member = self._member
+        self._uncommitted, self._unstored = {**self._uncommitted, **self._unstored}, {}
         if isinstance(call, Assigned):
             self._starts.update({partition: entry.offset for partition, entry in call.offsets.items()})
         self.note(call)

@@ -44,6 +44,10 @@ class Lane:
         read = self._position + int((now - self._since) * self._speed)
         return max(self._position, min(read, self.log.end(now)))
 
+    def has_moved(self, now: float) -> bool:
+        """Whether it has processed anything."""
+        return self.position(now) > self._from
+
     def stall(self, now: float) -> int:
         """Stop; the position where it stopped."""
         self._position = self.position(now)

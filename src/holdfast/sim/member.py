@@ -41,6 +41,7 @@ from holdfast.group.member import (
     next_deadline,
     strict_step,
 )
+from holdfast.group.session.closing import CLOSE_MS
 from holdfast.group.user_data import Endpoint
 from holdfast.model import HoldfastError, TraceRecord, Value
 from holdfast.sim.application import Application
@@ -143,7 +144,7 @@ class SimMember:
         """kill -9: the process ends without a leave, and the system closes its connections. A watchdog survives it."""
         if self.dead:
             return
-        noted = self.app.positions(self.state.owned)
+        noted = self.app.noted(self.state.owned)
         self.app.close(list(self.app.lanes), "crashed")
         known = self.state.membership.known and not self.state.lost
         if self.watchdog is None or with_its_machine or not known:
@@ -166,7 +167,7 @@ class SimMember:
             return
         self.frozen = False
         self.trace("process-woke")
-        self.certainty.woke()
+        self.certainty.look()
         if not self.polling.hung and not self.certainty.unsure:
             self.app.go_on("woke")
         while self._inbox and not self.frozen and not self.dead:
@@ -195,6 +196,14 @@ class SimMember:
 
     def leave(self, reason: str) -> None:
         self.feed(Close(reason))
+        self.later(CLOSE_MS, self._give_up)
+
+    def _give_up(self) -> None:
+        """The close has taken too long. An application that is busy has only begun it when it is free."""
+        if self.polling.hung or self.polling.working:
+            self.later(CLOSE_MS, self._give_up)
+        else:
+            self.crash()
 
     def drain(self, reason: str) -> None:
         self.feed(Drain(reason))
@@ -315,7 +324,13 @@ class SimMember:
         self._last_plan = made
         self.feed(
             Planned(
-                effect.serial, made.assignments, made.planned_for, made.all_list, made.doubts, made.round.transferring
+                effect.serial,
+                made.assignments,
+                made.planned_for,
+                made.all_list,
+                made.doubts,
+                made.round.transferring,
+                hands_over=bool(made.handed),
             )
         )
 

@@ -1,16 +1,14 @@
 """How a simulated member fetches and commits offsets.
 
 Offsets live outside the member's machine, as in production; `group.offsets` decides whether a commit may be sent. A
-fetch that fails is repeated; an answer for a partition that was given up meanwhile is dropped. A revoke sends one
-commit and waits at most for the request timeout. Where the join also carries the positions it does not wait: the
-commit goes ahead of the join on the same connection.
+fetch that fails is repeated; an answer for a partition that was given up meanwhile is dropped. What a revoke waits for
+is up to `group.session.steps`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.group.member import CommitAnswered
@@ -22,7 +20,9 @@ from holdfast.group.messages import (
     FetchOffsetsRequest,
     OffsetEntry,
 )
-from holdfast.group.offsets import commit_request, not_committed_yet
+from holdfast.group.offsets import commit_request
+from holdfast.group.session.progress import not_committed_yet
+from holdfast.group.session.steps import Await
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.sim.config import GROUP
 
@@ -48,8 +48,8 @@ class Offsets:
         """For each partition the number of the last commit that was asked for."""
         self.under_way: list[frozenset[TopicPartition]] = []
         """The partitions of each commit under way on the connection that no join takes."""
-        self._then: list[Callable[[], None]] = []
-        """Waits until none of them is."""
+        self._waiting: list[tuple[Await, Callable[[], None]]] = []
+        """Waits for some of them to end."""
         # Hooks for mutations.
         self.not_committed_yet = not_committed_yet
         self.request: Callable[[Mapping[TopicPartition, OffsetEntry]], CommitRequest | None] = self._request
@@ -92,26 +92,29 @@ class Offsets:
 
         self._connection.ask(request, member.world.config.request_timeout_ms, answered, failed)
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None] | None) -> None:
-        """Commit. `then` is called when it was answered or has failed: a revoke waits for that."""
+    def commit(self, offsets: Mapping[TopicPartition, OffsetEntry], *, ahead_of_join: bool = False) -> None:
+        """Commit, and don't wait. The next join can't overtake what goes ahead of it, unless the plan says so."""
         request = self.request(offsets) if offsets else None
         if request is not None:
             self._number(offsets)
-            self._send(request, offsets, then)
-        elif then is not None:
-            then()
+            self._send(replace(request, ahead_of_join=ahead_of_join and self._member.plan.commits_ahead), offsets)
 
-    def commit_ahead_of_join(self, offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None]) -> None:
-        """Commit, and don't wait: the next join can't overtake it, unless the plan says so. Only an earlier commit of
-        the same partitions is waited for: on the other connection, it could come later."""
-        if any(not each.isdisjoint(offsets) for each in self.under_way):
-            self._then.append(partial(self.commit_ahead_of_join, offsets, then))
+    def wait(self, step: Await, then: Callable[[], None]) -> None:
+        """Wait for commits under way, as this step says. A simulated application stores no metadata."""
+        if not step.limit_ms or not self._waits(step):
+            then()
             return
-        request = self.request(offsets) if offsets else None
-        if request is not None:
-            self._number(offsets)
-            self._send(replace(request, ahead_of_join=self._member.plan.commits_ahead), offsets, None)
-        then()
+        left = [then]
+
+        def go_on() -> None:
+            if left:
+                left.pop()()
+
+        self._waiting.append((step, go_on))
+        self._member.later(step.limit_ms, go_on)
+
+    def _waits(self, step: Await) -> bool:
+        return any(not step.only_theirs or not each.isdisjoint(step.partitions) for each in self.under_way)
 
     def _number(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> int:
         self._commits += 1
@@ -124,12 +127,7 @@ class Offsets:
         """Those for which no later commit was asked."""
         return {p: entry for p, entry in offsets.items() if self._newest.get(p) == number}
 
-    def _send(
-        self,
-        request: CommitRequest,
-        offsets: Mapping[TopicPartition, OffsetEntry],
-        then: Callable[[], None] | None,
-    ) -> None:
+    def _send(self, request: CommitRequest, offsets: Mapping[TopicPartition, OffsetEntry]) -> None:
         member = self._member
         named = frozenset(offsets)
 
@@ -144,8 +142,6 @@ class Offsets:
         def failed(_reason: str) -> None:
             if not request.ahead_of_join:
                 self._ended(named)
-            if then is not None:
-                then()
 
         if request.ahead_of_join:
             self._channel.ask_ahead_of_join(request, answered, failed)
@@ -155,8 +151,9 @@ class Offsets:
 
     def _ended(self, named: frozenset[TopicPartition]) -> None:
         self.under_way.remove(named)
-        waiting, self._then = self._then, []
-        for go_on in waiting:
+        over = [each for each in self._waiting if not self._waits(each[0])]
+        self._waiting = [each for each in self._waiting if each not in over]
+        for _, go_on in over:
             go_on()
 
     def commit_handed(self, handed: Mapping[TopicPartition, OffsetEntry]) -> None:
@@ -170,7 +167,7 @@ class Offsets:
             wanted = self.not_committed_yet(still, answer.offsets) if answer.error is ErrorCode.NONE else {}
             request = self._request(wanted, frozenset()) if wanted else None
             if request is not None:
-                self._send(request, wanted, None)
+                self._send(request, wanted)
 
         asked = FetchOffsetsRequest(group=GROUP, partitions=tuple(sorted(handed)))
         self._connection.ask(asked, member.world.config.request_timeout_ms, answered, lambda _failed: None)

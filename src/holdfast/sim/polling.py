@@ -113,5 +113,7 @@ class Polling:
     def _commit_often(self) -> None:
         member = self._member
         if not self.hung and not member.listener.busy:
-            member.offsets.commit(member.app.uncommitted(member.state.owned), None)
+            # One commit of a partition at a time, like a consumer.
+            idle = member.state.owned.difference(*member.offsets.under_way)
+            member.offsets.commit(member.app.uncommitted(idle))
         member.later(member.plan.commit_interval_ms, self._commit_often)

@@ -79,7 +79,8 @@ def random_world(seed: int) -> WorldConfig:
         _random_member(random, name, session, mix, topics, static=static_share, foreign=foreign_share) for name in names
     )
     happenings = tuple(_random_happenings(random, names, topics, duration))
-    members, happenings = _with_watchdogs(seed, _with_retried_commits(seed, members), happenings)
+    members = _storing_late(seed, _with_retried_commits(seed, members))
+    members, happenings = _with_watchdogs(seed, members, happenings)
     world = WorldConfig(
         seed=seed,
         members=members,
@@ -159,6 +160,12 @@ def _with_retried_commits(seed: int, members: tuple[MemberPlan, ...]) -> tuple[M
     if static or Random(f"retried commits of {seed}").random() >= 0.25:
         return members
     return tuple(replace(plan, commits_ahead=False) for plan in members)
+
+
+def _storing_late(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
+    """In every fourth world: applications that store how far they are only in their listener. Drawn apart too."""
+    late = Random(f"storing late in {seed}").random() < 0.25
+    return tuple(replace(plan, stores_in_listener=True) for plan in members) if late else members
 
 
 def _with_watchdogs(

@@ -19,8 +19,8 @@ from holdfast.spark.work import Work
 log = logging.getLogger("holdfast")
 
 COMMIT_LIMIT_S = 5.0
-"""The commit before a release is bounded, because the group waits for it (KAFKA-13310). The next batch also waits this
-long for the commit of the batch before, so that after a restart at most one batch is not committed."""
+"""The next batch waits this long for the commit of the batch before, so that after a restart at most one batch is not
+committed."""
 
 BETWEEN = frozenset({"REBALANCE_IN_PROGRESS", "NOT_OWNED"})
 """Commits that are refused only for now: the group is between two generations, or the round has not ended here yet."""

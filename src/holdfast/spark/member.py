@@ -31,9 +31,10 @@ from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.guard import watched
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
-from holdfast.group.session import (
-    CommitAfter,
-    CommitBefore,
+from holdfast.group.session.steps import (
+    Await,
+    Commit,
+    Committer,
     HoldBack,
     LetGo,
     Start,
@@ -66,8 +67,6 @@ LEAVE_LIMIT_S = 2.0
 """Spark does not wait for a reader that it stops. The watchdog or the session timeout does the rest."""
 METRICS_LIMIT_S = 5.0
 """Shorter than a scraper's patience, which is 10 s by default."""
-TICKS_A_SESSION = 4
-"""How often the clock is checked, so that a process that was frozen for a session notices it."""
 QUIET_S = 1.0
 """AvailableNow ends when nothing is left to read, so it waits a heartbeat and this long for its first partitions."""
 
@@ -92,7 +91,7 @@ class QueryMember:
         self._config = replace(parsed, assignors=assignors, eager_assignors=(), internal_topics=False)
         self._metrics_port = metrics_port.opened(self, self._config.metrics_host, self._config.metrics_port)
         self._asked_at = now_ms()
-        self._ownership = Ownership(self._config, now_ms())
+        self._ownership = Ownership(self._config)
         self._work = Work()
         self.failure: HoldfastError | None = None
         self._planned_at = 0.0
@@ -223,7 +222,7 @@ class QueryMember:
                 self._call(self._leave(), LEAVE_LIMIT_S + COMMIT_LIMIT_S)
             self._plane.stop()
             if self._watchdog is not None:
-                self._watchdog.dismiss()
+                self._watchdog.dismiss(clean=self._plane.out())
             self._trace.close()
 
     def _call(self, work: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
@@ -250,7 +249,6 @@ class QueryMember:
             self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
         else:
             self._spawn(self._serve())
-            self._spawn(self._tick())
             self._plane.subscribe(list(self._options.topics))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -289,7 +287,7 @@ class QueryMember:
             self._woken.clear()
             while plane.calls and plane.calls[0].ready:
                 pending = plane.calls.popleft()
-                for step in steps_around(plane.state, pending.call):
+                for step in steps_around(plane.state, pending.call, Committer.CERTAIN):
                     final |= await self._perform(pending, step)
                 if pending.last:
                     if not pending.answered:
@@ -301,16 +299,15 @@ class QueryMember:
     async def _perform(self, pending: PendingCall, step: Step) -> dict[TopicPartition, OffsetEntry]:
         """One step of a round. Returns the final positions of what is released and handed over.
 
-        A query has no listener. Its commits are awaited even if the positions are handed over in the join: a finished
-        batch must never be done again, whoever is the next owner.
+        A query has no listener.
         """
         match step:
             case HoldBack(partitions):
                 if not self._draining:
                     self._fail(self._alone.taken(partitions, "is wanted by another member"))
                 await self._finish_batch_of(partitions)
-            case CommitBefore(partitions):
-                await self._commits.commit(partitions)
+            case Await(limit_ms, partitions):
+                await self._commits.commit(partitions, limit_ms / 1_000.0)
             case Tell(mb.Lost(partitions)):
                 self._fail(self._alone.taken(partitions, "was lost with the membership"))
             case LetGo(partitions, hands_over):
@@ -323,14 +320,9 @@ class QueryMember:
             case Tell(mb.OnAssignment() as call) if self._standby.wanted:
                 if (news := self._standby.round(call)) is not None:
                     self._trace.write(news)
-            case Tell() | CommitAfter():
+            case Tell() | Commit():  # `Commits.commit` sends what is owed and waits for it
                 pass
         return {}
-
-    async def _tick(self) -> None:
-        while True:
-            self._ownership.tick(now_ms())
-            await asyncio.sleep(self._config.session_timeout_ms / TICKS_A_SESSION / 1_000.0)
 
     async def _finish_batch_of(self, partitions: frozenset[TopicPartition]) -> None:
         """Plan no more of these partitions, and wait for the batch that reads them."""

@@ -17,23 +17,13 @@ log = logging.getLogger("holdfast")
 class Ownership:
     """One query's view of its own membership. Times are in ms."""
 
-    def __init__(self, config: ConsumerConfig, now: float) -> None:
+    def __init__(self, config: ConsumerConfig) -> None:
         self._config = config
-        self._seen_at = now
-        self._awake_since = 0.0
         self._sure = True
-
-    def tick(self, now: float) -> None:
-        """Called a few times per session. If a call came too late, this process was frozen, and older answers of the
-        coordinator do not count."""
-        if now - self._seen_at > self._config.session_timeout_ms:
-            self._awake_since = now
-        self._seen_at = now
 
     def check(self, state: mb.MemberState, now: float) -> bool:
         """Returns whether a batch may be planned, and logs when that changes."""
-        self.tick(now)
-        sure = mb.may_process(state, now, awake_since=self._awake_since)
+        sure = mb.may_process(state, now)
         if sure != self._sure:
             self._sure = sure
             self._say(state, now)

@@ -26,6 +26,7 @@ from holdfast.group.member import (
     Send,
     Subscribe,
     SyncAnswered,
+    Tick,
     next_deadline,
     strict_step,
 )
@@ -97,6 +98,14 @@ class Driven:
         self.now += after_ms
         self.state, self.last = strict_step(self.state, event, self.now)
         self.history.extend(self.last)
+        return self
+
+    def tick_until(self, end: float, event: Event) -> Driven:
+        """Feed this event, and then every tick that is wanted until then."""
+        self.feed(event)
+        while (deadline := self.deadline) is not None and deadline < end:
+            self.feed(Tick(), after_ms=deadline - self.now)
+        self.now = end
         return self
 
     @property

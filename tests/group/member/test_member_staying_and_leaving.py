@@ -18,6 +18,8 @@ from holdfast.group.member import (
     JoinAnswered,
     LeaveAnswered,
     Phase,
+    Plan,
+    Planned,
     Poke,
     Poked,
     Polled,
@@ -134,17 +136,65 @@ def test_an_answer_to_a_join_of_long_ago_vouches_for_nothing() -> None:
     assert may_process(member.state, member.now)
 
 
-def test_whoever_was_away_for_a_session_during_a_parked_join_waits_for_its_answer() -> None:
+def test_a_leader_that_drains_joins_once_more_while_it_hands_over_what_was_promised() -> None:
+    """Its leave would cut the round, and only a leader that has handed positions over can hand them over again."""
+    promise = LeaderNote(all_read=True, withheld=True)
+    member = Driven().subscribe().answer_join(leader="m-1", members=("m-1", "m-2")).planned(orders=1)
+    member.answer_sync(note=promise).feed(Drain("scaled down")).notified()
+    for hands_over in (True, True, False):
+        assert member.phase is Phase.JOINING
+        member.answer_join(generation=member.state.membership.generation + 1, leader="m-1", members=("m-1", "m-2"))
+        (plan,) = member.effects(Plan)
+        member.feed(Planned(plan.serial, {"m-1": b"", "m-2": b""}, {"orders": 1}, hands_over=hands_over))
+        member.answer_sync(note=LeaderNote()).notified()
+    assert member.phase is Phase.LEAVING
+
+
+def test_a_process_that_was_frozen_while_its_join_waited_waits_for_the_answer() -> None:
+    """Symptom: a process that was frozen for a session inside `drain(timeout=…)`, or before a `subscribe`, handed out
+    on waking what others were processing. Cause: each driver noticed by itself that it had been frozen, the consumer
+    by the pauses between two polls, and these calls counted as polls. Rule: the machine's own ticks tell, and silence
+    counts even before the tick that was missed."""
     member = Driven().stable_with("orders-0").feed(Enforce("again"), after_ms=1_000)
-    assert may_process(member.state, 61_000.0)
-    assert not may_process(member.state, 61_000.0, awake_since=61_000.0)
+    assert may_process(member.state, 46_000.0), "a session since the last tick is not over yet"
+    assert not may_process(member.state, 46_001.0)
+    member.feed(Tick(), after_ms=45_001)
+    assert not may_process(member.state, member.now), "the tick itself changes nothing"
+    member.feed(Tick(), after_ms=11_250)
+    assert not may_process(member.state, member.now), "nor do later ones"
+    member.answer_join(generation=2).answer_sync("orders-0", note=LeaderNote())
+    member.feed(Tick(), after_ms=3_000).answer_heartbeat()
+    assert may_process(member.state, member.now)
+
+
+def test_an_application_that_is_busy_for_a_session_while_its_join_waits_is_not_frozen() -> None:
+    """Symptom: a consumer whose application had worked on a batch for longer than its session got no further records
+    until the round was over. Cause: it took a pause between two polls for a freeze; a Spark query did not. Rule: the
+    member's own clock tells, which goes on meanwhile."""
+    member = Driven().stable_with("orders-0").tick_until(120_000.0, Enforce("again"))
+    assert member.phase is Phase.JOINING
+    assert may_process(member.state, member.now)
+
+
+def test_a_join_that_is_sent_after_a_freeze_does_not_end_the_silence() -> None:
+    member = Driven().stable_with("orders-0").feed(Enforce("again"), after_ms=60_000)
+    assert member.phase is Phase.JOINING
+    assert not may_process(member.state, member.now)
+
+
+def test_a_join_needs_no_ticks_where_nothing_is_owned() -> None:
+    member = Driven(settings={"session_timeout_ms": 8_000}).subscribe()
+    assert member.phase is Phase.JOINING
+    assert member.deadline == 300_000.0
+    member.answer_join().answer_sync("orders-0", note=LeaderNote()).notified().feed(Enforce("again"))
+    assert member.deadline == 2_000.0
 
 
 def test_a_parked_join_is_no_silence_until_one_fails() -> None:
-    member = Driven().stable_with("orders-0").feed(Enforce("again"), after_ms=1_000)
+    member = Driven().stable_with("orders-0").tick_until(61_000.0, Enforce("again"))
     assert member.phase is Phase.JOINING
-    assert may_process(member.state, 200_000.0), "the coordinator holds the join, and with it our place"
-    member.feed(RequestFailed(member.pending, "cut off"), after_ms=60_000)
+    assert may_process(member.state, member.now), "the coordinator holds the join, and with it our place"
+    member.feed(RequestFailed(member.pending, "cut off"))
     assert not may_process(member.state, member.now), "by now it may have given our place away"
     member.feed(Tick(), after_ms=100).refuse_join(ErrorCode.NOT_COORDINATOR)
     assert not may_process(member.state, member.now), "a broker that is not the coordinator can't vouch for us"

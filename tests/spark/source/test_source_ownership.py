@@ -1,4 +1,4 @@
-"""When a batch may be planned: the group's rule, by the clock of a query that is rarely asked."""
+"""When a batch may be planned: the group's rule, and what is said when it holds one back."""
 
 from __future__ import annotations
 
@@ -18,23 +18,8 @@ JOINING = mb.MemberState(config=MEMBER, phase=mb.Phase.JOINING, membership=Membe
 """Both were last vouched for at 0."""
 
 
-def test_a_batch_longer_than_the_session_is_no_freeze(caplog: pytest.LogCaptureFixture) -> None:
-    """Spark asks once in a batch. Between its questions the member's own clock goes on: a join that is parked meanwhile
-    keeps our place, so the next batch need not wait for the round's end."""
-    ours = Ownership(CONFIG, now=0.0)
-    for now in range(0, 5_000, 250):
-        ours.tick(now)
-    assert ours.check(JOINING, 5_000.0)
-    assert not caplog.text
-
-
-def test_a_process_that_was_frozen_for_a_session_waits_for_an_answer() -> None:
-    ours = Ownership(CONFIG, now=0.0)
-    assert not ours.check(JOINING, 5_000.0)
-
-
 def test_it_is_said_once_when_planning_is_held_back_and_once_when_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    ours = Ownership(CONFIG, now=0.0)
+    ours = Ownership(CONFIG)
     assert ours.check(STABLE, 1_000.0)
     assert not ours.check(STABLE, 1_400.0)
     assert not ours.check(STABLE, 1_500.0)

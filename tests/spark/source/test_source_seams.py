@@ -135,3 +135,32 @@ def test_folders_have_the_values_of_every_alphabet_and_names_that_fit() -> None:
     assert folder_name({"city": "a/b=c%"}) == "city=a%2Fb%3Dc%25"
     with pytest.raises(HoldfastError, match="SINK_FOLDER_TOO_LONG"):
         folder_name({"city": "x" * 251})
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_query_that_could_not_leave_is_left_for(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, *, answered: bool
+) -> None:
+    """Symptom: a query was stopped while its coordinator did not answer, and its partitions waited for the session
+    timeout. Cause: its watchdog was sent to rest all the same; a consumer's leaves for it then. Rule: how a close ends
+    is the same for all (`group.session.closing`)."""
+    ends: list[bool] = []
+
+    class Watching:
+        def inform(self, *_given: Any, **_named: Any) -> None:
+            pass
+
+        def dismiss(self, *, clean: bool = True) -> None:
+            ends.append(clean)
+
+    monkeypatch.setattr("holdfast.spark.member.watched", lambda _config: Watching())
+    query = Engine(broker.bootstrap, kafka__holdfast__watchdog="true")
+    query.run_until(lambda: len(query.seen) == 5)
+    if not answered:
+        monkeypatch.setattr("holdfast.spark.member.LEAVE_LIMIT_S", 0.2)
+        broker.faults.delay(Api.LEAVE_GROUP, ms=60_000)
+
+    query.stop()
+
+    assert ends == [answered]
+    broker.faults.clear()

@@ -24,6 +24,7 @@ from holdfast.client.aio.cluster_answers import ClusterAnswers
 from holdfast.client.aio.key_check import check_keys
 from holdfast.client.aio.oauth import KeptToken, wants_token
 from holdfast.client.aio.statistics import Statistics
+from holdfast.client.clock import now_ms
 from holdfast.client.cluster_calls import Cluster
 from holdfast.client.config.keys import boolean
 from holdfast.client.core import ConsumerCore, Life
@@ -216,6 +217,7 @@ class Core(ConsumerCore):
     def make_calls(self) -> None:
         """Make the listener's calls that are due. On a thread of the pool."""
         if self._link.plane is not None:
+            self._called(now_ms())
             self._make_calls(self._link.plane)
 
     def serve(self) -> None:

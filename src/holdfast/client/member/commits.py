@@ -13,7 +13,6 @@ import concurrent.futures
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import confluent_kafka as ck
@@ -28,18 +27,12 @@ from holdfast.client.raised import Raised
 from holdfast.client.reading.data_plane import DataPlane
 from holdfast.group.messages import CommitAnswer
 from holdfast.group.offsets import BETWEEN_GENERATIONS, OVERTAKEN, RebalanceInProgress, overtaken
+from holdfast.group.session.progress import not_committed_yet
+from holdfast.group.session.steps import Await
 from holdfast.group.user_data import Positions
 from holdfast.model import ErrorCode, HoldfastError, Membership, TopicPartition
 
 COMMIT_TIMEOUT_S = 60.0
-REVOKE_COMMIT_TIMEOUT_S = 5.0
-"""Time limit for the commit at a revoke: the group waits for it (KAFKA-13310)."""
-
-HANDED_COMMIT_TIMEOUT_S = 1.0
-"""The same for the application's own commits, where the next join also carries the positions. A commit takes
-milliseconds. If it takes longer than this, the coordinator is in trouble and the positions in the join have to suffice.
-They do, unless their receiver fails too.
-"""
 
 T = TypeVar("T")
 
@@ -71,7 +64,7 @@ class Offsets:
         """During a revoke: partitions with something uncommitted when it began. It is committed before on_revoke is
         called; a commit without offsets inside on_revoke still includes them."""
         self._ahead_of_join = False
-        """During a revoke whose positions go with our join: no commit may be overtaken by it. See `begin_revoke`."""
+        """During a revoke whose positions go with our join: no commit may be overtaken by it."""
         self._due_at = now + config.auto_commit_interval_ms
         self._under_way: set[Future[Any]] = set()
         self._reports: deque[tuple[Any, list[ck.TopicPartition]]] = deque()
@@ -272,44 +265,28 @@ class Offsets:
 
     # -- giving up
 
-    def begin_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition], *, handed_over: bool) -> None:
-        """Before on_revoke is called: commit the positions of these.
-
-        If the positions reach the next owner with our join, on_revoke does not wait for the commit. Otherwise (a
-        foreign leader, a foreign member that can't read them, the eager protocol) the next owner asks the coordinator.
-        If our join overtook the commit, that owner would process our last records again. So the commit is waited for.
-
-        Positions that go with a join may get lost too: if another member joins before the round has ended, the next
-        round does not have them, and the new owner asks the coordinator. So commits are sent ahead of the join, and
-        those under way on the other connection are waited for.
-        """
+    def begin_revoke(self, partitions: frozenset[TopicPartition], *, ahead_of_join: bool) -> None:
+        """These are being given up, until `end_revoke`. With `ahead_of_join` our join overtakes no commit. It may still
+        overtake a retry, which is refused then; the next owner commits what it was handed (`not_committed_yet`)."""
         self.committed_in_revoke, self._new_at_revoke = {}, frozenset(self.uncommitted(partitions))
-        if handed_over and any(map(self._known.under_way, partitions)):
-            self.wait(HANDED_COMMIT_TIMEOUT_S)
-        self._ahead_of_join = handed_over
-        self.commit_positions(plane, partitions, member=True, handed_over=handed_over)
-        if not handed_over or not self._config.auto_commit:  # the application's own commits may be under way
-            self.wait(REVOKE_COMMIT_TIMEOUT_S)
+        self._ahead_of_join = ahead_of_join
 
-    def end_revoke(self, plane: ControlPlane, partitions: frozenset[TopicPartition], *, handed_over: bool) -> Entries:
-        """on_revoke has returned: commit what it stored, and wait for commits under way, before we join or leave.
+    def wait_in_revoke(self, step: Await) -> None:
+        """Wait for commits under way, as this step says."""
+        text = step.with_text_ms and any(entry.metadata for entry in self.final(step.partitions).values())
+        limit_ms = step.with_text_ms if text else step.limit_ms
+        if limit_ms and (not step.only_theirs or any(map(self._known.under_way, step.partitions))):
+            self.wait(limit_ms / 1_000.0)
 
-        Returns where the next owner goes on. An application that commits by itself hands over what it committed inside
-        on_revoke, and nothing else.
+    def final(self, partitions: Iterable[TopicPartition]) -> Entries:
+        """Where the next owner of these goes on. An application that commits by itself hands over what it committed
+        inside on_revoke, and nothing else."""
+        if self._config.auto_commit:
+            return self.committable(partitions)
+        return {p: self.committed_in_revoke[p] for p in partitions if p in self.committed_in_revoke}
 
-        Auto-commits are not waited for if the join carries the positions: the partition would stand still meanwhile.
-        They are sent ahead of the join. A retry may still be overtaken, and is refused then; the next owner commits
-        what it was handed (`not_committed_yet`).
-        """
-        self._new_at_revoke = frozenset()
-        self.commit_positions(plane, partitions, member=True, handed_over=handed_over)
-        self._ahead_of_join = False
-        final = self.committable(partitions) if self._config.auto_commit else self.committed_in_revoke
-        final = {p: entry for p, entry in final.items() if p in partitions}
-        carried = handed_over and not any(entry.metadata for entry in final.values())  # joins carry no metadata
-        if not carried or not self._config.auto_commit:
-            self.wait(HANDED_COMMIT_TIMEOUT_S if carried else REVOKE_COMMIT_TIMEOUT_S)
-        return final
+    def end_revoke(self) -> None:
+        self._new_at_revoke, self._ahead_of_join = frozenset(), False
 
     def before_unassign(
         self, plane: ControlPlane | None, partitions: Iterable[TopicPartition], *, member: bool
@@ -329,23 +306,13 @@ class Offsets:
         partitions: Iterable[TopicPartition],
         *,
         member: bool,
-        handed_over: bool = False,
     ) -> None:
-        """With auto-commit: commit the positions of these, except where that offset is committed or on its way.
-
-        Committing the same offset again would only erase the metadata of the first commit.
-        """
+        """With auto-commit: commit the positions of these, except where that offset is committed or on its way."""
         if not self._config.auto_commit:
             return
-        entries = {}
-        for partition, entry in self.committable(partitions).items():
-            known = self._known.latest(partition)
-            if known is None or known.offset != entry.offset:
-                entries[partition] = entry
-            elif known.leader_epoch < entry.leader_epoch:  # the application committed it without the record's epoch
-                entries[partition] = replace(entry, metadata=known.metadata)
+        entries = not_committed_yet(self.committable(partitions), self._known.latest())
         if entries:
-            self._commit_later(plane, entries, member=member, handed_over=handed_over)
+            self._commit_later(plane, entries, member=member, handed_over=self._ahead_of_join)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until every commit under way has ended, or the time is up."""

@@ -33,6 +33,7 @@ from holdfast.client.watchdog.guard import Watchdog
 from holdfast.group import member as mb
 from holdfast.group.leader import LeaderPlan
 from holdfast.group.messages import OffsetEntry
+from holdfast.group.session.closing import is_out
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition, TraceRecord
 from holdfast.net.channel import GroupChannel
 from holdfast.net.cluster import Address, Cluster
@@ -273,6 +274,11 @@ class ControlPlane:
 
     def closed(self) -> bool:
         return self.driver.closed.is_set()
+
+    def out(self) -> bool:
+        """Whether a close need not wait any longer for the group."""
+        queued = self.closed() or self.failure is not None  # both are set after the last calls were queued
+        return queued and is_out(self.state, calls_wait=bool(self.calls))
 
     # -- subscription
 

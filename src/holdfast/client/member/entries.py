@@ -14,13 +14,6 @@ from holdfast.model import ErrorCode, TopicPartition
 Entries = dict[TopicPartition, OffsetEntry]
 
 
-def further(entry: OffsetEntry, than: OffsetEntry) -> bool:
-    """Compare by leader epoch first, as librdkafka does; if one of them has none, by offset alone."""
-    if entry.leader_epoch < 0 or than.leader_epoch < 0 or entry.leader_epoch == than.leader_epoch:
-        return entry.offset > than.offset
-    return entry.leader_epoch > than.leader_epoch
-
-
 def sendable(entries: Entries) -> Entries:
     """Those that name an offset."""
     return {p: entry for p, entry in entries.items() if entry.offset >= 0}

@@ -17,7 +17,8 @@ from holdfast.client.config.settings import ConsumerConfig
 from holdfast.client.member.commit_retries import MOST_BACKOFF_S, RETRY_FOR_S, Committing
 from holdfast.group.member.trouble import TELL_AGAIN_MS
 from holdfast.group.messages import CommitAnswer, CommitRequest, FetchOffsetsAnswer, FetchOffsetsRequest, OffsetEntry
-from holdfast.group.offsets import commit_request, held_partitions, is_transient, not_committed_yet
+from holdfast.group.offsets import commit_request, held_partitions, is_transient
+from holdfast.group.session.progress import not_committed_yet
 from holdfast.group.user_data import Positions
 from holdfast.group.verdicts import Ask, Verdict, refusal, verdict
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable
 
-from holdfast.client.member.entries import Entries, further
+from holdfast.client.member.entries import Entries
 from holdfast.group.messages import OffsetEntry
+from holdfast.group.session.progress import further
 from holdfast.model import TopicPartition
 
 
@@ -66,10 +67,10 @@ class KnownCommits:
         with self._lock:
             return partition in self._under_way
 
-    def latest(self, partition: TopicPartition) -> OffsetEntry | None:
-        """The commit under way, or else the last that was accepted."""
+    def latest(self) -> Entries:
+        """For each partition the commit under way, or else the last that was accepted."""
         with self._lock:
-            return self._under_way.get(partition) or self._accepted.get(partition)
+            return self._accepted | self._under_way
 
     def is_new(self, partition: TopicPartition, entry: OffsetEntry) -> bool:
         """Whether it is beyond the last commit that was accepted."""

@@ -28,9 +28,10 @@ from holdfast.client.telemetry.tracing import ConsumerTrace
 from holdfast.client.watchdog.positions import WatchdogNotes
 from holdfast.group import member as mb
 from holdfast.group.messages import OffsetEntry
-from holdfast.group.session import (
-    CommitAfter,
-    CommitBefore,
+from holdfast.group.session.steps import (
+    Await,
+    Commit,
+    Committer,
     HoldBack,
     LetGo,
     Start,
@@ -63,10 +64,9 @@ class RoundCalls:
         self._offsets = offsets
         self._notes = notes
         self._trace = trace
+        self._committer = Committer.AUTOMATIC if config.auto_commit else Committer.BY_APPLICATION
         self._positions: dict[TopicPartition, OffsetEntry] = {}
         """Final positions of what was revoked: the next join carries them."""
-        self._final: dict[TopicPartition, OffsetEntry] = {}
-        """Final positions of the call that is being made."""
         self._before: set[TopicPartition] = set()
         """What was assigned when on_assign was called, without what it adds."""
         self._listener_ms = 0.0
@@ -79,11 +79,11 @@ class RoundCalls:
         """Whether on_assign called `assign` with the whole assignment. Allowed under the eager protocol only."""
 
     def make(self, plane: ControlPlane, pending: PendingCall) -> bool:
-        """Everything around one call, in the order of `group.session`, whatever a step raises. True when partitions
-        changed hands."""
+        """Everything around one call, in the order of `group.session.steps`, whatever a step raises. True when
+        partitions changed hands."""
         state, started = plane.state, now_ms()
-        self._final, self._listener_ms = {}, 0.0
-        for step in steps_around(state, pending.call):
+        self._listener_ms = 0.0
+        for step in steps_around(state, pending.call, self._committer):
             self._make_sure(plane, pending, step)
         self.adding = None
         match pending.call:
@@ -116,18 +116,18 @@ class RoundCalls:
 
     def _perform(self, plane: ControlPlane, pending: PendingCall, step: Step) -> None:
         match step:
-            case HoldBack():
-                pass  # this thread hands out the records, and is busy here
-            case CommitBefore(partitions, waits):
-                self._offsets.begin_revoke(plane, partitions, handed_over=not waits)
+            case HoldBack(partitions, ahead_of_join):  # records are handed out by this thread, which is busy here
+                self._offsets.begin_revoke(partitions, ahead_of_join=ahead_of_join)
+            case Commit(partitions):
+                self._offsets.commit_positions(plane, partitions, member=True)
+            case Await():
+                self._offsets.wait_in_revoke(step)
             case Tell(call):
                 self._tell(pending, call)
-            case CommitAfter(partitions, waits):
-                self._final = self._offsets.end_revoke(plane, partitions, handed_over=not waits)
             case LetGo(partitions, hands_over):
-                self._let_go(plane, partitions)
                 if hands_over:
-                    self._positions.update(self._final)
+                    self._positions.update(self._offsets.final(partitions))
+                self._let_go(plane, partitions)
             case Start(partitions):
                 self._start(plane, {p: pending.offsets.get(p) for p in partitions})
 
@@ -173,6 +173,7 @@ class RoundCalls:
         for partition in partitions:
             plane.handed.pop(partition, None)
         self._data.drop(partitions)
+        self._offsets.end_revoke()
         self._offsets.forget(partitions)
         self._offsets.given_up |= partitions
         self._notes.gave_up(partitions)

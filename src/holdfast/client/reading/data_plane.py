@@ -236,9 +236,9 @@ class DataPlane:
         return self.reader.positions(sorted(set(partitions) & self.assigned))
 
     def handed_out(self) -> dict[TopicPartition, OffsetEntry]:
-        """The same for everything assigned, quickly, for callers that ask often (see `Reader.handed_out`)."""
+        """`standing` of everything assigned, quickly, for callers that ask often (see `Reader.handed_out`)."""
         self._settle()
-        return self.reader.handed_out(sorted(self.assigned))
+        return {**self.book.before_seek, **self.reader.handed_out(sorted(self.assigned))}
 
     def standing(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetEntry]:
         """Where a commit would be made: the position, or after a seek the one before it until a new record came."""

@@ -53,6 +53,8 @@ class Planned:
     """Whether partitions are withheld until their owners have revoked them."""
     newer: Mapping[str, int] = field(default_factory=dict)
     """Members with a newer version of the assignor than the leader's, each with its version."""
+    hands_over: bool = False
+    """Whether it hands positions over."""
 
 
 @dataclass(frozen=True, slots=True)

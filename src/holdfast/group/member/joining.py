@@ -137,7 +137,9 @@ def _join(turn: Turn) -> None:
     config = state.config
     turn.set(phase=Phase.JOINING, lost=False)
     turn.set_round(drains=state.draining is not None)
-    turn.set_requests(heartbeat=None)
+    # While it waits, silence does not count. If our session may be over already, it goes on counting.
+    silent = turn.now - state.requests.vouched_at > config.session_timeout_ms
+    turn.set_requests(heartbeat=None, unheard=state.requests.unheard or silent)
     state = turn.state
     turn.send(
         JoinRequest(

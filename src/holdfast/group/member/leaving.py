@@ -168,6 +168,11 @@ def drain_after_round(turn: Turn) -> bool:
         return False
     if state.held.positions and state.said.positions_reach and not state.lost:
         return False  # one more round, which hands our positions to the next owners; after it we own nothing and leave
+    if state.round.leads and state.round.promised and state.planning.hands_over:
+        # Our leave would cut this round. Whoever has not got its result by then would never get the positions in it,
+        # because only we can hand them over again. So another round comes first: who joins that one has got them.
+        turn.set(owed=state.owed or Owed(_draining(state.draining)))
+        return False
     if not state.owned or state.said.drains:
         _leave(turn)
         return True

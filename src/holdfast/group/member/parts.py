@@ -50,6 +50,9 @@ class Round:
     joined_at: float = 0.0
     """When the join was answered: the last member had joined just before."""
     synced_at: float = 0.0
+    promised: bool = False
+    """Whether members gave partitions up for this round without waiting for their commits, because the leader of the
+    round before had promised that their positions reach the next owners."""
     in_a_row: int = 0
     """How many rounds in a row made us rejoin by ourselves: for a mark, for a revoke, or for a result that did not fit.
     """
@@ -114,7 +117,10 @@ class Requests:
     heard_at: float = 0.0
     """When the coordinator last acknowledged a request of ours."""
     unheard: bool = False
-    """Whether a request has failed since then."""
+    """Whether silence counts even while a join waits: a request has failed since then, or this process was frozen."""
+    looked_at: float = 0.0
+    """When the join that waits for its answer was sent, or the last tick since. They come `LOOKS_A_SESSION` times in a
+    session, so that a process that was frozen for a session notices it."""
     vouched_at: float = 0.0
     """When the last acknowledged request was sent. The coordinator got it later than that, so our session lasts at
     least a session timeout from then on. When its answer was read does not matter: a frozen process reads it late."""
@@ -160,6 +166,8 @@ class Planning:
     """How many plans of ours failed in a row."""
     again_at: float | None = None
     """When we ask for another round: the plan failed, or it still withholds partitions."""
+    hands_over: bool = False
+    """Whether our plan hands positions over."""
     newer: tuple[tuple[str, int], ...] = ()
     """Members with a newer version of the assignor that were reported, each with its version."""
 

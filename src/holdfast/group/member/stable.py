@@ -51,6 +51,9 @@ EARLY_MS = 100.0
 """Under a foreign leader we send an extra heartbeat this long before the normal tick. It is more than other clients'
 clocks drift in one interval plus the length of a round, and so little that hardly any round begins in between."""
 
+LOOKS_A_SESSION = 4
+"""How often we look at the clock while a join waits for its answer."""
+
 COMMIT_DOUBTS = frozenset({Verdict.REBALANCE, Verdict.OUTDATED, Verdict.EXPELLED})
 
 REPLAN_REASON = "the last plan failed"
@@ -71,28 +74,42 @@ def next_deadline(state: MemberState) -> float | None:
         times += (state.planning.again_at, look_at, aside.due_at(state), adapting.due_at(state))
     elif state.phase in RETRYING:
         times.append(state.requests.retry_at)
+        if _works_while_joining(state):
+            times.append(state.requests.looked_at + state.config.session_timeout_ms / LOOKS_A_SESSION)
     return min([at for at in times if at is not None], default=None)
 
 
-def may_process(state: MemberState, now: float, *, awake_since: float = 0.0) -> bool:
+def may_process(state: MemberState, now: float) -> bool:
     """Whether what we own may still be processed: as far as we can know, no other member has been given it.
 
     Not after the membership was lost or given up, even if the listener has not been told yet. And not if the
     coordinator has acknowledged nothing that we sent within the last session timeout. Then it may have expelled us and
     assigned everything to others, because the network is cut or this process was frozen.
 
-    While a join is parked no answer is expected, so silence does not count. It does count again after a request has
-    failed, or after this process was away for a session timeout. `awake_since` is when it came back.
+    While a join is parked no answer is expected, so silence does not count. It does count after a request has failed,
+    and if this process was frozen for a session timeout: then the answer may be long there, and the round over. That is
+    noticed here even before the tick that it missed. An application that is busy for as long is not frozen.
     """
     if state.lost or state.phase is Phase.EVICTED:
         return False
-    vouched_at = state.requests.vouched_at
-    expects_answers = state.phase in HEARTBEATING or state.requests.unheard or awake_since > vouched_at
-    silent = now - vouched_at > state.config.session_timeout_ms
+    requests = state.requests
+    silent = now - requests.vouched_at > state.config.session_timeout_ms
+    expects_answers = state.phase in HEARTBEATING or requests.unheard or _frozen(state, now)
     return not (state.membership.joined and expects_answers and silent)
 
 
+def _works_while_joining(state: MemberState) -> bool:
+    return state.phase is Phase.JOINING and bool(state.owned) and state.membership.joined
+
+
+def _frozen(state: MemberState, now: float) -> bool:
+    """Whether this process has missed the ticks of a session timeout while a join waited."""
+    return _works_while_joining(state) and now - state.requests.looked_at > state.config.session_timeout_ms
+
+
 def tick(turn: Turn, _event: object) -> None:
+    if _works_while_joining(turn.state):
+        turn.set_requests(looked_at=turn.now, unheard=turn.state.requests.unheard or _frozen(turn.state, turn.now))
     state = turn.state
     if _must_poll(state) and turn.now >= state.last_polled_at + state.config.max_poll_interval_ms:
         evict(turn)

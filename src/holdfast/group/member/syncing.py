@@ -72,7 +72,8 @@ def planned(turn: Turn, event: Planned) -> None:
     counts = dict(event.partition_counts)
     turn.set(partition_counts={**turn.state.partition_counts, **counts})
     owed_at = turn.now + OWED_BEATS * turn.state.config.heartbeat_interval_ms
-    turn.set_planning(counts=counts, failed=0, again_at=owed_at if event.withheld else None)
+    again_at = owed_at if event.withheld else None
+    turn.set_planning(counts=counts, failed=0, again_at=again_at, hands_over=event.hands_over)
     adapting.planned(turn, event)
     turn.trace("planned", members=len(event.assignments))
     for member, what in event.doubts.items():
@@ -176,6 +177,9 @@ def _synced(turn: Turn, state: MemberState, data: bytes) -> None:
 
 def _remember(turn: Turn, note: LeaderNote | None) -> None:
     """What the leader's note says counts until the next round's; a foreign leader writes none."""
+    state = turn.state
+    # Until a plan of ours hands nothing over any more, it is not known whether everybody had got the one before.
+    turn.set_round(promised=state.said.positions_reach or (state.round.promised and state.planning.hands_over))
     if note is None:
         turn.replace(said=LeaderSaid())
         turn.set_pokes(peers=(), token="", passed_on=False, sent=frozenset())
@@ -301,8 +305,8 @@ def applied(turn: Turn, event: Notified) -> None:
         return
     if state.draining is not None and drain_after_round(turn):
         return
-    if state.owed is not None:
-        _join_again(turn, state.owed.reason)
+    if (owed := turn.state.owed) is not None:
+        _join_again(turn, owed.reason)
         return
     turn.trace("stable", owned=as_value(owned))
 

@@ -171,7 +171,7 @@ class Turn:
     def send(self, request: JoinRequest | SyncRequest | LeaveRequest) -> None:
         """Send a request whose answer this phase waits for."""
         serial = self.next_serial()
-        self.set_requests(pending=serial, retry_at=None, sent_at=self.now)
+        self.set_requests(pending=serial, retry_at=None, sent_at=self.now, looked_at=self.now)
         self.do(Send(serial, request))
 
     def send_and_forget(self, request: LeaveRequest) -> None:

@@ -1,12 +1,14 @@
-"""I14: when the coordinator expels a silent member, its application has already stopped.
+"""I14: when the coordinator expels a silent member, its application has already stopped; and one whose process was
+stopped for a session does not go on when it wakes.
 
 So no member works beside its successor because the network was cut, or because its process was stopped. Not judged:
-other clients, which have no such rule; a batch in work, which is finished; a member whose join is under way, because a
-parked join is not answered for as long as a round takes.
+other clients, which have no such rule; a batch in work, which is finished; and whether a member has stopped whose join
+is under way, because a parked join is not answered for as long as a round takes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -30,11 +32,13 @@ class StandsStillInSilence(Checker):
         self._at_work: dict[Process, set[tuple[object, object]]] = {}
         self._ids: dict[str, Process] = {}
         self._joining: set[str] = set()
-        self._wrong: list[tuple[float, Process, str]] = []
-        """Until it is known whether the process has the rule."""
+        self._frozen_at: dict[Process, float] = {}
+        self._wrong: list[tuple[float, Process, float, str]] = []
+        """Until it is known whether the process has the rule. The third says for how long it had been stopped."""
 
     def watches(self) -> Mapping[str, Watch]:
         return {
+            "process-frozen": self._on_frozen,
             "lane-opened": self._on_opened,
             "lane-stopped": self._on_stopped,
             "join-sent": self._on_join_sent,
@@ -44,9 +48,16 @@ class StandsStillInSilence(Checker):
             "member-expired": self._on_expired,
         }
 
+    def _on_frozen(self, record: TraceRecord) -> None:
+        self._frozen_at[record.member, record.data["life"]] = record.at
+
     def _on_opened(self, record: TraceRecord) -> None:
         data = record.data
         process = (record.member, data["life"])
+        if record.cause == "woke":
+            stopped_ms = record.at - self._frozen_at[process]
+            what = f"{record.member} was stopped for {stopped_ms:.0f} ms, and goes on at once when it wakes"
+            self._wrong.append((record.at, process, stopped_ms, what))
         self._ids[str(data["id"])] = process
         self._at_work.setdefault(process, set()).add((data["topic"], data["partition"]))
 
@@ -66,14 +77,15 @@ class StandsStillInSilence(Checker):
         if process is not None and works_on and record.member not in self._joining:
             topic, partition = min(works_on, key=str)
             what = f"{record.member} was given up for its silence, and works on at {topic}-{partition}"
-            self._wrong.append((record.at, process, what))
+            self._wrong.append((record.at, process, math.inf, what))
 
     def look(self, world: World) -> None:
         slow = any(plan.slow for plan in world.config.members) or any(
             h.kind == "batch" for h in world.config.happenings
         )
-        for at, (_, life), what in self._wrong:
+        for at, (_, life), silent_ms, what in self._wrong:
             assert isinstance(life, int)
-            if not slow and not world.processes[life].plan.foreign:
+            plan = world.processes[life].plan
+            if not slow and not plan.foreign and silent_ms > plan.session_timeout_ms:
                 self.violated(at, what)
         self._wrong.clear()

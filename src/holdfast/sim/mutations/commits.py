@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from holdfast.group.messages import CommitRequest, OffsetEntry
 from holdfast.model import TopicPartition
@@ -43,10 +43,9 @@ def commits_pile_up(member: SimMember) -> None:
     """edge B48 K-6366: commits go out without end while none is answered."""
     sound = member.offsets.commit
 
-    def commit(offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None] | None) -> None:
-        for _ in range(100):
-            sound(offsets, None)
-        sound(offsets, then)
+    def commit(offsets: Mapping[TopicPartition, OffsetEntry], *, ahead_of_join: bool = False) -> None:
+        for _ in range(101):
+            sound(offsets, ahead_of_join=ahead_of_join)
 
     member.offsets.commit = commit  # type: ignore[method-assign]  # a mutation
 

@@ -10,6 +10,7 @@ from holdfast.group.leader import LeaderPlan
 from holdfast.group.member import Close, Effect, Event, MemberState, Phase, SyncAnswered
 from holdfast.sim.grounds import (
     INTERRUPTED_GROUND,
+    LEADING_OUT_GROUND,
     MIDDLE_GROUND,
     OWED_GROUND,
     POKING_GROUND,
@@ -93,6 +94,12 @@ def owed_round_never_asked(member: SimMember) -> None:
     before_each_step(member, lambda state, _event: replace(state, planning=replace(state.planning, again_at=None)))
 
 
+def leaves_before_its_promise_is_kept(member: SimMember) -> None:
+    """rule: a leader that drains leaves right after the round that hands positions over. Its leave cuts the round, and
+    whoever has not got the result by then never gets the positions."""
+    before_each_step(member, lambda state, _event: replace(state, round=replace(state.round, promised=False)))
+
+
 HANDOVERS: tuple[Mutation, ...] = (
     Mutation(
         name="cut-round-forgotten",
@@ -142,5 +149,12 @@ HANDOVERS: tuple[Mutation, ...] = (
         caught_by=("I10",),
         break_it=every_member(pokes_circulate),
         world=POKING_GROUND,
+    ),
+    Mutation(
+        name="leaves-before-its-promise-is-kept",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(leaves_before_its_promise_is_kept),
+        world=LEADING_OUT_GROUND,
     ),
 )

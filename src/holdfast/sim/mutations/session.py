@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from holdfast.group.member import Call, MemberState, Revoked
-from holdfast.group.messages import OffsetEntry
-from holdfast.group.session import CommitBefore, HoldBack, LetGo, Step, Tell
+from holdfast.group.session.steps import Await, Commit, Committer, HoldBack, LetGo, Step, Tell
 from holdfast.model import TopicPartition
 from holdfast.sim.grounds import (
     BUSY_COMMITS_GROUND,
+    FROZEN_GROUND,
     MIXED_GROUND,
     ORDERLY_GROUND,
     SILENT_GROUND,
     STATIC_NEWCOMERS_GROUND,
+    STORING_GROUND,
 )
 from holdfast.sim.member import SimMember
 from holdfast.sim.mutations.mutation import Mutation, every_member
@@ -26,8 +27,8 @@ Steps = tuple[Step, ...]
 def _change(member: SimMember, change: Callable[[Call, Steps], Steps]) -> None:
     sound = member.listener.steps_around
 
-    def steps_around(state: MemberState, call: Call) -> Steps:
-        return change(call, sound(state, call))
+    def steps_around(state: MemberState, call: Call, committer: Committer) -> Steps:
+        return change(call, sound(state, call, committer))
 
     member.listener.steps_around = steps_around
 
@@ -43,42 +44,34 @@ def nothing_held_back(member: SimMember) -> None:
 
 def never_committed_before_a_revoke(member: SimMember) -> None:
     """rule: nothing is committed before a revoke, and the next owner does everything since the last commit again."""
-    _without(member, CommitBefore)
+    _without(member, Commit)
 
 
 def commit_beside_the_join(member: SimMember) -> None:
     """rule: a commit that is not waited for takes another connection than the join, which may overtake it. Whoever does
     not trust the positions in its first note, a static member, finds only older ones."""
 
-    def beside(offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None]) -> None:
-        member.offsets.commit(offsets, None)
-        then()
-
-    member.offsets.commit_ahead_of_join = beside  # type: ignore[method-assign]
+    _change(
+        member,
+        lambda _call, steps: tuple(
+            replace(step, ahead_of_join=False) if isinstance(step, HoldBack) else step for step in steps
+        ),
+    )
 
 
 def older_commit_comes_later(member: SimMember) -> None:
     """rule: a commit goes ahead of the join while an older one is under way on the other connection, and arrives
     first."""
-    sound = member.offsets.commit_ahead_of_join
-
-    def hurried(offsets: Mapping[TopicPartition, OffsetEntry], then: Callable[[], None]) -> None:
-        under_way, member.offsets.under_way = member.offsets.under_way, []
-        sound(offsets, then)
-        member.offsets.under_way += under_way
-
-    member.offsets.commit_ahead_of_join = hurried  # type: ignore[method-assign]
+    _change(
+        member,
+        lambda _call, steps: tuple(step for step in steps if not (isinstance(step, Await) and step.only_theirs)),
+    )
 
 
 def join_overtakes_the_commit(member: SimMember) -> None:
     """rule: the commit is not waited for although the positions don't reach the next owner."""
     commit_beside_the_join(member)
-    _change(
-        member,
-        lambda _call, steps: tuple(
-            replace(step, waits=False) if isinstance(step, CommitBefore) else step for step in steps
-        ),
-    )
+    _without(member, Await)
 
 
 def revoke_not_told(member: SimMember) -> None:
@@ -122,16 +115,50 @@ def position_not_handed_over(member: SimMember) -> None:
 def handed_commit_rewinds(member: SimMember) -> None:
     """rule: a position that was handed over is committed after the new owner's own commits, which were further."""
     offsets = member.offsets
-    offsets.not_committed_yet = lambda handed, known: dict(handed)
+    offsets.not_committed_yet = lambda positions, known: dict(positions)
     offsets.still_wanted = lambda offsets, number: dict(offsets)  # type: ignore[method-assign]
 
 
 def works_on_in_silence(member: SimMember) -> None:
     """rule: the coordinator is silent for a session timeout, and partitions that others may own are still processed."""
-    member.certainty.may_process = lambda *_args, **_options: True
+    member.certainty.may_process = lambda state, now: True
+
+
+def freeze_not_noticed(member: SimMember) -> None:
+    """rule: a process that was stopped while its join waited goes on, although the round may be over long ago."""
+    sound = member.certainty.may_process
+
+    def may_process(state: MemberState, now: float) -> bool:
+        return sound(replace(state, requests=replace(state.requests, looked_at=now, unheard=False)), now)
+
+    member.certainty.may_process = may_process
+
+
+def not_committed_after_the_listener(member: SimMember) -> None:
+    """rule: what the listener itself has stored is not committed, and the next owner does it again."""
+
+    def change(_call: Call, steps: Steps) -> Steps:
+        told = next((number for number, step in enumerate(steps) if isinstance(step, Tell)), 0)
+        return (*steps[:told], *(step for step in steps[told:] if not isinstance(step, Commit)))
+
+    _change(member, change)
 
 
 SESSION: tuple[Mutation, ...] = (
+    Mutation(
+        name="freeze-not-noticed",
+        edge="rule",
+        caught_by=("I14",),
+        break_it=every_member(freeze_not_noticed),
+        world=FROZEN_GROUND,
+    ),
+    Mutation(
+        name="not-committed-after-the-listener",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(not_committed_after_the_listener),
+        world=STORING_GROUND,
+    ),
     Mutation(
         name="works-on-in-silence",
         edge="rule",
