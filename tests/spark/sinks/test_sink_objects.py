@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from faulty_proxy import LOSSES, Proxy, faulty_proxy
 from places import s3_place
 from sink_world import Crashed, Disk, Turn
 from typer.testing import CliRunner
@@ -162,6 +163,47 @@ def test_a_writer_that_dies_at_any_request_loses_and_doubles_nothing(s3: S3) -> 
         if done:
             assert after > 5
             return
+
+
+# -- connections that break
+
+
+@pytest.fixture
+def broken_s3(s3: S3) -> Iterator[tuple[S3, Proxy]]:
+    """The S3, and a proxy before it that loses answers."""
+    with faulty_proxy(s3.url) as proxy:
+        url, s3.url = s3.url, proxy.url
+        yield s3, proxy
+        s3.url = url
+
+
+@pytest.mark.parametrize("how", LOSSES)
+def test_a_request_whose_connection_broke_is_sent_again(broken_s3: tuple[S3, Proxy], how: str) -> None:
+    """Symptom: a connection was reset behind the conditional put of an entry, and the query failed, though the entry
+    was in and the docs say that it counts. So did a removal, and a read whose answer broke off in its content.
+
+    Cause: obstore repeats no request that might do harm twice, and no answer that has begun. Rule: each request of ours
+    may be repeated, and is, for as long as we have patience.
+    """
+    s3, proxy = broken_s3
+    store = s3_place(s3).store
+    store.prove()
+
+    def losing(times: int, ask: Callable[[], Any]) -> Any:
+        before, left = len(proxy.lost), [how] * times
+        proxy.lose = lambda _method, _path: left.pop() if left else None
+        done = ask()
+        assert len(proxy.lost) == before + times
+        return done
+
+    assert losing(1, lambda: store.create("d/x", b"ours"))
+    assert not losing(2, lambda: store.create("d/x", b"theirs"))
+    assert losing(2, lambda: store.read("d/x")) == b"ours"
+    assert losing(2, lambda: store.names("d")) == ["x"]
+    assert losing(2, lambda: store.size("d/x")) == 4
+    assert losing(2, lambda: store.touch("d/x"))
+    losing(1, lambda: store.remove("d/x"))
+    assert not store.exists("d/x")
 
 
 # -- marks: every order of the requests of two that touch and remove
