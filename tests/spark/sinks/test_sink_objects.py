@@ -206,6 +206,44 @@ def test_a_request_whose_connection_broke_is_sent_again(broken_s3: tuple[S3, Pro
     assert not store.exists("d/x")
 
 
+@pytest.mark.parametrize("how", LOSSES)
+def test_a_large_file_is_written_though_the_last_answer_is_lost(
+    broken_s3: tuple[S3, Proxy], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: a file of more than 64 MB was in the bucket, whole, and its batch failed with "NoSuchUpload".
+
+    Cause: the answer to the request that makes one file of all parts was lost; obstore asked again, and an upload that
+    has ended is unknown to MinIO, and its blocks to Azure. Rule: who is refused looks whether the file is there.
+    """
+    monkeypatch.setattr("holdfast.spark.files.objects.ONE_PUT_BYTES", 1024 * 1024)
+    s3, proxy = broken_s3
+    store, data = s3_place(s3).store, b"0123456789abcdef" * 400_000
+    ends = list[str]()
+
+    def lose(method: str, path: str) -> str | None:
+        ends.extend([path] if method == "POST" and "uploadId" in path else [])
+        return how if len(ends) == 1 and path == ends[0] else None
+
+    proxy.lose = lose
+    with store.writing("d/large.parquet") as file:
+        file.write(data)
+    assert ends
+    assert store.size("d/large.parquet") == len(data)
+    assert store.names("d") == ["large.parquet"]
+
+
+def test_an_upload_that_ends_with_an_error_and_no_file_fails(
+    broken_s3: tuple[S3, Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.spark.files.objects.ONE_PUT_BYTES", 1024 * 1024)
+    s3, proxy = broken_s3
+    store = s3_place(s3).store
+    proxy.refuse = lambda method, path: 400 if method == "POST" and "uploadId" in path else None
+    with pytest.raises(HoldfastError, match="STORE_FAILED"), store.writing("d/large.parquet") as file:
+        file.write(b"0" * 6_000_000)
+    assert store.names("d") == []
+
+
 # -- marks: every order of the requests of two that touch and remove
 
 

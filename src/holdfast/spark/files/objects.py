@@ -145,11 +145,19 @@ class ObjectStore:
             yield file
             size = file.seek(0, io.SEEK_END)
 
-            def put() -> None:
-                file.seek(0)
-                self.client.put(name, file, use_multipart=size > ONE_PUT_BYTES)
+            self._ask(f"write {name}", lambda: self._send(name, file, size))
 
-            self._ask(f"write {name}", put)
+    def _send(self, name: str, file: IO[bytes], size: int) -> None:
+        """If the answer that ends a file of parts is lost, obstore asks again, and hears of no such upload."""
+        from obstore.exceptions import BaseError
+
+        file.seek(0)
+        try:
+            self.client.put(name, file, use_multipart=size > ONE_PUT_BYTES)
+        except (BaseError, OSError):
+            # Nobody else has this name, and it is there whole or not at all.
+            if size <= ONE_PUT_BYTES or self.size(name) != size:
+                raise
 
     def open(self, name: str) -> IO[bytes]:
         def get() -> tuple[bytes, int]:
