@@ -6,6 +6,7 @@ not know them; and Google's words for a condition, said in S3's (Google's XML AP
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import random
@@ -19,7 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 LOSSES = ("closed", "reset", "half", "short")
-"""The connection ends without a byte, is reset, or ends in the middle of the answer's header or of its content."""
+"""The connection ends without a byte, is reset, or ends in the middle of the answer's header or of its content. There
+is "hung" too: no answer until the client gives up."""
 
 CONDITION = "if-none-match"
 GOOGLES = "x-goog-if-generation-match"
@@ -57,67 +59,73 @@ class Proxy:
         return headers
 
 
-def _handler(proxy: Proxy, host: str) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 60
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a client, with one of its own to the server."""
 
-        def setup(self) -> None:
-            super().setup()
-            self.server_side = http.client.HTTPConnection(host, timeout=60)
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    proxy: Proxy
+    host: str
 
-        def finish(self) -> None:
-            self.server_side.close()
-            super().finish()
+    def setup(self) -> None:
+        super().setup()
+        self.to_server = http.client.HTTPConnection(self.host, timeout=60)
 
-        def serve(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            status = None if proxy.refuse is None else proxy.refuse(self.command, self.path)
-            if status is not None:
-                self.send_response_only(status)
-                self.send_header("content-length", "0")
-                self.end_headers()
-                return
-            headers = proxy.headers_for({name.lower(): value for name, value in self.headers.items()})
-            self.server_side.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in headers.items():
-                self.server_side.putheader(name, value)
-            self.server_side.endheaders(body)
-            answer = self.server_side.getresponse()
-            data = answer.read()
-            how = None if proxy.lose is None else proxy.lose(self.command, self.path)
-            if how is not None:
-                proxy.lost.append((how, self.command, self.path))
-            if how is not None and (how != "short" or self.command == "HEAD" or not data):
-                self.break_off(how)
-                return
+    def finish(self) -> None:
+        self.to_server.close()
+        super().finish()
+
+    def serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        status = None if self.proxy.refuse is None else self.proxy.refuse(self.command, self.path)
+        if status is not None:
+            self.send_response_only(status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
+        answer, data = self.passed_on(body)
+        how = None if self.proxy.lose is None else self.proxy.lose(self.command, self.path)
+        if how is not None:
+            self.proxy.lost.append((how, self.command, self.path))
+        if how is None or (how == "short" and data):
             self.send_response_only(answer.status, answer.reason)
             for name, value in answer.getheaders():
                 if name.lower() not in ("transfer-encoding", "connection", "content-length"):
                     self.send_header(name, value)
-            length = int(answer.getheader("content-length", "0")) if self.command == "HEAD" else len(data)
+            length = answer.getheader("content-length", "0") if self.command == "HEAD" else len(data)
             self.send_header("content-length", str(length))
             self.end_headers()
-            self.wfile.write(data[: len(data) // 2] if how else data)
-            if how is not None:
-                self.break_off(how)
+            self.wfile.write(data if how is None else data[: len(data) // 2])
+        if how is not None:
+            self.break_off(how)
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = serve
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = serve
 
-        def break_off(self, how: str) -> None:
-            self.close_connection = True
-            if how == "half":
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nConte")
-            if how == "reset":  # a close that lingers for no time is a reset
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                os.close(self.connection.detach())
-            else:
-                self.connection.shutdown(socket.SHUT_RDWR)
+    def passed_on(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+        headers = self.proxy.headers_for({name.lower(): value for name, value in self.headers.items()})
+        self.to_server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in headers.items():
+            self.to_server.putheader(name, value)
+        self.to_server.endheaders(body)
+        answer = self.to_server.getresponse()
+        return answer, answer.read()
 
-        def log_message(self, *_: object) -> None:
-            pass
+    def break_off(self, how: str) -> None:
+        self.close_connection = True
+        if how == "hung":
+            with contextlib.suppress(OSError):
+                self.rfile.read(1)
+            return
+        if how == "half":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nConte")
+        if how == "reset":  # a close that lingers for no time is a reset
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())
+        else:
+            self.connection.shutdown(socket.SHUT_RDWR)
 
-    return Handler
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 class _Server(ThreadingHTTPServer):
@@ -132,7 +140,8 @@ class _Server(ThreadingHTTPServer):
 def faulty_proxy(url: str) -> Iterator[Proxy]:
     parts = urlsplit(url)
     proxy = Proxy()
-    server = _Server(("127.0.0.1", 0), _handler(proxy, parts.netloc))
+    handler = type("Handler", (_Handler,), {"proxy": proxy, "host": parts.netloc})
+    server = _Server(("127.0.0.1", 0), handler)
     proxy.url = f"http://127.0.0.1:{server.server_port}{parts.path}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

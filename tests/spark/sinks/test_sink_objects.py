@@ -206,6 +206,23 @@ def test_a_request_whose_connection_broke_is_sent_again(broken_s3: tuple[S3, Pro
     assert not store.exists("d/x")
 
 
+def test_a_put_that_is_never_answered_is_sent_again(
+    broken_s3: tuple[S3, Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: a server took the entry and fell silent; after a minute the query failed, with two more to go.
+
+    Cause and rule as for a connection that broke.
+    """
+    monkeypatch.setattr("holdfast.spark.files.buckets.REQUEST_S", 2.0)
+    s3, proxy = broken_s3
+    store = s3_place(s3).store
+    store.prove()
+    proxy.lose_next_put("hung")
+    assert store.create("x", b"ours")
+    assert [how for how, *_ in proxy.lost] == ["hung"]
+    assert not store.create("x", b"theirs")
+
+
 @pytest.mark.parametrize("how", LOSSES)
 def test_a_large_file_is_written_though_the_last_answer_is_lost(
     broken_s3: tuple[S3, Proxy], how: str, monkeypatch: pytest.MonkeyPatch

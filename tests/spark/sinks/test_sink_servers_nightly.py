@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -267,6 +268,18 @@ def test_a_server_that_asks_for_patience_gets_it(served: StoreServer, status: in
     assert store.create("x", b"ours")
     assert store.read("x") == b"ours"
     assert not left
+
+
+def test_a_folder_of_more_names_than_one_answer_has(served: StoreServer) -> None:
+    """S3 tells a thousand at a time."""
+    place = served_place(served)
+    store: Any = place.store
+    names = [f"{number:05d}" for number in range(2_345)]
+    inside = [f"{name}.inside" for name in names[:1_234]]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: store.client.put(f"d/{name}", b""), [*names, *(f"{name}/x" for name in inside)]))
+    assert store.names("d") == sorted([*names, *inside])
+    assert len(place.names()) == len(names) + len(inside)
 
 
 @pytest.mark.parametrize("how", [None, *LOSSES])
