@@ -74,6 +74,16 @@ NIGHTLY = [
 ]
 
 
+@pytest.fixture(params=["s3", *(pytest.param(name, marks=pytest.mark.nightly) for name in SERVERS)])
+def bucket(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A place in a bucket."""
+    if request.param == "s3":
+        yield s3_place(request.getfixturevalue("s3"))
+    else:
+        with running(request.param, request) as server:
+            yield served_place(server)
+
+
 @pytest.fixture(params=["local", "s3", *NIGHTLY])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "local":
