@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fast busy nightly lint types contracts kafka-jars spark-jars delta-jars hdfs-jars postgres chromium page frameworks lock clean
+.PHONY: help setup run test fast busy nightly lint types contracts kafka-jars spark-jars delta-jars hdfs-jars postgres chromium page frameworks store-servers lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,7 +41,7 @@ AT_ONCE ?= 1
 busy: setup kafka-jars postgres chromium ## everything but Spark ten times while something else keeps the cores busy: no test may fail
 	@$(BIN)/python tools/busy.py --times $(TIMES) --at-once $(AT_ONCE)
 
-nightly: setup kafka-jars spark-jars delta-jars hdfs-jars postgres chromium frameworks ## the long forms of the tests, and `make busy`
+nightly: setup kafka-jars spark-jars delta-jars hdfs-jars postgres chromium frameworks store-servers ## the long forms of the tests, and `make busy`
 	@$(BIN)/python -m pytest -m nightly
 	@$(MAKE) busy
 
@@ -88,9 +88,12 @@ page: setup ## the page's modules: types and unit tests, where node is installed
 frameworks: setup ## Quix Streams and FastStream, in an environment of their own, for a nightly test
 	@bash tools/frameworks.sh
 
+store-servers: ## MinIO, Azurite and s3rver, for nightly tests of sinks in object stores
+	@bash tools/store-servers.sh
+
 lock: setup ## pin the dependencies anew
 	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group test --group java --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header -o requirements.lock
 
 clean: ## forget the environment and everything built
-	rm -rf $(VENV) tests/kafka/jars tests/spark/jars tests/spark/*/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) tests/kafka/jars tests/spark/jars tests/spark/*/jars tests/spark/.servers .mypy_cache .ruff_cache .pytest_cache .hypothesis

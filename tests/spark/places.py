@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from store_servers import StoreServer
 
 from holdfast.model import TopicPartition
 from holdfast.spark.files import committed_files, positions
@@ -57,25 +58,53 @@ class Place:
         (Path(self.path) / folder / ".new-1234").write_bytes(b"half")
 
 
-class S3Place(Place):
-    """moto keeps its objects in this process."""
+class BucketPlace(Place):
+    """Nobody can set an object's time: what looks at it is told another."""
+
+    def __init__(self, path: str, options: dict[str, str]) -> None:
+        super().__init__(path, options)
+        self.ages: dict[str, float] = {}
+
+    @property
+    def store(self) -> Store:
+        store: Any = open_store(self.path, self.options)
+        store.client = _Aged(store.client, self.ages)
+        return store  # type: ignore[no-any-return]
+
+    def names(self) -> list[str]:
+        """Everything in it, marks and probes too."""
+        store: Any = self.store
+        return sorted(one["path"] for some in store.client.list("") for one in some)
+
+    @property
+    def data_files(self) -> set[str]:
+        return {name for name in self.names() if name.startswith("data/") and "/." not in name}
 
     def age(self, name: str, seconds: float) -> None:
-        self._key(name).last_modified -= timedelta(seconds=seconds)
+        self.ages[name] = self.ages.get(name, 0.0) + seconds
 
     def damage(self, name: str, data: bytes) -> None:
-        self._key(name).value = data
+        store: Any = self.store
+        store.client.put(name, data)
 
     def leave_unfinished(self, folder: str) -> None:
         with self.store.writing(f"{folder}/.going/x.parquet/1234"):
             pass
 
-    def _key(self, name: str):  # type: ignore[no-untyped-def]
-        from moto.s3.models import s3_backends
 
-        bucket, _, prefix = self.path.removeprefix("s3://").partition("/")
-        (account,) = s3_backends.keys()
-        return s3_backends[account]["aws"].buckets[bucket].keys[f"{prefix}/{name}"]
+class _Aged:
+    """A bucket's client that tells some objects older than they are."""
+
+    def __init__(self, client: Any, ages: dict[str, float]) -> None:
+        self._client, self._ages = client, ages
+
+    def head(self, name: str) -> Any:
+        head = self._client.head(name)
+        head["last_modified"] -= timedelta(seconds=self._ages.get(name, 0.0))
+        return head
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
 
 
 class HdfsPlace(Place):
@@ -98,8 +127,12 @@ def local_place(folder: Path) -> Place:
     return Place(str(folder))
 
 
-def s3_place(s3: S3) -> Place:
-    return S3Place(f"s3://{s3.new_bucket()}/sinks/orders", s3.options)
+def s3_place(s3: S3) -> BucketPlace:
+    return BucketPlace(f"s3://{s3.new_bucket()}/sinks/orders", s3.options)
+
+
+def served_place(server: StoreServer) -> BucketPlace:
+    return BucketPlace(server.new_place(), server.options)
 
 
 def hdfs_place(address: str) -> Place:

@@ -1,6 +1,8 @@
-"""A FastStream application over our consumer. Writes one line for every record: partition, offset, value.
+"""A FastStream application over a consumer class. Writes one line for every record: partition, offset, value.
 
-python with_faststream.py BOOTSTRAP TOPIC GROUP LOG
+python with_faststream.py BOOTSTRAP TOPIC GROUP LOG confluent|holdfast
+
+Whichever class it is, what it polled and committed goes to LOG.polled: see `recorded`.
 """
 
 from __future__ import annotations
@@ -13,14 +15,19 @@ import confluent_kafka
 
 import holdfast
 
-confluent_kafka.Consumer = holdfast.Consumer  # type: ignore[misc, assignment]  # before the framework asks for it
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from recorded import recorded
+
+BASES = {"confluent": confluent_kafka.Consumer, "holdfast": holdfast.Consumer}
+bootstrap, topic, group, log, base = sys.argv[1:6]
+# Before the framework asks for it.
+confluent_kafka.Consumer = recorded(BASES[base], Path(f"{log}.polled"))  # type: ignore[misc]
 
 from faststream import FastStream  # noqa: E402
 from faststream.confluent import KafkaBroker, KafkaMessage  # noqa: E402
 
 
 def main() -> None:
-    bootstrap, topic, group, log = sys.argv[1:5]
     broker = KafkaBroker(bootstrap)
     with Path(log).open("a", buffering=1) as out:
 

@@ -1,6 +1,6 @@
-"""A Quix Streams application over our consumer. Writes one line for every record: partition, offset, value.
+"""A Quix Streams application over a consumer class. Writes one line for every record: partition, offset, value.
 
-python with_quix.py BOOTSTRAP TOPIC GROUP LOG
+python with_quix.py BOOTSTRAP TOPIC GROUP LOG confluent|holdfast
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import confluent_kafka
 
 import holdfast
 
-confluent_kafka.Consumer = holdfast.Consumer  # type: ignore[misc, assignment]  # before the framework asks for it
+bootstrap, topic, group, log, base = sys.argv[1:6]
+if base == "holdfast":  # before the framework asks for it
+    confluent_kafka.Consumer = holdfast.Consumer  # type: ignore[misc, assignment]
 
 from quixstreams import Application, message_context  # noqa: E402
 
 
 def main() -> None:
-    bootstrap, topic, group, log = sys.argv[1:5]
     application = Application(
         broker_address=bootstrap,
         consumer_group=group,

@@ -37,6 +37,14 @@ class Disk:
     """Offsets in every data file there ever was."""
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
+    @property
+    def data_files(self) -> set[str]:
+        return {name for name in self.files if name.startswith("data/")}
+
+    def opened(self, turn: Turn | Alone) -> TurnStore:
+        """What one actor sees of it."""
+        return TurnStore(self, turn)
+
 
 class Turn:
     """One actor on a thread of its own, let forward one store operation at a time."""
@@ -49,7 +57,7 @@ class Turn:
         self.error: BaseException | None = None
         self._go, self._arrived = threading.Semaphore(0), threading.Semaphore(0)
         self._crash: str | None = None
-        self._store = TurnStore(disk, self)
+        self._store = disk.opened(self)
         self._thread = threading.Thread(target=self._run, args=(action,), name=name, daemon=True)
         self._thread.start()
         self._await()
@@ -133,14 +141,14 @@ class TurnStore:
 
     def modified(self, name: str) -> float | None:
         with self.turn.operation("modified", name):
-            if name not in self.disk.files:
+            if not self.has(name):
                 return None
             # A writer renews its files' times before it commits them: whatever went on since we began is recent.
             return 2.0 if self.disk.in_flight.get(name, 0) > self._began else 0.0
 
     def touch(self, name: str) -> bool:
         with self.turn.operation("touch", name):
-            if name not in self.disk.files:
+            if not self.has(name):
                 return False
             self._mine.add(name)
             self.disk.in_flight[name] = float("inf")
@@ -152,12 +160,20 @@ class TurnStore:
 
     def remove(self, name: str) -> None:
         with self.turn.operation("remove", name):
-            self.disk.files.pop(name, None)
+            self.take_away(name)
 
     def remove_untouched(self, name: str, before: float) -> bool:
         with self.turn.operation("remove_untouched", name):
-            untouched = self.disk.in_flight.get(name, 0) <= self._began
-            return untouched and self.disk.files.pop(name, None) is not None
+            removed = self.disk.in_flight.get(name, 0) <= self._began and self.has(name)
+            if removed:
+                self.take_away(name)
+            return removed
+
+    def has(self, name: str) -> bool:
+        return name in self.disk.files
+
+    def take_away(self, name: str) -> None:
+        self.disk.files.pop(name, None)
 
     def put_back(self, folder: str) -> None:
         pass  # each call is atomic here: no crash leaves half a removal
@@ -241,7 +257,7 @@ class Alone:
 
 
 def content(disk: Disk) -> Content:
-    return Ledger(TurnStore(disk, Alone()), ORDERS).load()
+    return Ledger(disk.opened(Alone()), ORDERS).load()
 
 
 def offsets_in(disk: Disk, taken: Content) -> list[int]:

@@ -17,7 +17,7 @@ def check_prefix(disk: Disk, topic: Topic) -> None:
     taken = content(disk)
     expected = [row for row in topic.rows if taken.end is not None and row < taken.end]
     assert sorted(offsets_in(disk, taken)) == expected
-    assert {file.name for file in taken.files} <= disk.files.keys()
+    assert {file.name for file in taken.files} <= disk.data_files
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
@@ -34,20 +34,20 @@ def test_the_same_many_times(data: st.DataObject) -> None:
     play(data, most_steps=120)
 
 
-def play(data: st.DataObject, *, most_steps: int) -> None:
+def play(data: st.DataObject, *, most_steps: int, disk: Disk | None = None) -> None:
     turns: dict[str, Turn] = {}
     try:
-        play_with(turns, data, most_steps)
+        play_with(turns, data, most_steps, Disk() if disk is None else disk)
     finally:
         for turn in turns.values():  # of a history that was given up half-way: leave no thread waiting
             while not turn.done:
                 turn.step("before")
 
 
-def play_with(turns: dict[str, Turn], data: st.DataObject, most_steps: int) -> None:
+def play_with(turns: dict[str, Turn], data: st.DataObject, most_steps: int, disk: Disk) -> None:
     end = data.draw(st.integers(4, 30), label="end")
     rows = data.draw(st.lists(st.integers(0, end - 1), unique=True, min_size=1).map(sorted), label="rows")
-    topic, disk = Topic(rows=rows, end=end), Disk()
+    topic = Topic(rows=rows, end=end)
     for _ in range(data.draw(st.integers(10, most_steps), label="steps")):
         who = data.draw(st.sampled_from(ACTORS))
         if who not in turns:
@@ -70,8 +70,7 @@ def play_with(turns: dict[str, Turn], data: st.DataObject, most_steps: int) -> N
     Turn("clean", cleaning, disk).run()
     taken = content(disk)
     assert sorted(offsets_in(disk, taken)) == rows
-    assert {file.name for file in taken.files} <= disk.files.keys()
-    assert {name for name in disk.files if name.startswith("data/")} == {file.name for file in taken.files}
+    assert disk.data_files == {file.name for file in taken.files}
 
 
 def action_of(data: st.DataObject, topic: Topic, who: str):  # type: ignore[no-untyped-def]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from faulty_proxy import LOSSES, Proxy, faulty_proxy
 from places import s3_place
 from sink_world import Crashed, Disk, Turn
 from typer.testing import CliRunner
@@ -162,6 +163,102 @@ def test_a_writer_that_dies_at_any_request_loses_and_doubles_nothing(s3: S3) -> 
         if done:
             assert after > 5
             return
+
+
+# -- connections that break
+
+
+@pytest.fixture
+def broken_s3(s3: S3) -> Iterator[tuple[S3, Proxy]]:
+    """The S3, and a proxy before it that loses answers."""
+    with faulty_proxy(s3.url) as proxy:
+        url, s3.url = s3.url, proxy.url
+        yield s3, proxy
+        s3.url = url
+
+
+@pytest.mark.parametrize("how", LOSSES)
+def test_a_request_whose_connection_broke_is_sent_again(broken_s3: tuple[S3, Proxy], how: str) -> None:
+    """Symptom: a connection was reset behind the conditional put of an entry, and the query failed, though the entry
+    was in and the docs say that it counts. So did a removal, and a read whose answer broke off in its content.
+
+    Cause: obstore repeats no request that might do harm twice, and no answer that has begun. Rule: each request of ours
+    may be repeated, and is, for as long as we have patience.
+    """
+    s3, proxy = broken_s3
+    store = s3_place(s3).store
+    store.prove()
+
+    def losing(times: int, ask: Callable[[], Any]) -> Any:
+        before, left = len(proxy.lost), [how] * times
+        proxy.lose = lambda _method, _path: left.pop() if left else None
+        done = ask()
+        assert len(proxy.lost) == before + times
+        return done
+
+    assert losing(1, lambda: store.create("d/x", b"ours"))
+    assert not losing(2, lambda: store.create("d/x", b"theirs"))
+    assert losing(2, lambda: store.read("d/x")) == b"ours"
+    assert losing(2, lambda: store.names("d")) == ["x"]
+    assert losing(2, lambda: store.size("d/x")) == 4
+    assert losing(2, lambda: store.touch("d/x"))
+    losing(1, lambda: store.remove("d/x"))
+    assert not store.exists("d/x")
+
+
+def test_a_put_that_is_never_answered_is_sent_again(
+    broken_s3: tuple[S3, Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: a server took the entry and fell silent; after a minute the query failed, with two more to go.
+
+    Cause and rule as for a connection that broke.
+    """
+    monkeypatch.setattr("holdfast.spark.files.buckets.REQUEST_S", 2.0)
+    s3, proxy = broken_s3
+    store = s3_place(s3).store
+    store.prove()
+    proxy.lose_next_put("hung")
+    assert store.create("x", b"ours")
+    assert [how for how, *_ in proxy.lost] == ["hung"]
+    assert not store.create("x", b"theirs")
+
+
+@pytest.mark.parametrize("how", LOSSES)
+def test_a_large_file_is_written_though_the_last_answer_is_lost(
+    broken_s3: tuple[S3, Proxy], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: a file of more than 64 MB was in the bucket, whole, and its batch failed with "NoSuchUpload".
+
+    Cause: the answer to the request that makes one file of all parts was lost; obstore asked again, and an upload that
+    has ended is unknown to MinIO, and its blocks to Azure. Rule: who is refused looks whether the file is there.
+    """
+    monkeypatch.setattr("holdfast.spark.files.objects.ONE_PUT_BYTES", 1024 * 1024)
+    s3, proxy = broken_s3
+    store, data = s3_place(s3).store, b"0123456789abcdef" * 400_000
+    ends = list[str]()
+
+    def lose(method: str, path: str) -> str | None:
+        ends.extend([path] if method == "POST" and "uploadId" in path else [])
+        return how if len(ends) == 1 and path == ends[0] else None
+
+    proxy.lose = lose
+    with store.writing("d/large.parquet") as file:
+        file.write(data)
+    assert ends
+    assert store.size("d/large.parquet") == len(data)
+    assert store.names("d") == ["large.parquet"]
+
+
+def test_an_upload_that_ends_with_an_error_and_no_file_fails(
+    broken_s3: tuple[S3, Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.spark.files.objects.ONE_PUT_BYTES", 1024 * 1024)
+    s3, proxy = broken_s3
+    store = s3_place(s3).store
+    proxy.refuse = lambda method, path: 400 if method == "POST" and "uploadId" in path else None
+    with pytest.raises(HoldfastError, match="STORE_FAILED"), store.writing("d/large.parquet") as file:
+        file.write(b"0" * 6_000_000)
+    assert store.names("d") == []
 
 
 # -- marks: every order of the requests of two that touch and remove

@@ -2,7 +2,8 @@
 
 `create` is the store's put-if-absent (If-None-Match: * or similar). Some servers accept that header and ignore it, so
 each process tries it out before it creates anything (`prove`). An answer may be lost and the request repeated: then the
-store says that the name is taken, and the stored content is compared with ours.
+store says that the name is taken, and the stored content is compared with ours. obstore repeats what it knows to be
+harmless; we repeat everything, because here everything is (`_ask`).
 
 Objects can't be renamed and their times can't be set, so `touch` and `remove_untouched` exclude each other by marks:
 
@@ -18,13 +19,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from holdfast.model import HoldfastError
 from holdfast.spark.files.aside import beside
@@ -33,12 +35,16 @@ from holdfast.spark.files.proving import PROBE, StoreError, prove
 from holdfast.spark.files.ranged import WHOLE_BYTES, opened
 from holdfast.spark.files.store_options import StoreOptions
 
+Asked = TypeVar("Asked")
+
 KEPT, GOING = ".kept", ".going"
 
 ONE_PUT_BYTES = 64 * 1024 * 1024
 """Files up to this size are buffered in memory and sent in one request; larger ones are buffered on disk and sent in
 parts."""
 ATTEMPTS = 20
+PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Before a broken request is repeated."""
 REMOVAL_S = 60.0
 """A remover that was stopped for longer than this between its mark and the removal gives up for now."""
 
@@ -60,6 +66,7 @@ class ObjectStore:
         self.root = address.url
         self._options = StoreOptions() if options is None else options
         self.client = open_bucket(address, self._options, patience_s) if client is None else client
+        self._patience_s = patience_s
         self._is_proven = proven
         self._kept: dict[str, str] = {}
         """Our newest mark of each file that we touched."""
@@ -77,13 +84,16 @@ class ObjectStore:
         """Also True if a file with exactly this content exists: our request succeeded, and its answer was lost."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
+        def put() -> bool:
+            try:
+                self.client.put(name, data, mode="create", use_multipart=False)
+            except (AlreadyExistsError, PreconditionError):
+                return False
+            return True
+
         for _ in range(ATTEMPTS):
-            with self._asking(f"create {name}"):
-                try:
-                    self.client.put(name, data, mode="create", use_multipart=False)
-                    return True
-                except (AlreadyExistsError, PreconditionError):
-                    pass
+            if self._ask(f"create {name}", put):
+                return True
             found = self.read(name)
             if found is not None:
                 return found == data
@@ -95,11 +105,13 @@ class ObjectStore:
         )
 
     def read(self, name: str) -> bytes | None:
-        with self._asking(f"read {name}"):
+        def get() -> bytes | None:
             try:
                 return bytes(self.client.get(name).bytes())
             except FileNotFoundError:
                 return None
+
+        return self._ask(f"read {name}", get)
 
     def exists(self, name: str) -> bool:
         return self._head(name) is not None
@@ -114,15 +126,17 @@ class ObjectStore:
         return sorted([*self._under(f"{folder}/{GOING}"), *self._under(f"{folder}/{PROBE}"), *orphans])
 
     def _listed(self, folder: str) -> list[str]:
-        with self._asking(f"list {folder}"):
-            found = self.client.list_with_delimiter(folder)
+        found = self._ask(f"list {folder}", lambda: self.client.list_with_delimiter(folder))
         paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
         return sorted(str(path).rstrip("/").rpartition("/")[2] for path in paths)
 
     def _under(self, folder: str) -> list[str]:
         """Full names of everything in a folder and the folders inside it."""
-        with self._asking(f"list {folder}"):
+
+        def listed() -> list[str]:
             return [str(one["path"]) for some in self.client.list(folder) for one in some]
+
+        return self._ask(f"list {folder}", listed)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
@@ -130,19 +144,34 @@ class ObjectStore:
         with tempfile.SpooledTemporaryFile(max_size=ONE_PUT_BYTES) as file:
             yield file
             size = file.seek(0, io.SEEK_END)
-            file.seek(0)
-            with self._asking(f"write {name}"):
-                self.client.put(name, file, use_multipart=size > ONE_PUT_BYTES)
+
+            self._ask(f"write {name}", lambda: self._send(name, file, size))
+
+    def _send(self, name: str, file: IO[bytes], size: int) -> None:
+        """If the answer that ends a file of parts is lost, obstore asks again, and hears of no such upload."""
+        from obstore.exceptions import BaseError
+
+        file.seek(0)
+        try:
+            self.client.put(name, file, use_multipart=size > ONE_PUT_BYTES)
+        except (BaseError, OSError):
+            # Nobody else has this name, and it is there whole or not at all.
+            if size <= ONE_PUT_BYTES or self.size(name) != size:
+                raise
 
     def open(self, name: str) -> IO[bytes]:
-        with self._asking(f"read {name}", missing=True):
+        def get() -> tuple[bytes, int]:
             got = self.client.get(name, options={"range": (0, WHOLE_BYTES)})
-            start, size = bytes(got.bytes()), int(got.meta["size"])
+            return bytes(got.bytes()), int(got.meta["size"])
+
+        start, size = self._ask(f"read {name}", get, missing=True)
         return opened(start, size, partial(self._range_of, name))
 
     def _range_of(self, name: str, start: int, end: int) -> bytes:
-        with self._asking(f"read {name}", missing=True):
+        def get() -> bytes:
             return bytes(self.client.get_range(name, start=start, end=end))
+
+        return self._ask(f"read {name}", get, missing=True)
 
     def modified(self, name: str) -> float | None:
         head = self._head(name)
@@ -167,8 +196,11 @@ class ObjectStore:
         return None if head is None else int(head["size"])
 
     def remove(self, name: str) -> None:
-        with self._asking(f"remove {name}"), contextlib.suppress(FileNotFoundError):
-            self.client.delete(name)
+        def delete() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self.client.delete(name)
+
+        self._ask(f"remove {name}", delete)
 
     def remove_untouched(self, name: str, before: float) -> bool:
         began, mark = time.monotonic(), _mark(name, GOING)
@@ -186,15 +218,32 @@ class ObjectStore:
         """Nothing to do: files are not moved. The mark of a remover that died is one of the leftovers."""
 
     def _put(self, name: str) -> None:
-        with self._asking(f"write {name}"):
-            self.client.put(name, b"", use_multipart=False)
+        self._ask(f"write {name}", lambda: self.client.put(name, b"", use_multipart=False))
 
     def _head(self, name: str) -> Any:
-        with self._asking(f"look at {name}"):
+        def head() -> Any:
             try:
                 return self.client.head(name)
             except FileNotFoundError:
                 return None
+
+        return self._ask(f"look at {name}", head)
+
+    def _ask(self, what: str, request: Callable[[], Asked], *, missing: bool = False) -> Asked:
+        """A request, repeated while its connection breaks. obstore repeats none that it takes for harmful, as a
+        conditional put, a removal, and an answer that broke off in its content."""
+        from obstore.exceptions import GenericError
+
+        began, pauses = time.monotonic(), itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1]))
+        while True:
+            with self._asking(what, missing=missing):
+                try:
+                    return request()
+                except GenericError as error:
+                    pause = next(pauses)
+                    if not broken_off(error) or time.monotonic() + pause - began > self._patience_s:
+                        raise
+            time.sleep(pause)
 
     @contextmanager
     def _asking(self, what: str, *, missing: bool = False) -> Iterator[None]:
@@ -228,6 +277,11 @@ class ObjectStore:
             "See that the address, the bucket and holdfast.store.endpoint_url are right and that the server answers. A "
             "batch that failed is done again.",
         )
+
+
+def broken_off(error: Exception) -> bool:
+    """Whether the connection broke, and not the server said no. obstore has one class for both."""
+    return "HTTP error" in str(error)
 
 
 def _marks(name: str, kind: str) -> str:
