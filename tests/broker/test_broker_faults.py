@@ -153,6 +153,15 @@ def test_a_clock_that_runs_by_itself_can_t_be_moved(holdfast_broker: Broker) -> 
         holdfast_broker.advance(1)
 
 
+def test_a_broker_with_racks_restarts_on_all_of_its_ports() -> None:
+    """Symptom: after `restart()` a client could not reach the second rack. Cause: the ports were free ones, and after a
+    restart the first one and those behind it."""
+    with Broker(racks=["a", "b", "c"]) as broker:
+        before = broker.bootstrap
+        broker.restart()
+        assert broker.bootstrap == before
+
+
 def test_a_broker_that_is_not_running_says_so() -> None:
     with pytest.raises(HoldfastError, match="BROKER_NOT_RUNNING"):
         _ = Broker().bootstrap

@@ -178,7 +178,7 @@ class Broker:
             )
         nodes = []
         for number, rack in enumerate(racks):
-            port = settings.port + number if settings.port else 0
+            port = settings.ports[number] if settings.ports else settings.port + number if settings.port else 0
             nodes.append(Node(number, host, server.listen(settings.host, port, node_id=number), rack))
         return nodes
 

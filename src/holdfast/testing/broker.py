@@ -149,7 +149,7 @@ class Broker:
 
     def restart(self) -> None:
         """Stop and start on the same ports. Without a data folder everything is forgotten, as by a new broker."""
-        self._settings = replace(self._settings, port=self.port)
+        self._settings = replace(self._settings, ports=tuple(node.port for node in self._running.state.nodes))
         self.stop()
         self.start()
 
