@@ -83,10 +83,11 @@ class State:
     # Topics
 
     def replicas(self, topic: Topic, partition: int) -> tuple[int, ...]:
-        """The brokers that hold a partition, its leader first."""
-        if topic.replicas:
-            return topic.replicas[partition]
-        return (self.nodes[partition % len(self.nodes)].node_id,)
+        """The brokers that hold a partition, its leader first. Those that a topic names and that are not there, because
+        the broker was started with other racks, are left out: any of them is this process."""
+        named = topic.replicas[partition] if partition < len(topic.replicas) else ()
+        here = tuple(node_id for node_id in named if node_id < len(self.nodes))
+        return here or (self.nodes[partition % len(self.nodes)].node_id,)
 
     def topic(self, name: str, topic_id: UUID | None) -> Topic | None:
         """By name, or by id where the message has one."""
