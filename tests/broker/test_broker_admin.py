@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +100,47 @@ def test_partitions_can_be_added_and_not_taken_away(holdfast_broker: Broker, cli
     assert grow(3) == ErrorCode.INVALID_PARTITIONS
     assert grow(4) == ErrorCode.INVALID_PARTITIONS
     assert grow(4, "missing") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_number_of_partitions_there_are_is_told_to_whoever_wants_fewer(client: RawClient) -> None:
+    """`kafka-topics --alter --partitions 2` said "2 is not a possible number of partitions. Use 7 to 10000."."""
+    create(client, "orders", num_partitions=6)
+    topic = {"name": "orders", "count": 2, "assignments": None}
+    message = client.ask(Api.CREATE_PARTITIONS, {"topics": [topic]}).results[0].error_message
+
+    assert message == "The topic has 6 partitions already, and 2 would not be more. Use 7 to 10000."
+
+
+def leaders(broker: Broker, topic: str) -> list[tuple[int, ...]]:
+    """Each partition's brokers, its leader first, as clients are told."""
+    with RawClient(broker) as client:
+        shown = client.ask(Api.METADATA, {"topics": [{"name": topic, "topic_id": None}]})
+        there = {node.node_id for node in shown.brokers}
+        found = sorted(shown.topics[0].partitions, key=lambda each: int(each.partition_index))
+        assert all(each.leader_id in there for each in found), "somebody to ask"
+        return [tuple(each.replica_nodes) for each in found]
+
+
+def test_topics_made_with_racks_are_served_without_them(tmp_path: Path) -> None:
+    """Symptom: a folder that was used with three racks once had partitions without a leader when it was used without
+    them, and nobody could read or write there; one more partition made the topic unreadable for everybody. Cause: a
+    topic keeps the brokers that it was made for. Rule: whoever is not there is left out, since all are this process."""
+    folder = tmp_path / "data"
+    with Broker(data=folder, racks=["a", "b", "c"]) as broker:
+        broker.topics.create("orders", 3, replication=2)
+        assert leaders(broker, "orders") == [(0, 1), (1, 2), (2, 0)]
+    with Broker(data=folder) as broker:
+        assert leaders(broker, "orders") == [(0,), (0,), (0,)]
+        with RawClient(broker) as client:
+            grown = {"topics": [{"name": "orders", "count": 4, "assignments": None}]}
+            assert client.ask(Api.CREATE_PARTITIONS, grown).results[0].error_code == 0
+        assert leaders(broker, "orders") == [(0,)] * 4
+    with Broker(data=folder, racks=["a", "b", "c"]) as broker:
+        with RawClient(broker) as client:
+            placed = [{"broker_ids": [2, 1]}]
+            grown = {"topics": [{"name": "orders", "count": 5, "assignments": placed}]}
+            assert client.ask(Api.CREATE_PARTITIONS, grown).results[0].error_code == 0
+        assert leaders(broker, "orders") == [(0, 1), (1, 2), (2, 0), (0,), (2, 1)]
 
 
 def test_topics_are_deleted_by_name_or_id(holdfast_broker: Broker, client: RawClient) -> None:

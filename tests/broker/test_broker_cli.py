@@ -6,9 +6,11 @@ import errno
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +34,15 @@ class Ended:
 
 
 def run(*args: str, stdin: str = "") -> Ended:
-    """A command that ends by itself, in this process: starting one takes ten times as long as what it does."""
-    result = CliRunner().invoke(app, list(args), input=stdin, prog_name="holdfast broker")
+    """A command that ends by itself, in this process: starting one takes ten times as long as what it does. A broker
+    that starts although it should not is stopped after a while, so that the test fails."""
+    stop = threading.Timer(PATIENCE_S, os.kill, (os.getpid(), signal.SIGINT))
+    stop.daemon = True
+    stop.start()
+    try:
+        result = CliRunner().invoke(app, list(args), input=stdin, prog_name="holdfast broker")
+    finally:
+        stop.cancel()
     if isinstance(result.exception, HoldfastError):
         return Ended(1, result.stdout, f"{result.stderr}holdfast: {result.exception}")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -81,6 +90,10 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
         ["--memory", "--listen", "localhost:99999"],
         ["--memory", "--partitions", "0"],
         ["--memory", "--flush", "sometimes"],
+        ["--data", ""],
+        ["--memory", "--advertise", ""],
+        ["--memory", "--rack", ""],
+        ["--memory", "--min-session-timeout-ms", "1800001"],
         ["--no-such-option"],
     ],
 )
@@ -105,6 +118,44 @@ def test_listening_everywhere_needs_an_address_to_tell_clients() -> None:
 
     assert refused.returncode == 1
     assert "ADVERTISE_NEEDED" in refused.stderr
+
+
+@pytest.mark.parametrize("host", ["kafka.example.org:9093", "http://kafka.example.org", "[::1]", "a b"])
+def test_what_is_advertised_is_a_host_and_nothing_more(host: str) -> None:
+    """Symptom: with `--advertise kafka.example.org:9093`, as Kafka's setting is written, the broker was ready, and no
+    client ever got further than its first connection. Cause: the port became a part of the name."""
+    refused = run("--memory", "--listen", "127.0.0.1:0", "--advertise", host)
+
+    assert refused.returncode == 1
+    assert "ADVERTISE_INVALID" in refused.stderr and "the host alone" in refused.stderr
+
+
+def test_racks_beyond_the_last_port_are_refused() -> None:
+    """Symptom: the second rack after port 65535 was ready on a port that nobody had asked for. Cause: 65536 is 0 to the
+    system, and 0 takes any."""
+    refused = run("--memory", "--listen", "127.0.0.1:65535", "--rack", "a", "--rack", "b")
+
+    assert refused.returncode == 1
+    assert "CANNOT_LISTEN" in refused.stderr and "65534 at most" in refused.stderr
+
+
+def test_a_host_that_can_t_be_one_is_one_line() -> None:
+    """It was a traceback of Python's codec for names."""
+    refused = run("--memory", "--insecure", "--listen", "a..b:9092")
+
+    assert refused.returncode == 1
+    assert "CANNOT_LISTEN: a..b:9092 can't be listened on: no host can have this name" in refused.stderr
+
+
+def test_the_folder_of_a_kafka_is_left_alone(tmp_path: Path) -> None:
+    """Symptom: `--data` with a Kafka's own folder was ready, without topics, and that Kafka did not start any more: it
+    takes every folder in its own for a partition."""
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    refused = run("--data", str(tmp_path), "--listen", "127.0.0.1:0")
+
+    assert refused.returncode == 1
+    assert "belongs to an Apache Kafka" in refused.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["meta.properties"]
 
 
 def test_an_ipv6_address_is_written_in_brackets_both_ways() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from raw_client import Closed, RawClient
@@ -151,6 +152,37 @@ def test_the_clock_moves_only_by_hand() -> None:
 def test_a_clock_that_runs_by_itself_can_t_be_moved(holdfast_broker: Broker) -> None:
     with pytest.raises(HoldfastError, match="CLOCK_NOT_MANUAL"):
         holdfast_broker.advance(1)
+
+
+def test_a_broker_with_racks_restarts_on_all_of_its_ports() -> None:
+    """Symptom: after `restart()` a client could not reach the second rack. Cause: the ports were free ones, and after a
+    restart the first one and those behind it."""
+    with Broker(racks=["a", "b", "c"]) as broker:
+        before = broker.bootstrap
+        broker.restart()
+        assert broker.bootstrap == before
+
+
+def test_a_fault_that_could_never_strike_is_refused(holdfast_broker: Broker) -> None:
+    """`error("heartbeat", …)` and a change of Fetch's answers were taken and did nothing: a test that used them passed
+    without what it was written for."""
+    faults = holdfast_broker.faults
+    with pytest.raises(TypeError, match="'heartbeat' is not an Api"):
+        faults.error("heartbeat", ErrorCode.NOT_COORDINATOR)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="FETCH is bytes already"):
+        faults.change(Api.FETCH, lambda body: body)
+    assert not faults
+
+
+def test_the_clock_in_the_tests_hands_does_not_go_back() -> None:
+    with Broker(manual_clock=True) as broker, pytest.raises(ValueError, match="never goes back"):
+        broker.advance(-1)
+
+
+def test_a_folder_may_be_named_by_a_text(tmp_path: Path) -> None:
+    with Broker(data=str(tmp_path / "data"), trace=str(tmp_path / "trace")) as broker:
+        broker.topics.create("orders", 1)
+    assert (tmp_path / "data" / "clean").exists() and (tmp_path / "trace").exists()
 
 
 def test_a_broker_that_is_not_running_says_so() -> None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import logging
+import re
 from pathlib import Path
 from types import TracebackType
 
@@ -38,6 +40,11 @@ HOUSEKEEPING_SECONDS = 0.5
 """Interval flushes are at least a second apart; retention and compaction are done in small shares."""
 MAX_RACKS = 64
 """One listener each."""
+MAX_PORT = 65_535
+KAFKAS_FILE = "meta.properties"
+"""Every log directory of Kafka has one."""
+
+_NOT_IN_A_NAME = re.compile(r"[^\w.-]")
 
 
 class Broker:
@@ -84,6 +91,7 @@ class Broker:
         users = self._load_users()
         check_exposure(settings.host, settings.security, users=bool(users))
         check_advertised(settings.advertised_host or settings.host)
+        check_not_kafkas(settings.data)
         tls = server_context(settings.security)
         try:
             self._open(users)
@@ -162,9 +170,15 @@ class Broker:
         if len(racks) > MAX_RACKS:
             raise HoldfastError("TOO_MANY_RACKS", f"{len(racks)} racks were given.", f"Use at most {MAX_RACKS}.")
         host = settings.advertised_host or settings.host
+        if settings.port + len(racks) - 1 > MAX_PORT:
+            raise HoldfastError(
+                "CANNOT_LISTEN",
+                f"{len(racks)} racks need as many ports, and there are not so many from {settings.port} on.",
+                f"Choose a --listen port of {MAX_PORT - len(racks) + 1} at most.",
+            )
         nodes = []
         for number, rack in enumerate(racks):
-            port = settings.port + number if settings.port else 0
+            port = settings.ports[number] if settings.ports else settings.port + number if settings.port else 0
             nodes.append(Node(number, host, server.listen(settings.host, port, node_id=number), rack))
         return nodes
 
@@ -221,12 +235,38 @@ def address_text(host: str, port: int) -> str:
 
 
 def check_advertised(host: str) -> None:
-    """Clients connect to the advertised address, and can't connect to "every address"."""
+    """Clients connect to the advertised address: it must be one host's name or address, not "every address" or more
+    than a host."""
+    if _NOT_IN_A_NAME.search(host) and not _is_address(host):
+        raise HoldfastError(
+            "ADVERTISE_INVALID",
+            f"{host!r} is not the name or the address of a host, and clients could not connect to it.",
+            "Give --advertise the host alone; its port is the one of --listen.",
+        )
     if host in ("0.0.0.0", "::"):  # noqa: S104  # compared with, not listened on
         raise HoldfastError(
             "ADVERTISE_NEEDED",
             f"Clients can't be told to connect to {host}.",
             "Give --advertise with the name or address by which they reach this machine.",
+        )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def check_not_kafkas(folder: Path | None) -> None:
+    """Refuse the folder of an Apache Kafka. It would look empty to us; and Kafka does not start any more once there are
+    other folders in its own."""
+    if folder is not None and (folder / KAFKAS_FILE).exists() and not (folder / "catalog").exists():
+        raise HoldfastError(
+            "DATA_FOLDER_UNUSABLE",
+            f"{folder} can't be used as the data folder: it belongs to an Apache Kafka ({KAFKAS_FILE}).",
+            "Choose another --data folder; the records of a Kafka can't be taken over.",
         )
 
 

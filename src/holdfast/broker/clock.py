@@ -88,6 +88,8 @@ class ManualClock:
 
     def advance(self, by_ms: float) -> None:
         """Go forward, stopping at each timer on the way so that it sees its own time."""
+        if by_ms < 0:
+            raise ValueError(f"{by_ms} ms: elapsed time never goes back. The time of day can be set back.")
         until = self._now_ms + by_ms
         while (timer := self._next(until)) is not None:
             self._timers.remove(timer)

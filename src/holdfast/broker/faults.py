@@ -117,6 +117,10 @@ class Faults:
 
     def change(self, api: Api, changed: Change, *, times: int | None = None, when: Condition | None = None) -> Fault:
         """Not for Fetch and Produce, whose answers are bytes already."""
+        if api in (Api.FETCH, Api.PRODUCE):
+            raise ValueError(
+                f"The answer to {api.name} is bytes already and can't be changed; error() and drop() can be used."
+            )
         return self._add(Fault(api, Kind.CHANGE, times, when, changed=changed))
 
     def call(
@@ -131,6 +135,8 @@ class Faults:
         return self._add(Fault(api, Kind.CALL, times, when, what=what))
 
     def _add(self, fault: Fault) -> Fault:
+        if fault.api is not None and not isinstance(fault.api, Api):
+            raise TypeError(f"{fault.api!r} is not an Api, and such a fault would never strike.")
         with self._lock:
             self._faults = [*self._faults, fault]
         return fault

@@ -264,7 +264,7 @@ def _bind(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise _cannot_listen(host, port, error) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -277,9 +277,11 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> HoldfastError:
+def _cannot_listen(host: str, port: int, error: OSError | UnicodeError) -> HoldfastError:
+    # UnicodeError is what Python makes of a name with an empty or a very long part.
+    why = error.strerror or str(error) if isinstance(error, OSError) else "no host can have this name"
     return HoldfastError(
         "CANNOT_LISTEN",
-        f"{host}:{port} can't be listened on: {error.strerror or error}.",
+        f"{host}:{port} can't be listened on: {why}.",
         "Choose another --listen address; port 0 takes a free one.",
     )

@@ -33,7 +33,9 @@ class Security:
 class BrokerSettings:
     host: str = "127.0.0.1"
     port: int = 9092
-    """0 takes a free one."""
+    """0 takes a free one. With racks it is the first one's, and the others have the next ones."""
+    ports: tuple[int, ...] = ()
+    """The port of each rack's broker, where they don't follow each other."""
     advertised_host: str | None = None
     """What clients are told to connect to; None: the host itself."""
     data: Path | None = None

@@ -83,10 +83,11 @@ class State:
     # Topics
 
     def replicas(self, topic: Topic, partition: int) -> tuple[int, ...]:
-        """The brokers that hold a partition, its leader first."""
-        if topic.replicas:
-            return topic.replicas[partition]
-        return (self.nodes[partition % len(self.nodes)].node_id,)
+        """The brokers that hold a partition, its leader first. Those that a topic names and that are not there, because
+        the broker was started with other racks, are left out: any of them is this process."""
+        named = topic.replicas[partition] if partition < len(topic.replicas) else ()
+        here = tuple(node_id for node_id in named if node_id < len(self.nodes))
+        return here or (self.nodes[partition % len(self.nodes)].node_id,)
 
     def topic(self, name: str, topic_id: UUID | None) -> Topic | None:
         """By name, or by id where the message has one."""
@@ -106,24 +107,27 @@ class State:
         return self.rules.allow(exchange.client.principal, operation, resource, name)
 
     def topic_refusal(self, exchange: Exchange, operation: Operation, name: str) -> ErrorCode:
-        """NONE if the operation is allowed. A topic that the user may not even see is reported as unknown."""
+        """NONE if the operation is allowed. Ask before looking whether there is such a topic: then the error does not
+        tell."""
         if self.may(exchange, operation, Resource.TOPIC, name):
             return ErrorCode.NONE
         self.tell_refusal(exchange, operation, Resource.TOPIC, name)
-        if self.may(exchange, Operation.DESCRIBE, Resource.TOPIC, name):
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def find_topic(
         self, exchange: Exchange, operation: Operation, name: str, topic_id: UUID | None
     ) -> tuple[Topic | None, ErrorCode]:
-        """A topic by name, or by id where the message has one, if it may be used so; else None and why."""
+        """A topic by name, or by id where the message has one, if it may be used so; else None and why. The id of a
+        topic that the user may not see is not known."""
         topic = self.topic(name, topic_id)
+        if topic_id is not None and topic is None:
+            return None, ErrorCode.UNKNOWN_TOPIC_ID
         error = self.topic_refusal(exchange, operation, name if topic is None else topic.name)
         if topic is None and error is ErrorCode.NONE:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if topic_id is not None and (topic is None or error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            error = ErrorCode.UNKNOWN_TOPIC_ID
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_id is not None and topic is not None and error is not ErrorCode.NONE:
+            seen = self.may(exchange, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+            return None, error if seen else ErrorCode.UNKNOWN_TOPIC_ID
         return (topic if error is ErrorCode.NONE else None), error
 
     def group_refusal(self, exchange: Exchange, operation: Operation, name: str) -> ErrorCode:

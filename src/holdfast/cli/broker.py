@@ -33,9 +33,22 @@ from holdfast.group.coordinator.settings import CoordinatorSettings
 from holdfast.model import HoldfastError
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
+LONGEST_SESSION_MS = CoordinatorSettings().group_max_session_timeout_ms
+"""A shortest session above the longest one would keep everybody out of every group."""
 SWITCH_SECONDS = 0.001
 """How long the event loop may wait for the GIL while another thread computes. Python's default of 5 ms adds up over the
 calls of one request."""
+
+
+def _not_empty(text: str) -> str:
+    """An empty value is a shell variable that is not set: as a path it would mean this folder."""
+    if not text.strip():
+        raise typer.BadParameter("it is empty.")
+    return text
+
+
+def _folder(text: str) -> Path:
+    return Path(_not_empty(text))
 
 
 class Flush(StrEnum):
@@ -53,15 +66,24 @@ app.add_typer(user, name="user")
 def broker(
     context: typer.Context,
     listen: str = typer.Option(DEFAULT_LISTEN, help="HOST:PORT to listen on; port 0 takes a free one."),
-    data: Path | None = typer.Option(None, help="The folder that keeps everything."),
+    data: Path | None = typer.Option(None, parser=_folder, metavar="PATH", help="The folder that keeps everything."),
     memory: bool = typer.Option(False, "--memory", help="Keep everything in memory, and forget it at the end."),
-    advertise: str | None = typer.Option(None, help="The host that clients are told to connect to."),
-    rack: list[str] = typer.Option([], help="One simulated broker in this rack, on a port of its own. Repeat it."),
+    advertise: str | None = typer.Option(
+        None, parser=_not_empty, metavar="HOST", help="The host that clients are told to connect to."
+    ),
+    rack: list[str] = typer.Option(
+        [],
+        parser=_not_empty,
+        metavar="NAME",
+        help="One simulated broker in this rack, on a port of its own. Repeat it.",
+    ),
     partitions: int = typer.Option(1, min=1, max=10_000, help="Partitions of topics created without a number."),
     auto_create: bool = typer.Option(True, help="Create topics that clients ask for."),
     flush: Flush = typer.Option(Flush.OS, help="When records are forced to disk: see the docs on durability."),
     rebalance_delay_ms: int = typer.Option(3_000, min=0, help="How long a group's first round waits for members."),
-    min_session_timeout_ms: int = typer.Option(6_000, min=1, help="The shortest session timeout a member may ask for."),
+    min_session_timeout_ms: int = typer.Option(
+        6_000, min=1, max=LONGEST_SESSION_MS, help="The shortest session timeout a member may ask for."
+    ),
     max_connections: int = typer.Option(
         MAX_CONNECTIONS, min=1, max=100_000, help="Connections at a time; a client keeps 2 to 4."
     ),

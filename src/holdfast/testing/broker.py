@@ -61,7 +61,7 @@ class Broker:
         self,
         *,
         port: int = 0,
-        data: Path | None = None,
+        data: str | Path | None = None,
         racks: Sequence[str] = (),
         auto_create_topics: bool = True,
         default_partitions: int = 1,
@@ -71,7 +71,7 @@ class Broker:
         security: Security | None = None,
         users: Mapping[str, tuple[str, Iterable[str]]] | None = None,
         flush: str = "os",
-        trace: Path | None = None,
+        trace: str | Path | None = None,
         manual_clock: bool = False,
     ) -> None:
         """`users` maps names to (password, rules); see `holdfast.broker.security.rules` for how rules are written."""
@@ -80,7 +80,7 @@ class Broker:
         )
         self._settings = BrokerSettings(
             port=port,
-            data=data,
+            data=None if data is None else Path(data),
             racks=tuple(racks),
             auto_create_topics=auto_create_topics,
             default_partitions=default_partitions,
@@ -88,7 +88,7 @@ class Broker:
             limits=limits or Limits(),
             security=security or Security(),
             flush=flush,
-            trace=trace,
+            trace=None if trace is None else Path(trace),
         )
         self._users = _users(users)
         self._clock = ManualClock() if manual_clock else None
@@ -149,7 +149,7 @@ class Broker:
 
     def restart(self) -> None:
         """Stop and start on the same ports. Without a data folder everything is forgotten, as by a new broker."""
-        self._settings = replace(self._settings, port=self.port)
+        self._settings = replace(self._settings, ports=tuple(node.port for node in self._running.state.nodes))
         self.stop()
         self.start()
 

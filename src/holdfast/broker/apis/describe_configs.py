@@ -53,6 +53,8 @@ def _resource(exchange: Exchange, state: State, asked: Any) -> Body:
         entries = broker_entries(state.settings, names=asked.configuration_keys, synonyms=synonyms)
     elif asked.resource_type == TOPIC_RESOURCE:
         error = state.topic_refusal(exchange, Operation.DESCRIBE_CONFIGS, asked.resource_name)
+        if error is not ErrorCode.NONE:
+            return _refused(asked, error)
         topic = state.store.topic(asked.resource_name)
         if topic is None:
             return _refused(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

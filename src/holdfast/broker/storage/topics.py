@@ -46,8 +46,8 @@ class Topic:
     configs: Mapping[str, str] = field(default_factory=dict)
     """As set by users; defaults are not in here."""
     replicas: tuple[tuple[int, ...], ...] = ()
-    """Simulated replicas: broker ids per partition, for trying rack-aware assignment. Empty: the broker's own choice.
-    """
+    """Simulated replicas: broker ids per partition, for trying rack-aware assignment. Where there are none it is the
+    broker's own choice."""
     deleted: bool = False
 
 
@@ -61,6 +61,8 @@ def check_name(name: str) -> None:
 def check_partitions(count: int, *, more_than: int = 0) -> None:
     if not more_than < count <= MAX_PARTITIONS:
         what = f"{count} is not a possible number of partitions."
+        if more_than and 0 < count <= more_than:
+            what = f"The topic has {more_than} partitions already, and {count} would not be more."
         raise StorageError(ErrorCode.INVALID_PARTITIONS, what, f"Use {more_than + 1} to {MAX_PARTITIONS}.")
 
 
@@ -280,8 +282,11 @@ def grown_topic(topic: Topic, partitions: int, replicas: Sequence[Sequence[int]]
     """The topic with this many partitions, checked; `replicas` are those of the new ones."""
     check_partitions(partitions, more_than=topic.partitions)
     _check_replicas(replicas, partitions - topic.partitions)
-    added = tuple(tuple(ids) for ids in replicas)
-    return replace(topic, partitions=partitions, replicas=topic.replicas + added if topic.replicas else ())
+    if not replicas and not topic.replicas:
+        return replace(topic, partitions=partitions)
+    present = (*topic.replicas, *[()] * (topic.partitions - len(topic.replicas)))
+    added = [tuple(ids) for ids in replicas] or [()] * (partitions - topic.partitions)
+    return replace(topic, partitions=partitions, replicas=(*present, *added))
 
 
 def _encode(topic: Topic) -> bytes:
