@@ -9,13 +9,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "quick-start.md").read_text("utf-8")
 ENV = {
@@ -42,13 +41,6 @@ def port(tmp_path: Path) -> Iterator[int]:
         finally:
             started.terminate()
             assert started.wait(PATIENCE_S) == 0
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 class Service:
@@ -83,20 +75,20 @@ def test_the_commands_and_the_service_do_what_the_page_says(tmp_path: Path, port
 
     try:
         first = start()
-        until(first.says("added [0, 1, 2, 3, 4, 5]"), "the first has all of them")
+        wait_for(first.says("added [0, 1, 2, 3, 4, 5]"), "the first has all of them")
         second = start()
-        until(second.says("added [3, 4, 5]"), "the second gets three")
+        wait_for(second.says("added [3, 4, 5]"), "the second gets three")
         assert first.says("taken [3, 4, 5]")(), "and the first says which"
         (describe,) = block("holdfast groups describe billing")
         words = shlex.split(describe.replace(":9092", f":{port}"))
         shown = subprocess.run(words, env=ENV, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
         assert "cooperative-sticky" in shown and "orders" in shown
         assert second.end(signal.SIGINT) == 0
-        until(first.says("added [3, 4, 5]"), "what was the second one's")
+        wait_for(first.says("added [3, 4, 5]"), "what was the second one's")
         third = start()
-        until(third.says("added [3, 4, 5]"), "the same again")
+        wait_for(third.says("added [3, 4, 5]"), "the same again")
         third.end(signal.SIGKILL)
-        until(first.says("added [3, 4, 5]", times=2), "its watchdog left for it")
+        wait_for(first.says("added [3, 4, 5]", times=2), "its watchdog left for it")
         assert first.end(signal.SIGTERM) == 0
     finally:
         for service in services:
