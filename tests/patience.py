@@ -6,4 +6,23 @@ broker throws out a member that vanished, and less than the 300 s after which py
 waited for.
 """
 
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
 PATIENCE_S = 120.0
+
+LOOK_S = 0.005
+
+T = TypeVar("T")
+
+
+def wait_for(holds: Callable[[], T], what: str = "it") -> T:
+    """Look until it holds, and return what it returned then."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"{what} did not come to pass within {PATIENCE_S:.0f} s"
+        time.sleep(LOOK_S)
+    return found

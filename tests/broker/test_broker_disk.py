@@ -10,8 +10,6 @@ import resource
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +25,7 @@ from holdfast.records.encode import Producer
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchTopic
-from patience import PATIENCE_S
-
-
-def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
+from patience import PATIENCE_S, wait_for
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,7 @@ from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
 from holdfast.trace import read_trace_file
 from holdfast.wire.api import Api
-from patience import PATIENCE_S
-
-
-def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
+from patience import wait_for
 
 
 def join_body(group: str = "g", member_id: str = "", **more: Any) -> dict[str, Any]:

@@ -24,14 +24,7 @@ from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.cursor import join
 from holdfast.wire.produce import ProducePartition, ProduceRequest, ProduceTopic, encode_produce_request
-from patience import PATIENCE_S
-
-
-def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
+from patience import wait_for
 
 
 def produce_frame(topic: str, size: int) -> bytes:

@@ -7,7 +7,6 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,14 +21,7 @@ from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchTopic
-from patience import PATIENCE_S
-
-
-def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
+from patience import PATIENCE_S, wait_for
 
 
 def closing_lines(caplog: pytest.LogCaptureFixture) -> list[str]:

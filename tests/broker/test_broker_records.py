@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from holdfast.wire.api import Api
 from holdfast.wire.cursor import join
 from holdfast.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from holdfast.wire.produce import ProducedPartition, ProduceResponse
-from patience import PATIENCE_S
+from patience import wait_for
 
 LONG_WAIT_MS = 30_000
 """A fetch that is not woken would wait this long: the test's own limit is shorter."""
@@ -141,10 +140,10 @@ def test_appends_that_come_during_a_sync_share_the_next(tmp_path: Path) -> None:
             for number, client in enumerate(clients)
         ]
         threads[0].start()
-        _wait_for(lambda: len(rounds) == 1)
+        wait_for(lambda: len(rounds) == 1)
         for thread in threads[1:]:
             thread.start()
-        _wait_for(lambda: broker.topics.count("orders") == 4)
+        wait_for(lambda: broker.topics.count("orders") == 4)
         assert clients[0].socket is not None and all(thread.is_alive() for thread in threads), "nobody is answered yet"
         gate.set()
         for thread in threads:
@@ -175,12 +174,12 @@ def test_records_synced_after_their_producer_left_still_wake_a_fetch(tmp_path: P
     with Broker(data=tmp_path / "data", flush="always") as broker, RawClient(broker) as reader:
         broker.topics.create("orders", 2)
         reader.send_fetch(fetch_request(0, max_wait_ms=LONG_WAIT_MS))
-        _wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
+        wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
         broker.call(lambda state: _watch_syncs(state, rounds, gate))
         with RawClient(broker) as producer:
             producer.produce("orders", [b"x"], acks=0)
-            _wait_for(lambda: len(rounds) == 1)
-        _wait_for(lambda: broker.connections() == 1)
+            wait_for(lambda: len(rounds) == 1)
+        wait_for(lambda: broker.connections() == 1)
         gate.set()
 
         assert len(reader.receive()) > 61
@@ -216,7 +215,7 @@ def test_producer_ids_are_never_given_twice_and_transactions_are_refused(broker:
 def test_a_waiting_fetch_is_woken_by_an_append(broker: Broker) -> None:
     with RawClient(broker) as reader, RawClient(broker) as writer:
         reader.send_fetch(fetch_request(0, max_wait_ms=LONG_WAIT_MS))
-        _wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
+        wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
 
         began = time.monotonic()
         writer.produce("orders", [b"a"])
@@ -236,7 +235,7 @@ def test_a_fetch_waits_for_its_min_bytes_over_several_partitions(broker: Broker)
         answers: list[FetchResponse] = []
         thread = threading.Thread(target=lambda: answers.append(reader.fetch(request)))
         thread.start()
-        _wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
+        wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
         writer.produce("orders", [b"x" * 100], partition=0)
         assert broker.call(lambda state: len(state.waiting)) == 1, "half is not enough"
         writer.produce("orders", [b"x" * 100], partition=1)
@@ -256,15 +255,15 @@ def test_a_fetch_gives_up_waiting_after_its_time(broker: Broker) -> None:
 def test_a_client_that_goes_away_leaves_no_waiting_fetch_behind(broker: Broker) -> None:
     with RawClient(broker) as client:
         client.send_fetch(fetch_request(0, max_wait_ms=LONG_WAIT_MS))
-        _wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
+        wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
 
-    _wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 0)
+    wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 0)
 
 
 def test_deleting_a_topic_wakes_those_who_wait_for_it(broker: Broker) -> None:
     with RawClient(broker) as reader, RawClient(broker) as admin:
         reader.send_fetch(fetch_request(0, max_wait_ms=LONG_WAIT_MS))
-        _wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
+        wait_for(lambda: broker.call(lambda state: len(state.waiting)) == 1)
         admin.ask(Api.DELETE_TOPICS, {"topics": [{"name": "orders", "topic_id": None}]})
 
         assert reader.receive()
@@ -358,10 +357,3 @@ def test_the_only_epoch_has_not_ended(broker: Broker) -> None:
 
         assert end(0) == (0, 2)
         assert end(4) == (-1, -1)
-
-
-def _wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)

@@ -6,8 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from holdfast.testing.broker import Broker
 from holdfast.wire.api import Api
 from holdfast.wire.cursor import join
 from holdfast.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, decode_fetch_response
-from patience import PATIENCE_S
+from patience import wait_for
 
 MIB = 1024 * 1024
 BATCHES = 8
@@ -42,13 +41,6 @@ def everything(partitions: int = 2) -> FetchRequest:
 def values(answer: FetchResponse, partition: int) -> list[bytes | None]:
     found = answer.topics[0].partitions[partition]
     return [record.value for record in iter_records(join(list(found.records)))]
-
-
-def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 def streams(broker: Broker) -> int:

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from cli_world import fresh, until
+from cli_world import fresh
 
 import holdfast
+from patience import wait_for
 
 Kind = Callable[[dict[str, Any]], Any]
 PARTITIONS = 4
@@ -40,7 +41,7 @@ class Members:
         self._owned[name] = 0
         self._threads.append(threading.Thread(target=self._poll, args=(name, consumer)))
         self._threads[-1].start()
-        until(lambda: all(self._owned.values()) and sum(self._owned.values()) == PARTITIONS, "all have a share")
+        wait_for(lambda: all(self._owned.values()) and sum(self._owned.values()) == PARTITIONS, "all have a share")
 
     def _poll(self, name: str, consumer: Any) -> None:
         consumer.subscribe([self.topic], on_assign=self._count)

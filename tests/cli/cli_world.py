@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -127,10 +126,3 @@ def spoken(process: subprocess.Popen[bytes], count: int = 1) -> list[str]:
 def end(process: subprocess.Popen[bytes]) -> Ended:
     out, err = process.communicate(timeout=PATIENCE_S)
     return Ended(process.returncode, out or b"", err.decode())
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"{what} did not come to pass within {PATIENCE_S:.0f} s"
-        time.sleep(0.02)

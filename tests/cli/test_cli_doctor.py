@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from cli_members import PARTITIONS, Members
 from cli_world import Commands
-
-from holdfast.testing import Broker
-
-
-@pytest.fixture
-def members(broker: Broker) -> Iterator[Members]:
-    made = Members(broker.bootstrap)
-    broker.topics.create(made.topic, PARTITIONS)
-    try:
-        yield made
-    finally:
-        made.stop()
 
 
 def test_a_living_group_is_looked_at_and_drawn(commands: Commands, members: Members, tmp_path: Path) -> None:

@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cli_members import PARTITIONS, Members
+from cli_members import Members
 from cli_world import Commands, fresh
 
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
-
-
-@pytest.fixture
-def members(broker: Broker) -> Iterator[Members]:
-    made = Members(broker.bootstrap)
-    broker.topics.create(made.topic, PARTITIONS)
-    try:
-        yield made
-    finally:
-        made.stop()
 
 
 def test_a_living_group_is_listed_and_described(commands: Commands, members: Members) -> None:

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_members import PARTITIONS, Members
+from cli_members import Members
 from cli_world import Commands, end, fresh, spoken
-
-from holdfast.testing import Broker
-
-
-@pytest.fixture
-def members(broker: Broker) -> Iterator[Members]:
-    made = Members(broker.bootstrap)
-    broker.topics.create(made.topic, PARTITIONS)
-    try:
-        yield made
-    finally:
-        made.stop()
 
 
 def test_a_healthy_group_ends_with_0_and_the_low_latency_table(

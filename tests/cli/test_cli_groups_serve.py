@@ -9,9 +9,10 @@ import urllib.request
 
 import pytest
 from cli_members import PARTITIONS, Members
-from cli_world import Commands, end, spoken, until
+from cli_world import Commands, end, spoken
 
 from holdfast.testing import Broker
+from patience import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -33,11 +34,11 @@ def test_rebalances_and_their_culprits_are_scraped_as_they_happen(commands: Comm
         address = said.removeprefix("Serving ")
         assert address.startswith("http://127.0.0.1:") and address.endswith("/metrics")
         name = members.group
-        until(lambda: f'holdfast_group_state{{group="{name}",state="Stable"}} 1' in scraped(address), "it is seen")
+        wait_for(lambda: f'holdfast_group_state{{group="{name}",state="Stable"}} 1' in scraped(address), "it is seen")
 
         members.add("cooperative-sticky", "c1")
         culprit = f'holdfast_group_disturbances_total{{group="{name}",cause="join",member="c1@127.0.0.1"}} 1'
-        until(lambda: culprit in scraped(address), "who joined is named")
+        wait_for(lambda: culprit in scraped(address), "who joined is named")
 
         with pytest.raises(urllib.error.HTTPError, match="404"):
             scraped(address.replace("/metrics", "/other"))

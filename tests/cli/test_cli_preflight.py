@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import confluent_kafka as ck
-import pytest
-from cli_members import PARTITIONS, Members
-from cli_world import Commands, fresh, until
+from cli_members import Members
+from cli_world import Commands, fresh
 
 from holdfast.testing import Broker
-
-
-@pytest.fixture
-def members(broker: Broker) -> Iterator[Members]:
-    made = Members(broker.bootstrap)
-    broker.topics.create(made.topic, PARTITIONS)
-    yield made
-    made.stop()
+from patience import wait_for
 
 
 def test_a_group_on_range_may_begin_with_the_first_bounce(commands: Commands, members: Members) -> None:
@@ -108,7 +99,7 @@ def test_a_group_that_nobody_is_in_may_start_with_anything(
 ) -> None:
     members.add("range", "c0")
     members.stop()
-    until(lambda: broker.group(members.group).state == "Empty", "everybody leaves")
+    wait_for(lambda: broker.group(members.group).state == "Empty", "everybody leaves")
     found = commands.fine("preflight", members.group, "--to", "cooperative-sticky", "-o", "json").json()
     assert (found["stage"], found["next_bounce"]) == ("empty", None)
 

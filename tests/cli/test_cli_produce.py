@@ -7,12 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from cli_world import Commands, end, fresh, until
+from cli_world import Commands, end, fresh
 
 from holdfast.cli import produce
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import wait_for
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def test_ctrl_c_flushes_and_says_how_many_were_acknowledged(
     commands: Commands, broker: Broker, topic: str, sign: signal.Signals
 ) -> None:
     process = commands.start("produce", topic, "--rate", "500", "-o", "json")
-    until(lambda: broker.topics.count(topic) > 20, "the first records")
+    wait_for(lambda: broker.topics.count(topic) > 20, "the first records")
     process.send_signal(sign)
 
     ended = end(process)
@@ -194,7 +195,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_its_next_line(commands: Commands, brok
     assert process.stdin is not None
     process.stdin.write(b"first\nhalf a l")
     process.stdin.flush()
-    until(lambda: broker.topics.count(topic) == 1, "the first line")
+    wait_for(lambda: broker.topics.count(topic) == 1, "the first line")
     process.send_signal(signal.SIGINT)
 
     ended = end(process)

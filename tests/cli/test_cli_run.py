@@ -14,10 +14,10 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
-from cli_world import Commands, Ended, end, fresh, until
+from cli_world import Commands, Ended, end, fresh
 
 from holdfast.testing import Broker
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 CONSUMER = """
 import sys
@@ -108,7 +108,7 @@ def test_what_the_process_started_ends_with_it(commands: Commands, tmp_path: Pat
     )
     assert end(commands.start("run", *python(parent))).code == 0
     pid = int(note.read_text())
-    until(lambda: not _alive(pid), "the grandchild ends")
+    wait_for(lambda: not _alive(pid), "the grandchild ends")
 
 
 def _alive(pid: int) -> bool:
@@ -263,7 +263,7 @@ def test_the_process_does_not_outlive_a_supervisor_that_was_killed(commands: Com
     running = commands.start("run", *python("import os, time; print('pid', os.getpid(), flush=True); time.sleep(60)"))
     pid = int(read_until(running, b"pid").split()[1])
     running.kill()
-    until(lambda: not _alive(pid), "it gets a SIGTERM from the kernel")
+    wait_for(lambda: not _alive(pid), "it gets a SIGTERM from the kernel")
 
 
 # -- wrong use, and strangers

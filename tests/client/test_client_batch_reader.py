@@ -309,6 +309,7 @@ def test_a_first_batch_that_nobody_got_leaves_no_position() -> None:
     world.feed.brings(A, 0, 5)
     stood = world.reader.stand()
     world.rows()
+    world.reader.write_down()
     world.reader.read_again(stood)
     assert world.positions() == {}
     assert world.feed.flow(A).at == 0

@@ -226,7 +226,8 @@ def test_what_can_not_be_finished_is_told_once() -> None:
     """Otherwise every later call would raise it, and nothing could be read any more."""
     read = Read()
     read.at(a=0)
-    read.first.will_raise("replace", KeyboardInterrupt(), RuntimeError("the handle is closed"))
+    closed = [RuntimeError("the handle is closed") for _ in range(2)]
+    read.first.will_raise("replace", KeyboardInterrupt(), *closed)
     with pytest.raises(KeyboardInterrupt):
         read.plane.replace([at(B, 0)])
     with pytest.raises(RuntimeError, match="the handle is closed"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -21,18 +20,11 @@ from polling import COUNTER, take, until
 import holdfast
 from holdfast.testing import Broker
 from inside import core_of, watchdog_of
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 
 def ours() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast-dropped")}
-
-
-def wait_for(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, f"it did not come to pass within {limit_s} s"
-        time.sleep(0.02)
 
 
 def made(broker: Broker, group: str, **more: Any) -> holdfast.Consumer:

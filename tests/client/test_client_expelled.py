@@ -7,7 +7,6 @@ polled since, and when on_lost has been called.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ import holdfast
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 QUICK = {"enable.auto.commit": False, "heartbeat.interval.ms": 100, "session.timeout.ms": 6_000}
 
@@ -34,12 +33,6 @@ def code(commit: Callable[[], Any]) -> str:
     with pytest.raises(ck.KafkaException) as refused:
         commit()
     return name_of(refused.value)
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline
 
 
 def test_a_commit_of_a_member_that_was_put_out_says_what_it_lost(
@@ -59,7 +52,7 @@ def test_a_commit_of_a_member_that_was_put_out_says_what_it_lost(
     consumer.subscribe(
         [topic], on_lost=lambda given, _partitions: lost.append(code(lambda: given.commit(asynchronous=False)))
     )
-    until(lambda: consumer.poll(0.1) is not None)
+    wait_for(lambda: consumer.poll(0.1) is not None)
     named = [ck.TopicPartition(topic, 0, 1)]
 
     broker.expel(group, consumer.memberid())
@@ -70,13 +63,13 @@ def test_a_commit_of_a_member_that_was_put_out_says_what_it_lost(
         heard.add(code(lambda: consumer.commit(asynchronous=False)))
         return "_ASSIGNMENT_LOST" in heard
 
-    until(has_heard)
+    wait_for(has_heard)
     assert heard <= {"_ASSIGNMENT_LOST", "UNKNOWN_MEMBER_ID"}
     assert code(lambda: consumer.commit(offsets=named, asynchronous=False)) == "UNKNOWN_MEMBER_ID"
     consumer.commit(asynchronous=True)
-    until(lambda: bool(consumer.poll(0.05)) or bool(told and lost))
+    wait_for(lambda: bool(consumer.poll(0.05)) or bool(told and lost))
     assert told[:1] == lost == ["_ASSIGNMENT_LOST"]
-    until(lambda: consumer.poll(0.1) is not None)
+    wait_for(lambda: consumer.poll(0.1) is not None)
     assert consumer.commit(asynchronous=False), "a member again"
 
 
@@ -89,14 +82,14 @@ def test_what_was_lost_is_not_committed_until_it_is_assigned_anew(
     lost: list[Any] = []
     consumer = make(group_id=group, **{key.replace(".", "_"): value for key, value in QUICK.items()})
     consumer.subscribe([topic], on_lost=lambda _consumer, partitions: lost.append(partitions))
-    until(lambda: consumer.poll(0.1) is not None)
+    wait_for(lambda: consumer.poll(0.1) is not None)
     named = [ck.TopicPartition(topic, 0, 1)]
     late = broker.faults.error(Api.JOIN_GROUP, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     broker.expel(group, consumer.memberid())
-    until(lambda: consumer.poll(0.05) is None and bool(lost))
+    wait_for(lambda: consumer.poll(0.05) is None and bool(lost))
     assert code(lambda: consumer.commit(offsets=named, asynchronous=False)) == "UNKNOWN_MEMBER_ID"
     late.clear()
-    until(lambda: broker.group(group).state == "Stable" and len(broker.group(group).members) == 1)
+    wait_for(lambda: broker.group(group).state == "Stable" and len(broker.group(group).members) == 1)
     if isinstance(consumer, holdfast.Consumer):
         refused = code(lambda: consumer.commit(offsets=named, asynchronous=False))
         assert refused in ("_STATE", "REBALANCE_IN_PROGRESS")

@@ -8,12 +8,34 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from polling import take
 
 import holdfast
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
+
+
+def settings_of(broker: Broker, group: str) -> dict[str, Any]:
+    """A member that commits by itself only when it has to."""
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "auto.commit.interval.ms": 600_000,
+        "holdfast.watchdog": False,
+    }
+
+
+def owner(settings: dict[str, Any], topic: str, **more: Any) -> tuple[holdfast.Consumer, list[ck.TopicPartition]]:
+    """A member that has read everything and committed nothing, and what is taken from it."""
+    made = holdfast.Consumer({**settings, **more})
+    revoked: list[ck.TopicPartition] = []
+    made.subscribe([topic], on_revoke=lambda _consumer, partitions: revoked.extend(partitions))
+    take(made, 15)
+    return made, revoked
 
 
 def test_a_commit_made_while_revoking_is_sent_as_the_member_that_still_owns(broker: Broker, topic: str) -> None:
@@ -23,14 +45,7 @@ def test_a_commit_made_while_revoking_is_sent_as_the_member_that_still_owns(brok
     next owner, it did everything again. Invariant: a commit is made by whoever owned the partitions when it was asked
     for."""
     told: list[Any] = []
-    settings = {
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": f"last-{topic}",
-        "auto.offset.reset": "earliest",
-        "heartbeat.interval.ms": 100,
-        "enable.auto.commit": False,
-        "holdfast.watchdog": False,
-    }
+    settings = {**settings_of(broker, f"last-{topic}"), "enable.auto.commit": False}
     first = holdfast.Consumer(
         {**settings, "on_commit": lambda error, partitions: told.append((error, len(partitions)))}
     )
@@ -41,10 +56,8 @@ def test_a_commit_made_while_revoking_is_sent_as_the_member_that_still_owns(brok
         consumer.commit(asynchronous=True)
 
     first.subscribe([topic], on_revoke=revoke)
-    seen, deadline = 0, time.monotonic() + PATIENCE_S
-    while seen < 15:
-        assert time.monotonic() < deadline
-        seen += first.poll(0.05) is not None
+    take(first, 15)
+    deadline = time.monotonic() + PATIENCE_S
     second = holdfast.Consumer(settings)
     second.subscribe([topic])
     while not (revoked and told):
@@ -63,21 +76,8 @@ def test_a_commit_that_the_next_round_overtook_is_no_failure_if_its_offsets_went
     the commit before a revoke is waited for only so long where positions travel with the join, and came when the round
     was over. Rule: what the next owner commits is not told as refused."""
     told: list[Any] = []
-    settings = {
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": f"overtaken-{topic}",
-        "auto.offset.reset": "earliest",
-        "heartbeat.interval.ms": 100,
-        "auto.commit.interval.ms": 600_000,
-        "holdfast.watchdog": False,
-    }
-    first = holdfast.Consumer({**settings, "on_commit": lambda error, _partitions: told.append(error)})
-    revoked: list[Any] = []
-    first.subscribe([topic], on_revoke=lambda _consumer, partitions: revoked.extend(partitions))
-    seen, deadline = 0, time.monotonic() + PATIENCE_S
-    while seen < 15:
-        assert time.monotonic() < deadline
-        seen += first.poll(0.05) is not None
+    settings, deadline = settings_of(broker, f"overtaken-{topic}"), time.monotonic() + PATIENCE_S
+    first, revoked = owner(settings, topic, on_commit=lambda error, _partitions: told.append(error))
     late = broker.faults.delay(Api.OFFSET_COMMIT, ms=3_000, times=1)  # longer than it is waited for
     second = holdfast.Consumer(settings)
     second.subscribe([topic])
@@ -106,21 +106,8 @@ def test_what_was_handed_over_is_committed_though_its_receiver_never_takes_it(br
     of the same, which was refused for it. The next owner commits what it is handed when it polls; it hung, the group
     went on without it, and the only copy was gone. Rule: a new owner's control plane commits what it is handed at once,
     whatever its application is doing."""
-    settings = {
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": f"untaken-{topic}",
-        "auto.offset.reset": "earliest",
-        "heartbeat.interval.ms": 100,
-        "auto.commit.interval.ms": 600_000,
-        "holdfast.watchdog": False,
-    }
-    first = holdfast.Consumer(settings)
-    revoked: list[Any] = []
-    first.subscribe([topic], on_revoke=lambda _consumer, partitions: revoked.extend(partitions))
-    seen, deadline = 0, time.monotonic() + PATIENCE_S
-    while seen < 15:
-        assert time.monotonic() < deadline
-        seen += first.poll(0.05) is not None
+    settings, deadline = settings_of(broker, f"untaken-{topic}"), time.monotonic() + PATIENCE_S
+    first, revoked = owner(settings, topic)
     broker.faults.delay(Api.OFFSET_COMMIT, ms=100, times=1)
     second = holdfast.Consumer(settings)
     second.subscribe([topic])  # and it never polls
@@ -143,21 +130,8 @@ def test_what_was_done_before_a_revoke_is_not_done_again_when_the_round_is_cut(
     overtook the commit, which was refused for it; and somebody joined before the round had ended, so that the next one
     began without the positions. Rules: a join does not overtake the commits of what it gives up; they are sent before
     it, on its connection. And a leader keeps what it was to hand over while members did not hear of it."""
-    settings = {
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": f"cut-{topic}",
-        "auto.offset.reset": "earliest",
-        "heartbeat.interval.ms": 100,
-        "auto.commit.interval.ms": 600_000,
-        "holdfast.watchdog": False,
-    }
-    first = holdfast.Consumer({**settings, "client.id": "first"})
-    revoked: list[Any] = []
-    first.subscribe([topic], on_revoke=lambda _consumer, partitions: revoked.extend(partitions))
-    seen, deadline = 0, time.monotonic() + PATIENCE_S
-    while seen < 15:
-        assert time.monotonic() < deadline
-        seen += first.poll(0.05) is not None
+    settings, deadline = settings_of(broker, f"cut-{topic}"), time.monotonic() + PATIENCE_S
+    first, revoked = owner(settings, topic, **{"client.id": "first"})
 
     def ours(asked: Any) -> bool:
         return bool(asked.frame.client_id == "first")
@@ -193,20 +167,8 @@ def test_what_was_done_before_a_revoke_is_not_done_again_when_the_round_is_cut(
 def test_a_commit_without_an_answer_does_not_hold_up_the_join_behind_it(broker: Broker, topic: str) -> None:
     """A commit goes ahead of the join on its connection, so that the join waits for it. If the coordinator never
     answers, the connection is given up after a second: the partition moves, and its position with the join."""
-    settings = {
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": f"unanswered-{topic}",
-        "auto.offset.reset": "earliest",
-        "heartbeat.interval.ms": 100,
-        "auto.commit.interval.ms": 600_000,
-        "holdfast.watchdog": False,
-    }
-    first = holdfast.Consumer({**settings, "client.id": "first"})
-    first.subscribe([topic])
-    seen, deadline = 0, time.monotonic() + PATIENCE_S
-    while seen < 15:
-        assert time.monotonic() < deadline
-        seen += first.poll(0.05) is not None
+    settings, deadline = settings_of(broker, f"unanswered-{topic}"), time.monotonic() + PATIENCE_S
+    first, _ = owner(settings, topic, **{"client.id": "first"})
     silent = broker.faults.drop(Api.OFFSET_COMMIT, when=lambda asked: asked.frame.client_id == "first")
     second = holdfast.Consumer(settings)
     second.subscribe([topic])
@@ -233,20 +195,8 @@ def test_what_was_handed_over_is_not_forgotten_when_its_commit_is_refused(
     Cause: the revoker's commit failed, and so did the one of the new owner, which was not made again; where nothing was
     read yet, the new owner had no position to commit at its end either. Rule: a position that was handed over is its
     new owner's, to commit until the group has it and to hand on."""
-    settings = {
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": f"forgotten-{topic}",
-        "auto.offset.reset": "earliest",
-        "heartbeat.interval.ms": 100,
-        "auto.commit.interval.ms": 600_000,
-        "holdfast.watchdog": False,
-    }
-    first = holdfast.Consumer({**settings, "client.id": "first"})
-    first.subscribe([topic])
-    seen, deadline = 0, time.monotonic() + PATIENCE_S
-    while seen < 15:
-        assert time.monotonic() < deadline
-        seen += first.poll(0.05) is not None
+    settings, deadline = settings_of(broker, f"forgotten-{topic}"), time.monotonic() + PATIENCE_S
+    first, _ = owner(settings, topic, **{"client.id": "first"})
     refused = [
         # Each time: its retry may still be in time, and then the new owner has nothing to commit.
         broker.faults.error(Api.OFFSET_COMMIT, code, when=lambda asked: asked.frame.client_id == "first"),
@@ -268,21 +218,8 @@ def test_what_was_handed_over_is_not_forgotten_when_its_commit_is_refused(
 
 def test_a_position_that_was_handed_over_is_committed_until_the_group_has_it(broker: Broker, topic: str) -> None:
     """The same, and nobody closes: the new owner's application does not even poll."""
-    settings = {
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": f"again-{topic}",
-        "auto.offset.reset": "earliest",
-        "heartbeat.interval.ms": 100,
-        "auto.commit.interval.ms": 600_000,
-        "holdfast.watchdog": False,
-    }
-    first = holdfast.Consumer(settings)
-    revoked: list[Any] = []
-    first.subscribe([topic], on_revoke=lambda _consumer, partitions: revoked.extend(partitions))
-    seen, deadline = 0, time.monotonic() + PATIENCE_S
-    while seen < 15:
-        assert time.monotonic() < deadline
-        seen += first.poll(0.05) is not None
+    settings, deadline = settings_of(broker, f"again-{topic}"), time.monotonic() + PATIENCE_S
+    first, revoked = owner(settings, topic)
     refused = broker.faults.error(Api.OFFSET_COMMIT, ErrorCode.UNKNOWN_SERVER_ERROR, times=2)  # of both
     second = holdfast.Consumer(settings)
     second.subscribe([topic])
@@ -311,13 +248,8 @@ def test_a_commit_of_an_earlier_offset_lasts_until_the_next_commit(
         (found,) = consumer.committed([where], PATIENCE_S)
         return int(found.offset)
 
-    def until(done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not done():
-            assert time.monotonic() < deadline
-
     for _ in range(4):
-        until(lambda: consumer.poll(0.1) is not None)
+        wait_for(lambda: consumer.poll(0.1) is not None)
     consumer.commit(asynchronous=False)
     assert stands() == 4
     consumer.commit(offsets=[ck.TopicPartition(topic, 0, 1)], asynchronous=False)
@@ -326,15 +258,15 @@ def test_a_commit_of_an_earlier_offset_lasts_until_the_next_commit(
     assert position.offset == 4
     if then == "waits":
         consumer.pause([where])
-        until(lambda: consumer.poll(0.05) is None and stands() == 4)
+        wait_for(lambda: consumer.poll(0.05) is None and stands() == 4)
     elif then == "commits everything":
         assert [p.offset for p in consumer.commit(asynchronous=False)] == [4]
         assert stands() == 4
     elif then == "reads on":
-        until(lambda: consumer.poll(0.1) is not None)
+        wait_for(lambda: consumer.poll(0.1) is not None)
         consumer.commit(asynchronous=False)
         assert stands() == 5
     else:
         consumer.close()
         consumer = make(group_id=group)
-        until(lambda: stands() == 4)
+        wait_for(lambda: stands() == 4)

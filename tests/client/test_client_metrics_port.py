@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from holdfast.client.telemetry import metrics_port
 from holdfast.client.telemetry.metrics_port import MOST_AT_ONCE, MetricsPort, merged
 from holdfast.testing import Broker
 from holdfast.testing.kafka_node import free_port
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +54,6 @@ def scraped(port: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -77,7 +70,7 @@ def test_consumers_of_one_process_share_a_port_until_the_last_one_closes(broker:
     second = holdfast.Consumer(settings(broker, "c1", port))
     for consumer in (first, second):
         consumer.subscribe(["orders"])
-    until(lambda: (first.poll(0.02), second.poll(0.02)) and len(first.assignment()) == len(second.assignment()) == 1)
+    wait_for(lambda: (first.poll(0.02), second.poll(0.02)) and len(first.assignment()) == len(second.assignment()) == 1)
 
     found = scraped(port)
     assert found["kafka_consumer_coordinator_assigned_partitions"] == {"c0": 1.0, "c1": 1.0}
@@ -119,14 +112,14 @@ def test_a_consumer_that_does_not_come_to_be_gives_its_port_back(broker: Broker)
     with pytest.raises(Exception, match=r"no\.such"):
         holdfast.Consumer(settings(broker, "c0", port, **{"no.such.key": "1"}))
 
-    until(lambda: gc.collect() >= 0 and free(port))
+    wait_for(lambda: gc.collect() >= 0 and free(port))
 
 
 def test_a_consumer_that_was_dropped_is_not_kept_alive_by_being_watched(broker: Broker) -> None:
     port = free_port()
     holdfast.Consumer(settings(broker, "dropped", port))
 
-    until(lambda: gc.collect() >= 0 and free(port))
+    wait_for(lambda: gc.collect() >= 0 and free(port))
 
 
 def test_an_asyncio_consumer_can_be_scraped_too(broker: Broker) -> None:
@@ -237,7 +230,7 @@ def test_clients_that_never_finish_their_requests_are_few_and_not_for_long(quick
             most = max(most, threading.active_count() - before)
             open_ = [client for client in open_ if not ended(client)]
         assert 0 < most <= MOST_AT_ONCE
-        until(lambda: threading.active_count() <= before)
+        wait_for(lambda: threading.active_count() <= before)
         assert scraped_text(port) == "# TYPE lag gauge\nlag 1\n"
     finally:
         for client in clients:
@@ -253,14 +246,14 @@ def test_a_client_that_goes_away_leaves_no_traceback(quick: None, capfd: pytest.
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
             client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-            until(lambda: threading.active_count() > before)
-            until(lambda: threading.active_count() <= before)  # while the connection is still open
+            wait_for(lambda: threading.active_count() > before)
+            wait_for(lambda: threading.active_count() <= before)  # while the connection is still open
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets it
             client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-            until(lambda: threading.active_count() > before)
-        until(lambda: threading.active_count() <= before)
-        until(lambda: "lag" in scraped_text(port))
+            wait_for(lambda: threading.active_count() > before)
+        wait_for(lambda: threading.active_count() <= before)
+        wait_for(lambda: "lag" in scraped_text(port))
     finally:
         opened.close()
     assert capfd.readouterr().err == ""

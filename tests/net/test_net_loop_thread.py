@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from holdfast.net.loop_thread import LoopThread
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 
 async def name() -> str:
@@ -82,10 +81,7 @@ def test_a_thread_that_does_not_end_in_time_is_told() -> None:
 
     assert not host.stop(stuck(), timeout_s=0.05)
     going_on.set()
-    deadline = time.monotonic() + PATIENCE_S
-    while not host.loop.is_closed():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_for(host.loop.is_closed, "the end of the thread")
 
 
 def test_exceptions_that_nobody_caught_are_told_to_whoever_asked() -> None:

@@ -6,14 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast.spark.pipeline.processes import children_of
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 TOOL = Path(__file__).parents[2] / "tools" / "busy.py"
 
@@ -78,7 +76,7 @@ def test_a_tool_that_is_killed_leaves_no_core_busy(tmp_path: Path) -> None:
     text = f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     tool = subprocess.Popen(command(tmp_path, text), cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     try:
-        until(lambda: pid_file.exists() and pid_file.read_text() != "", "the run to begin")
+        wait_for(lambda: pid_file.exists() and pid_file.read_text() != "", "the run to begin")
         run = int(pid_file.read_text())
         counting = [child for child in children_of(tool.pid) if child != run]
         assert len(counting) == 1
@@ -86,11 +84,4 @@ def test_a_tool_that_is_killed_leaves_no_core_busy(tmp_path: Path) -> None:
         tool.kill()
         tool.wait()
     os.kill(run, signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{counting[0]}").exists(), "the counting to end")
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.02)
+    wait_for(lambda: not Path(f"/proc/{counting[0]}").exists(), "the counting to end")

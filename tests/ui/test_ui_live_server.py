@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ui_live import member, record, served, until
+from ui_live import member, record, served
 
 from holdfast.model import HoldfastError
 from holdfast.testing import Broker
@@ -28,7 +28,7 @@ from holdfast.ui.live.tails import Tails
 from holdfast.ui.live.watch import Watch, message
 from holdfast.ui.serving import Live, PageServer, listen
 from holdfast.wire.api import Api
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -91,7 +91,9 @@ def test_a_group_is_listed_and_shown_with_traces_and_without(broker: Broker, tmp
             assert len(story["witnesses"]) == witnesses
             viewer.close()
         listing = Viewer(bare, "")
-        until(lambda: next(iter(listing.events())) == ("groups", [{"group": "billing", "state": "Stable"}]), "the list")
+        wait_for(
+            lambda: next(iter(listing.events())) == ("groups", [{"group": "billing", "state": "Stable"}]), "the list"
+        )
         listing.close()
 
 
@@ -142,7 +144,7 @@ def test_twenty_viewers_cost_the_broker_no_more_than_one(broker: Broker, monkeyp
         assert len(asked) <= watch.looks + 1 and watch.looks < 20, "looks do not follow the number of viewers"
         for viewer in viewers:
             viewer.close()
-        until(lambda: hub.idle, "nobody to be watched for")
+        wait_for(lambda: hub.idle, "nobody to be watched for")
         assert hub.viewers == 0
 
 
@@ -234,7 +236,7 @@ def test_a_demo_that_is_ended_by_a_signal_leaves_nothing_behind(number: signal.S
         with contextlib.closing(socket.socket()) as tried:
             return tried.connect_ex((host, int(port))) != 0
 
-    until(is_gone, "the broker's end")
+    wait_for(is_gone, "the broker's end")
 
 
 # Trace files

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from holdfast.testing import Broker
 from holdfast.ui.live.chronicle import Chronicle
 from holdfast.ui.serving import Beside, Live, PageServer, listen
 from holdfast.ui.story import at as span_at
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 WALL = 1_700_000_000_000.0
 """When the watching begins, in milliseconds since 1970."""
@@ -94,14 +93,6 @@ class Told:
 # The real thing
 
 
-def until(holds: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.01)
-    return found
-
-
 @contextlib.contextmanager
 def served(
     broker: Broker, *, groups: tuple[str, ...] = (), traces: tuple[Path, ...] = (), trace_topic: str = ""
@@ -109,7 +100,7 @@ def served(
     settings = {"bootstrap.servers": broker.bootstrap, "request.timeout.ms": 1_500}
     server = PageServer(listen("127.0.0.1", 0), Live(settings, groups, traces, trace_topic))
     with Beside(server):
-        until(lambda: server.started, "the server")
+        wait_for(lambda: server.started, "the server")
         yield server
 
 

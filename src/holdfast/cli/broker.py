@@ -29,6 +29,7 @@ from holdfast.broker.security.tls import check_given
 from holdfast.broker.security.users import Users, load_users, save_users
 from holdfast.broker.settings import BrokerSettings, Security
 from holdfast.cli.common import Output, wrong_use
+from holdfast.cli.listing import Listing
 from holdfast.group.coordinator.settings import CoordinatorSettings
 from holdfast.model import HoldfastError
 
@@ -58,7 +59,9 @@ class Flush(StrEnum):
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-user = typer.Typer(help="Users who may log in, and what they may do.", no_args_is_help=True, rich_markup_mode=None)
+user = typer.Typer(
+    cls=Listing, help="Users who may log in, and what they may do.", no_args_is_help=True, rich_markup_mode=None
+)
 app.add_typer(user, name="user")
 
 

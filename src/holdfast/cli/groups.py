@@ -13,8 +13,11 @@ from holdfast.cli.groups_moved import export_offsets, import_offsets, reset_offs
 from holdfast.cli.groups_served import serve
 from holdfast.cli.groups_shown import describe, list_groups
 from holdfast.cli.groups_watched import check
+from holdfast.cli.listing import Listing
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Listing, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 app.command(name="list")(list_groups)
 app.command()(describe)
 app.command()(check)

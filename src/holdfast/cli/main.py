@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import typer
 
 from holdfast import __version__
+from holdfast.cli.listing import Listing
 from holdfast.model import HoldfastError
 
 
@@ -70,6 +71,7 @@ def build(args: Sequence[str]) -> typer.Typer:
 
 def _group(help_text: str, commands: Mapping[str, Lazy], called: list[str]) -> typer.Typer:
     app = typer.Typer(
+        cls=Listing,
         help=help_text,
         no_args_is_help=True,
         add_completion=False,

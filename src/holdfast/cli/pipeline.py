@@ -23,6 +23,7 @@ from holdfast.cli.common import (
     client_settings,
     wrong_use,
 )
+from holdfast.cli.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +37,7 @@ GRACE = "24h"
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Listing, no_args_is_help=True, rich_markup_mode=None)
 
 SinkPath = Annotated[str, typer.Argument(metavar="PATH", help="The sink's path.")]
 

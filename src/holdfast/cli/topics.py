@@ -24,6 +24,7 @@ from holdfast.cli.common import (
     show_error,
     wrong_use,
 )
+from holdfast.cli.listing import Listing
 from holdfast.model import ErrorCode, HoldfastError
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ LEADERS_S = 10.0
 
 LOOK_EVERY_S = 0.02
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Listing, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 
 
 @app.command()

@@ -42,7 +42,7 @@ def ours_in(text: str) -> str:
         return said[-1][:MOST]
     if any(pattern.search(text) for pattern in _MISSING) or (_VERSIONS.search(text) and "holdfast" in text):
         return str(other_python("the Python of Spark's workers", "it is another one than the driver's"))
-    return ""
+    return str(no_java()) if "[JAVA_GATEWAY_EXITED]" in text else ""
 
 
 def other_python(python: str, why: str) -> HoldfastError:
@@ -51,6 +51,15 @@ def other_python(python: str, why: str) -> HoldfastError:
         f"Spark does not find holdfast in {python}: {why}.",
         f"Set PYSPARK_PYTHON={sys.executable} before the session is made, or build it with "
         "holdfast.spark.configure(SparkSession.builder), which does; on a cluster, install holdfast on every node.",
+    )
+
+
+def no_java() -> HoldfastError:
+    return HoldfastError(
+        "JAVA_DID_NOT_START",
+        "Spark's Java is not there, is too old, or ended at once.",
+        "Spark needs Java 17 or newer: `java -version` says which one is found first, unless JAVA_HOME names another. "
+        "What Java itself said is on standard error.",
     )
 
 

@@ -20,7 +20,7 @@ from holdfast.spark.options import parse
 from holdfast.spark.planning import tasks
 from holdfast.spark.reading import read_pieces
 from holdfast.testing import Broker
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 Row = tuple[int, int]
 """(partition, offset)"""
@@ -79,7 +79,7 @@ class Engine:
                 found.append(one)
             return bool(found)
 
-        wait_until(planned)
+        wait_for(planned)
         return found[0]
 
     def replay(self) -> BatchOffset:
@@ -135,13 +135,6 @@ class Engine:
         """As by kill -9: nobody leaves, nobody commits. The loop and its connections just end."""
         self.member._call(self.member._end())
         self.member._plane.stop()
-
-
-def wait_until(holds: Callable[[], bool], what: str = "") -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what or holds
-        time.sleep(0.005)
 
 
 NO_LOGIN: Mapping[str, str] = {}

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from source_engine import Checkpoint, Engine, committed, every, produce, wait_until
+from source_engine import Checkpoint, Engine, committed, every, produce
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.offsets import BatchOffset, Seen
 from holdfast.testing import Broker
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 ALONE = {"kafka__holdfast__stateful": "alone"}
 SHORT = {"kafka__session__timeout__ms": "1000"}
@@ -41,7 +41,7 @@ def fails_with(code: str, engine: Engine, text: str = "") -> None:
             found.append(error)
         return bool(found)
 
-    wait_until(failed, f"the query never failed with {code}")
+    wait_for(failed, f"the query never failed with {code}")
     assert found[0].code == code
     assert text in found[0].what
 
@@ -79,7 +79,7 @@ def test_the_batch_in_hand_is_finished_and_committed_before_it_fails(broker: Bro
     alone = Engine(broker.bootstrap, **ALONE)
     planned = alone.plan_something()
     other = Engine(broker.bootstrap)
-    wait_until(lambda: alone.member.failure is not None)
+    wait_for(lambda: alone.member.failure is not None)
     alone.sink(planned)
     alone.commit()
     fails_with("NOT_ALONE", alone)

@@ -48,6 +48,13 @@ def test_workers_with_another_python_are_told_as_that(text: str) -> None:
     assert f"PYSPARK_PYTHON={sys.executable}" in explain(text)
 
 
+def test_a_machine_without_java_is_told_so() -> None:
+    """Symptom: `holdfast demo` on a machine without Java: "Java gateway process exited before sending its port number.
+    Spark's log says more", and there was no log. Rule: say what is missing."""
+    said = explain("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
+    assert said.startswith("JAVA_DID_NOT_START: ") and "Java 17" in said and "JAVA_HOME" in said
+
+
 def test_an_error_of_spark_begins_with_our_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.errors.exceptions import captured
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from source_engine import Checkpoint, Engine, committed, every, produce, wait_until
+from source_engine import Checkpoint, Engine, committed, every, produce
 
 from holdfast.broker.exchange import Exchange
 from holdfast.group.user_data import read_member_note
@@ -14,6 +14,7 @@ from holdfast.model import ErrorCode, TopicPartition
 from holdfast.model.consumer_protocol import decode_subscription
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import wait_for
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_a_query_reads_everything_and_commits_what_is_done_when_it_is_asked_agai
     assert committed(broker) == dict.fromkeys(range(4), 0), "a batch that Spark has not finished is not committed"
     query.commit()
     assert query.plan() is None
-    wait_until(lambda: committed(broker) == dict.fromkeys(range(4), 10))
+    wait_for(lambda: committed(broker) == dict.fromkeys(range(4), 10))
     assert sorted(query.seen) == every(10)
     view = broker.group("g")
     assert (view.state, len(view.members)) == ("Stable", 1)
@@ -84,14 +85,14 @@ def test_a_partition_in_the_running_batch_is_released_only_when_that_batch_is_do
     planned = first.plan()
     assert planned is not None
     second = Engine(broker.bootstrap)
-    wait_until(lambda: members(broker) == 2)
-    wait_until(lambda: first.member.report()["generation"] == 2, "the round's first half does not wait for the batch")
+    wait_for(lambda: members(broker) == 2)
+    wait_for(lambda: first.member.report()["generation"] == 2, "the round's first half does not wait for the batch")
     assert first.owned() == {0, 1, 2, 3}
     assert second.owned() == set()
     first.sink(planned)
     first.commit()
     assert first.plan() is None
-    wait_until(lambda: len(second.owned()) == 2)
+    wait_for(lambda: len(second.owned()) == 2)
     assert len(first.owned()) == 2
     produce(broker, 5)
     second.run_until(lambda: len(first.seen) + len(second.seen) == 40, first)
@@ -142,12 +143,12 @@ def test_what_a_round_takes_is_handed_over_although_the_round_also_gives_somethi
     no_news = broker.faults.error(Api.HEARTBEAT, ErrorCode.NONE)  # so that a leave and a join become one round
     leaving.stop()
     newcomer = Engine(broker.bootstrap, **calm)
-    wait_until(lambda: len(broker.group("g").members) == 2)
+    wait_for(lambda: len(broker.group("g").members) == 2)
     broker.faults.delay(Api.OFFSET_FETCH, ms=200)
     handed: set[TopicPartition] = set()
     broker.faults.call(Api.JOIN_GROUP, lambda exchange: handed.update(handed_over(exchange)))
     no_news.clear()
-    wait_until(lambda: len(newcomer.owned()) == 3)
+    wait_for(lambda: len(newcomer.owned()) == 3)
     assert query.member.report()["owned"]["other"] == [0, 1]
     assert {p.partition for p in handed if p.topic == "orders"} == newcomer.owned()
     query.stop()
@@ -191,7 +192,7 @@ def test_a_drain_hands_over_everything_while_the_batch_goes_on(broker: Broker) -
     leaving.sink(planned)
     leaving.commit()
     assert leaving.plan() is None
-    wait_until(lambda: leaving.member.report()["drained"])
+    wait_for(lambda: leaving.member.report()["drained"])
     assert members(broker) == 1
     produce(broker, 5)
     staying.run_until(lambda: len(staying.seen) + len(leaving.seen) == 60)
@@ -210,7 +211,7 @@ def test_a_batch_longer_than_the_poll_interval_loses_its_membership_and_its_comm
     other = Engine(broker.bootstrap)
     other.run_until(lambda: len(other.seen) == 20)
     assert other.plan() is None
-    wait_until(lambda: committed(broker) == dict.fromkeys(range(4), 5))
+    wait_for(lambda: committed(broker) == dict.fromkeys(range(4), 5))
     produce(broker, 1)
     other.run_until(lambda: len(other.seen) == 24)
     assert other.plan() is None
@@ -218,7 +219,7 @@ def test_a_batch_longer_than_the_poll_interval_loses_its_membership_and_its_comm
     slow.commit()
     slow.plan()
     slow.run_until(lambda: len(slow.owned()) == 2, other)
-    wait_until(lambda: committed(broker) == dict.fromkeys(range(4), 6), "the late batch does not move offsets back")
+    wait_for(lambda: committed(broker) == dict.fromkeys(range(4), 6), "the late batch does not move offsets back")
     assert len(other.seen) == 24
     slow.stop()
     other.stop()
@@ -232,7 +233,7 @@ def test_a_late_batch_counts_when_nobody_else_did_it(broker: Broker) -> None:
     slow = Engine(broker.bootstrap, kafka__max__poll__interval__ms="300", **short)
     planned = slow.plan()
     assert planned is not None
-    wait_until(lambda: members(broker) == 0)
+    wait_for(lambda: members(broker) == 0)
     slow.sink(planned)
     slow.commit()
     slow.run_until(lambda: committed(broker) == dict.fromkeys(range(4), 5))
@@ -250,7 +251,7 @@ def test_available_now_goes_on_after_a_batch_longer_than_the_poll_interval(broke
     query.member.stop_at_what_is_there()
     planned = query.plan(20)
     assert planned is not None
-    wait_until(lambda: members(broker) == 0)
+    wait_for(lambda: members(broker) == 0)
     query.sink(planned)
     query.commit()
     while query.step(20):
@@ -269,7 +270,7 @@ def test_a_query_whose_coordinator_is_silent_plans_nothing_until_it_answers(
     query = Engine(broker.bootstrap, **short)
     assert query.plan() is None
     silence = broker.faults.drop(Api.HEARTBEAT)
-    wait_until(lambda: bool(query.plan() is None and "heard nothing from its coordinator" in caplog.text))
+    wait_for(lambda: bool(query.plan() is None and "heard nothing from its coordinator" in caplog.text))
     produce(broker, 5)
     for _ in range(20):  # partitions' ends are looked at every few milliseconds
         assert query.plan() is None
@@ -288,7 +289,7 @@ def test_a_trigger_rarer_than_the_poll_interval_costs_no_membership(broker: Brok
     generation = query.member.report()["generation"]
     beats: list[Api] = []
     broker.faults.call(Api.HEARTBEAT, lambda _: beats.append(Api.HEARTBEAT))
-    wait_until(lambda: len(beats) > 12)  # 12 times 50 ms
+    wait_for(lambda: len(beats) > 12)  # 12 times 50 ms
     assert members(broker) == 1
     assert query.member.report()["generation"] == generation
     query.stop()

@@ -10,13 +10,13 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
-from source_engine import Engine, committed, every, produce, wait_until
+from source_engine import Engine, committed, every, produce
 
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.spark import commits, reading
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 GO_ON = {"failOnDataLoss": "false"}
 
@@ -168,7 +168,7 @@ def test_a_coordinator_that_does_not_answer_holds_up_no_batch_for_long(broker: B
     assert query.plan() is None
     produce(broker, 1)
     query.run_until(lambda: len(query.seen) == 44)
-    wait_until(lambda: query.plan() is None and committed(broker) == dict.fromkeys(range(4), 11))
+    wait_for(lambda: query.plan() is None and committed(broker) == dict.fromkeys(range(4), 11))
     query.stop()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from source_engine import Checkpoint, Engine, committed, every, produce, wait_until
+from source_engine import Checkpoint, Engine, committed, every, produce
 
 from holdfast.group.messages import OffsetEntry
 from holdfast.model import HoldfastError, TopicPartition
@@ -21,7 +21,7 @@ from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.spark.notes import ANY, MOST_BEGUN, Memory, digest, read_notes, write_note
 from holdfast.testing import Broker
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 LATEST = {"startingOffsets": "latest"}
 GO_ON = {"failOnDataLoss": "false"}
@@ -244,7 +244,7 @@ def test_members_that_begin_together_agree_that_everything_was_there(broker: Bro
         produce(broker, 5, topic=topic, partitions=1)
     wanted = {"subscribe": "one,two"} | LATEST
     first, second = Engine(broker.bootstrap, **wanted), Engine(broker.bootstrap, **wanted)
-    wait_until(lambda: len(first.member.report()["owned"]) == len(second.member.report()["owned"]) == 1)
+    wait_for(lambda: len(first.member.report()["owned"]) == len(second.member.report()["owned"]) == 1)
     assert first.plan() is None
     assert second.plan() is None
     for topic in ("one", "two"):

@@ -8,10 +8,11 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from source_engine import Engine, every, produce, wait_until
+from source_engine import Engine, every, produce
 
 from holdfast.client.config.errors import ConfigError
 from holdfast.testing import Broker
+from patience import wait_for
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_a_query_serves_rebalances_partitions_and_lag_until_it_stops(broker: Bro
         query.plan(at_least=1_000)  # looks at the ends, and has too little for a batch
         return scraped(port)['kafka_consumer_fetch_manager_records_lag_max{client_id="q1"}']
 
-    wait_until(lambda: lag() == 3.0)
+    wait_for(lambda: lag() == 3.0)
     seen = scraped(port)
     assert seen[f"kafka_consumer_coordinator_assigned_partitions{{{labels}}}"] == 4.0
     assert seen[f"kafka_consumer_coordinator_rebalance_total{{{labels}}}"] >= 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
-from source_engine import Engine, every, produce, wait_until
+from source_engine import Engine, every, produce
 
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.settings import Security
@@ -21,7 +21,7 @@ from holdfast.net.reading import Fetching, RangeReader
 from holdfast.testing import Broker
 from holdfast.testing.kafka import RealKafka
 from holdfast.wire.api import Api
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 CERTIFICATES = Path(__file__).parents[2] / "net" / "certificates"
 
@@ -102,7 +102,7 @@ def test_a_real_kafka_shows_a_stable_group_and_aborted_records_stay_out(kafka: R
             return view.state, owned, {p.partition: entry.offset for p, entry in offsets.items()}
 
     # 30 records and three markers in each partition: the markers are behind us too
-    wait_until(lambda: asyncio.run(look()) == ("Stable", 2, {0: 33, 1: 33}))
+    wait_for(lambda: asyncio.run(look()) == ("Stable", 2, {0: 33, 1: 33}))
     everything = Engine(kafka.bootstrap, subscribe=topic, kafka__group__id=f"{group}-all")
     everything.run_until(lambda: len(everything.seen) == 60)
     everything.stop()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from source_engine import Checkpoint, Engine, committed, every, produce, wait_until
+from source_engine import Checkpoint, Engine, committed, every, produce
 
 from holdfast.model import ErrorCode, HoldfastError, TopicPartition
 from holdfast.spark.offsets import BatchOffset
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
+from patience import wait_for
 
 QUICK = {"kafka__session__timeout__ms": "400"}
 """A member that vanished is given up soon."""
@@ -25,7 +26,7 @@ def broker() -> Iterator[Broker]:
 
 
 def settled(broker: Broker, offset: int) -> None:
-    wait_until(lambda: committed(broker) == dict.fromkeys(range(4), offset))
+    wait_for(lambda: committed(broker) == dict.fromkeys(range(4), offset))
 
 
 def test_a_batch_that_was_planned_and_not_done_is_read_again(broker: Broker) -> None:

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from source_engine import wait_until
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark import door, guard
@@ -22,6 +21,7 @@ from holdfast.spark.sharing import Claim, collide, take_sharing
 from holdfast.spark.siblings import KIND, Claimed
 from holdfast.spark.source import StreamReader
 from holdfast.testing import Broker
+from patience import wait_for
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
 
@@ -162,7 +162,7 @@ def test_a_reader_that_was_killed_holds_nothing() -> None:
         late = Claimed(claim(group=group), parent=os.getpid())
         late.stake(grace_s=0)
         late.release()
-    wait_until(lambda: not door.processes(KIND, os.getpid()))
+    wait_for(lambda: not door.processes(KIND, os.getpid()))
 
 
 # -- how PySpark comes to look

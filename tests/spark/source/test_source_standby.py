@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from source_engine import Engine, every, produce, wait_until
+from source_engine import Engine, every, produce
 
 from holdfast.assign.following import ALL, Followed
 from holdfast.model import TopicPartition
 from holdfast.spark.standby import question
 from holdfast.testing import Broker
+from patience import wait_for
 
 PARTITIONS = 6
 
@@ -81,7 +82,7 @@ def test_as_long_as_a_member_has_no_standby_nobody_follows_and_the_group_goes_on
     without = Engine(broker.bootstrap)
     with_it = Engine(broker.bootstrap, kafka__holdfast__standby="1")
     without.run_until(lambda: len(without.owned()) == len(with_it.owned()) == 3, with_it)
-    wait_until(lambda: "rests" in str(with_it.member.report()["standby"]))
+    wait_for(lambda: "rests" in str(with_it.member.report()["standby"]))
     assert broker.group("g").state == "Stable"
     third = Engine(broker.bootstrap, kafka__holdfast__standby="1")
     without.stop()

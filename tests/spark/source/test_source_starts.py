@@ -10,14 +10,14 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from source_engine import Engine, committed, every, produce, source_options, wait_until
+from source_engine import Engine, committed, every, produce, source_options
 
 from holdfast.model import HoldfastError
 from holdfast.spark.batch import ranges
 from holdfast.spark.options import parse
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_assigned_partitions_belong_to_no_membership_and_are_committed_all_the_s
     query = Engine(broker.bootstrap, assign='{"orders": [1, 3]}')
     query.run_until(lambda: len(query.seen) == 20)
     assert query.plan() is None
-    wait_until(lambda: committed(broker) == {1: 10, 3: 10})
+    wait_for(lambda: committed(broker) == {1: 10, 3: 10})
     assert broker.group("g").members == ()
     assert {p for p, _ in query.seen} == {1, 3}
     query.member.drain()
@@ -222,7 +222,7 @@ def test_assigned_partitions_in_a_group_with_members_are_refused_with_the_reason
     with pytest.raises(HoldfastError, match="GROUP_HAS_MEMBERS"):
         query.run_until(lambda: False)
     query.stop()
-    wait_until(lambda: broker.connections() <= before, "a refused commit does not keep it from ending")
+    wait_for(lambda: broker.connections() <= before, "a refused commit does not keep it from ending")
     member.stop()
 
 
@@ -241,8 +241,8 @@ def test_a_batch_waits_for_the_least_number_of_records_but_not_for_ever(broker: 
     patient = Engine(broker.bootstrap, minOffsetsPerTrigger="41", maxTriggerDelay="1h")
     assert patient.plan(at_least=41) is None
     produce(broker, 1)
-    wait_until(lambda: patient.plan(at_least=41) is not None)
+    wait_for(lambda: patient.plan(at_least=41) is not None)
     patient.stop()
     hasty = Engine(broker.bootstrap, kafka__group__id="h", minOffsetsPerTrigger="400", maxTriggerDelay="10ms")
-    wait_until(lambda: hasty.plan(at_least=400) is not None)
+    wait_for(lambda: hasty.plan(at_least=400) is not None)
     hasty.stop()
