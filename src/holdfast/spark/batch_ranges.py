@@ -108,18 +108,24 @@ def _unknown(what: str) -> HoldfastError:
     )
 
 
+CACHED = "InMemoryTableScanExec"
+"""Reads what `persist` has kept of another plan."""
+
 IN_PLACE = frozenset(
     {SCAN, "ProjectExec", "FilterExec", "ColumnarToRowExec", "WholeStageCodegenExec", "InputAdapter", "GenerateExec"}
     | {"ArrowEvalPythonExec", "BatchEvalPythonExec", "MapInArrowExec", "MapInPandasExec", "SubqueryBroadcastExec"}
     | {"EventTimeWatermarkExec", "DeserializeToObjectExec", "SerializeFromObjectExec", "MapElementsExec"}
+    | {"RDDScanExec"}
 )
-"""Operators that keep rows in the task in which they were read, and in that order."""
+"""Operators that keep rows in the task in which they were read, and in that order. `foreachBatch` gets the batch's own
+rows as an RDD."""
 
 
 def stays_in_place(batch: DataFrame) -> bool:
     """Whether all rows of a partition come out of one task, in the order of their offsets.
 
-    False is always safe: the rows are then sorted. So an operator that is not known gives False.
+    False is always safe: the rows are then sorted. So an operator that is not known gives False. `batch` may be what
+    `foreachBatch` was called with, or what the job made of it there.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -127,10 +133,13 @@ def stays_in_place(batch: DataFrame) -> bool:
     try:
         plan = _execution(batch)
         pieces = [piece[0] for slice_ in _slices(plan) for piece in slice_.pieces]
-        return len(pieces) == len(set(pieces)) and _in_place(plan)
+        whole = len(pieces) == len(set(pieces))
+        return whole and _in_place(plan) and _in_place(batch._jdf.queryExecution().executedPlan())
     except (AttributeError, Py4JError, PySparkException):
         return False
 
 
 def _in_place(node: Any) -> bool:
+    if _name(node) == CACHED:
+        return _in_place(node.relation().cachedPlan())
     return _name(node) in IN_PLACE and all(map(_in_place, _children(node)))

@@ -22,6 +22,7 @@ from holdfast.spark.exactly_once import (
     MAX_ATTEMPTS,
     check_sink_name,
     ledger_busy,
+    left_out,
     only_new,
     ranges_of_rows,
     still_new,
@@ -64,9 +65,11 @@ def exactly_once_delta(
                 numbers = {p: int(transaction.txnVersion(application(sink, p))) for p in ranges}
                 new = still_new(ranges, {p: number for p, number in numbers.items() if number >= 0})
                 if not new:
+                    left_out(sink, batch_id, ranges, new)
                     return
                 moved = {application(sink, p): part.end for p, part in new.items()}
                 if table.commit(transaction, only_new(rows, names, ranges, new), moved, f"{sink} batch {batch_id}"):
+                    left_out(sink, batch_id, ranges, new)
                     return
         finally:
             rows.unpersist()

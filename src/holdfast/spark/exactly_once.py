@@ -79,16 +79,20 @@ def exactly_once(
                 choose=lambda _, positions: whole(ranges, key, positions),
             )
             if not done:
+                left_out(sink, batch_id, ranges, {})
                 # Spark stores the batch's state only if the result is computed, even if it was written before.
                 batch.write.format("noop").mode("overwrite").save()
             return
         rows = batch.persist()  # computed once, used twice: for the ranges, and to be written
         try:
             ranges = ranges_of_rows(rows, names)
-            if ranges:
-                apply_once(
-                    connect, sink, table, ranges, lambda c, new: write(only_new(rows, names, ranges, new), c, batch_id)
-                )
+
+            def write_new(connection: Any, new: Mapping[TopicPartition, New]) -> None:
+                left_out(sink, batch_id, ranges, new)
+                write(only_new(rows, names, ranges, new), connection, batch_id)
+
+            if ranges and not apply_once(connect, sink, table, ranges, write_new):
+                left_out(sink, batch_id, ranges, {})
         finally:
             rows.unpersist()
 
@@ -160,6 +164,21 @@ def still_new(ranges: Ranges, positions: Mapping[TopicPartition, int]) -> dict[T
         if stood_at is None or stood_at < end:
             found[partition] = New(start if stood_at is None else max(start, stood_at), end, stood_at)
     return found
+
+
+def left_out(sink: str, batch_id: int, ranges: Ranges, new: Mapping[TopicPartition, New]) -> None:
+    """Tell which rows of a batch are not written, because the ledger has their offsets. After a crash that is as it
+    should be. In a job that was not restarted, two outputs have one name."""
+    known = [
+        f"{partition} before {new[partition].start if partition in new else end}"
+        for partition, (start, end) in sorted(ranges.items())
+        if partition not in new or new[partition].start > start
+    ]
+    if known:
+        print(  # noqa: T201 - the driver's standard error
+            f"{sink} batch {batch_id}: rows of {', '.join(known)} were written already and are left out.",
+            file=sys.stderr,
+        )
 
 
 Choose = Callable[[Ranges, Mapping[TopicPartition, int]], dict[TopicPartition, New]]

@@ -70,7 +70,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
     """Arrow's schema as Spark's."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(schema)
+    # Else a time without a zone would become one in UTC.
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -41,6 +42,7 @@ SPELLED = (
 )
 """The options as people write them. Spark hands them to a data source in lower case."""
 KNOWN = frozenset(name.lower() for name in SPELLED)
+STARTINGS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 SPARKS_OWN = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries"}) | {
@@ -48,6 +50,10 @@ SPARKS_OWN = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms", "fetchof
     "path",
 }
 """Options of Spark's Kafka source without a meaning here. They are accepted, so that a job changes only the format."""
+
+LARGEST = 2**63 - 1
+"""Of an offset, a time, a number of records."""
+MOST_BYTES = 2**31 - 1
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -146,7 +152,16 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     isolation = kafka.get("isolation.level", "read_uncommitted")
     if isolation not in ("read_committed", "read_uncommitted"):
         raise _bad("kafka.isolation.level", f"is {isolation!r}", "Choose read_committed or read_uncommitted.")
+    size = kafka.get("max.partition.fetch.bytes", "1").strip()
+    if not size.isdecimal() or not 1 <= int(size) <= MOST_BYTES:
+        raise _bad("kafka.max.partition.fetch.bytes", f"is {size!r}", f"Give a number of bytes, 1 to {MOST_BYTES}.")
     check_kafka_keys(read.kafka)
+    if "auto.offset.reset" in kafka and not any(name.lower() in found for name in STARTINGS):
+        says = (
+            f"is given, and no startingOffsets: it would begin at {'latest' if streaming else 'earliest'} all the same"
+        )
+        do = "Say startingOffsets instead. With startingOffsets=committed it says where to begin without an offset."
+        raise _bad("kafka.auto.offset.reset", says, do)
     return read
 
 
@@ -177,8 +192,10 @@ def _topics_or_partitions(found: Mapping[str, str]) -> tuple[tuple[str, ...], tu
     flags = re.match(r"\(\?([aimsux]+)\)", value)  # Python allows global flags only at the very start
     pattern = f"^.*(?:{value})" if flags is None else f"^.*(?{flags[1]}:{value[flags.end() :]})"
     try:
-        re.compile(pattern)
-    except re.error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # Java's [a-z&&[^b]] is something else in Python
+            re.compile(pattern)
+    except (re.error, FutureWarning) as error:
         raise _bad("subscribePattern", f"is not a regular expression ({error})", "Correct the pattern.") from None
     return (pattern,), ()  # matches anywhere in a name, as in Spark's own source
 
@@ -234,7 +251,7 @@ def _check_places(starting: Places, ending: Places, kafka: Mapping[str, str], *,
 
 def _whole(number: object) -> int:
     """A whole number in JSON. Python would cut 23.9 to 23 and take true for 1."""
-    if isinstance(number, float | bool):
+    if isinstance(number, float | bool) or not -LARGEST <= int(str(number)) <= LARGEST:
         raise ValueError(number)
     return int(str(number))
 
@@ -266,8 +283,8 @@ def _number(found: Mapping[str, str], name: str, *, low: int = 1) -> int | None:
     value = found.get(name.lower())
     if value is None:
         return None
-    if not value.strip().isdecimal() or int(value) < low:
-        raise _bad(name, f"is {value!r}", f"Give a whole number, at least {low}.")
+    if not value.strip().isdecimal() or not low <= int(value) <= LARGEST:
+        raise _bad(name, f"is {value!r}", f"Give a whole number, at least {low}, that fits into 64 bits.")
     return int(value)
 
 

@@ -165,6 +165,32 @@ def test_windows_that_a_watermark_closes_are_all_written(
     assert windows() == (10, 1_000)
 
 
+def test_rows_that_are_left_out_are_told(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Symptom: of two outputs under one name, or two groups, one got nothing, without a word. After a crash the same is
+    as it should be, so it is told and no error."""
+    written: list[list[int]] = []
+
+    def write(rows: DataFrame, _connection: Any, _batch_id: int) -> None:
+        written.append(sorted(row.offset for row in rows.collect()))
+
+    sink = exactly_once(lambda: sqlite3.connect(tmp_path / "rows.db"), write, sink="shop")
+
+    def batch(*offsets: int) -> DataFrame:
+        return spark.createDataFrame([("orders", 0, at) for at in offsets], "topic string, partition int, offset long")
+
+    sink(batch(0, 1, 2), 7)
+    assert capsys.readouterr().err == ""
+    sink(batch(2, 3), 8)
+    assert capsys.readouterr().err == (
+        "shop batch 8: rows of orders-0 before 3 were written already and are left out.\n"
+    )
+    sink(batch(0, 1), 9)
+    assert "shop batch 9: rows of orders-0 before 2 were written already" in capsys.readouterr().err
+    assert written == [[0, 1, 2], [3]]
+
+
 def test_ranges_that_can_not_be_known_are_an_error_and_not_a_guess(spark: SparkSession, tmp_path: Path) -> None:
     from holdfast.model import HoldfastError
     from holdfast.spark.batch_ranges import batch_ranges

@@ -209,6 +209,20 @@ def test_a_time_that_can_not_be_one_does_not_make_everything_after_it_late(kind:
     assert (found.late, wanted.late) == (2, 0)
 
 
+@pytest.mark.parametrize("zone", ["UTC", None])
+def test_a_window_has_a_zone_if_its_times_have_one(zone: str | None) -> None:
+    """Symptom: windows over a timestamp_ntz came out in UTC, hours off in other time zones. Spark's own have no zone
+    there."""
+    kind = pa.timestamp("us", tz=zone)
+    rows = pa.table({"k": ["a", "b"], "t": pa.array([100, 400], pa.int64()).cast(kind), "x": [1, 1], "offset": [0, 1]})
+    every: dict[str, Any] = {"time": "t", "delay_us": 5, "by": ("k",), "aggregates": AGGREGATES}
+    for operator in (Windows(**every, size_us=10, slide_us=10, append=True), Sessions(**every, gap_us=10)):
+        done = operator.step(View(operator.layout(rows.schema)), rows, NOT_YET).output
+        assert done.schema == operator.output(rows.schema)
+        (window,) = done.column(0).to_pylist()
+        assert window == {"start": pa.scalar(100, kind).as_py(), "end": pa.scalar(110, kind).as_py()}
+
+
 def test_a_watermark_of_any_year_is_shown() -> None:
     assert shown(0) == "1970-01-01T00:00:00+00:00"
     assert shown(2**60) == "38504-08-17T21:30:06.846976+00:00"

@@ -329,6 +329,15 @@ def test_a_batch_that_is_in_the_state_already_says_so(world: World, capsys: pyte
     assert capsys.readouterr().err.splitlines() == [told]
 
 
+def test_a_state_that_begins_in_the_middle_of_a_topic_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Symptom: an application whose path of the state was not mounted took partitions over with an empty state, and
+    wrote half windows, without a word. With `latest` or a new path the same is meant, so it is told and no error."""
+    world.batch(20, 50)
+    world.batch(50, 80)
+    told = "stateful: batch 7: the state of orders-3 begins empty, at offset 20."
+    assert capsys.readouterr().err.splitlines() == [told]
+
+
 # -- upkeep, by hand
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as f
+from pyspark.sql.types import TimestampNTZType
 from state_events import Events, parsed, produce
 
 import holdfast.spark
@@ -41,8 +44,6 @@ def rows_in(sink: Path) -> list[dict[str, Any]]:
 
 def test_results_are_those_of_sparks_own_batch(spark: SparkSession, holdfast_broker: Broker, tmp_path: Path) -> None:
     """Sliding windows in update mode and sessions; small batches; once with the rows moved between tasks by the job."""
-    from pyspark.sql import functions as f
-
     holdfast_broker.topics.create("orders", partitions=3)
     events = Events(3, seed=5)
     produce(holdfast_broker.bootstrap, "orders", events.make(600))
@@ -132,6 +133,59 @@ def test_a_database_takes_results_once_although_they_are_delivered_again(
         found = sorted(row[0] for row in connection.execute("select id from ids"))
     assert found == events.distinct()
     assert died == ["before", "behind"]
+
+
+def test_rows_that_the_job_moves_in_foreach_batch_are_put_in_order(
+    spark: SparkSession, holdfast_broker: Broker, tmp_path: Path
+) -> None:
+    """Symptom: STATE_ROWS_MIXED for a job that joins or repartitions inside foreachBatch, and what the error advises
+    changed nothing. Cause: only the stream's own plan was looked at. Rule: so is what the job made of the batch."""
+    holdfast_broker.topics.create("orders", partitions=2)
+    events = Events(2, seed=8)
+    produce(holdfast_broker.bootstrap, "orders", events.make(300))
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        rows.persist()
+        for name, made in (("moved", rows.repartition(3)), ("kept", rows)):
+            distinct = holdfast.spark.stateful(made, state=str(tmp_path / f"state-{name}"))
+            distinct.drop_duplicates(["id"], time="t", watermark="5 seconds").write_batch(
+                str(tmp_path / name), batch_id
+            )
+        rows.unpersist()
+
+    rows = stream(spark, holdfast_broker, "g", maxOffsetsPerTrigger="100")
+    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(180)
+    for name in ("moved", "kept"):
+        assert sorted(row["id"] for row in rows_in(tmp_path / name)) == events.distinct(), name
+
+
+def test_a_state_may_lie_anywhere_and_a_time_without_a_zone_stays_one(
+    spark: SparkSession, holdfast_broker: Broker, tmp_path: Path
+) -> None:
+    """Symptoms: with a function as the sink and a state at `/data/my state`, each batch failed with PATH_NOT_FOUND. And
+    a column of the type timestamp_ntz came out as a timestamp in UTC, hours off in other time zones. Causes: Spark
+    takes a URI's %20 as it stands, and [ for a pattern; Arrow's time without a zone became Spark's time with one."""
+    holdfast_broker.topics.create("orders", partitions=2)
+    events = Events(2, seed=9)
+    produce(holdfast_broker.bootstrap, "orders", events.make(100))
+    rows = stream(spark, holdfast_broker, "g").withColumn("local", f.col("t").cast("timestamp_ntz"))
+    found: list[tuple[str, Any, Any]] = []
+
+    def collect(rows: DataFrame, _batch_id: int) -> None:
+        assert rows.schema["local"].dataType.typeName() == "timestamp_ntz"
+        found.extend((row.id, row.local, row.t) for row in rows.collect())
+
+    odd = holdfast.spark.stateful(rows, state=str(tmp_path / "my state [1] é")).drop_duplicates(["id"])
+    everything(odd, collect, tmp_path, "odd")
+    assert sorted(name for name, _, _ in found) == sorted({event.id for event in events.made})
+    assert all(local == at.astimezone(UTC).replace(tzinfo=None) for _, local, at in found)
+    plain = stream(spark, holdfast_broker, "h").withColumn("local", f.col("t").cast("timestamp_ntz"))
+    kept = holdfast.spark.stateful(plain, state=str(tmp_path / "state")).drop_duplicates(["id"])
+    everything(kept, str(tmp_path / "sink"), tmp_path, "plain")
+    assert (
+        spark.read.format("holdfast-files").load(str(tmp_path / "sink")).schema["local"].dataType == TimestampNTZType()
+    )
 
 
 def test_what_can_not_be_right_is_refused_before_it_starts(spark: SparkSession, tmp_path: Path) -> None:

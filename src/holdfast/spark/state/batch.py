@@ -67,16 +67,19 @@ class Batch:
 
     def _tell_known(self, tips: Mapping[TopicPartition, Entry | None]) -> None:
         """After a crash a part of a batch is in the state already. At any other time something is set up wrongly (a
-        topic that was recreated, a state that two groups use), and nobody would see that its rows are not counted."""
+        topic that was recreated, a state that two groups use), and nobody would see that its rows are not counted. The
+        same with a state that begins in the middle of a topic: its path may not be where the others' is."""
         for partition, (start, end) in sorted(self.ranges.items()):
             tip = tips[partition]
+            if tip is None and start > 0:
+                self._tell(f"the state of {partition} begins empty, at offset {start}.")
             if tip is not None and tip.end > start:
-                by = f" by {tip.writer}" if tip.writer else ""
-                print(  # noqa: T201 - the driver's standard error
-                    f"stateful: {self.told}: the state of {partition} stands at {tip.end}{by}: offsets from {start} to "
-                    f"{min(tip.end, end)} are not counted again.",
-                    file=sys.stderr,
-                )
+                by, until = f" by {tip.writer}" if tip.writer else "", min(tip.end, end)
+                left_out = f"offsets from {start} to {until} are not counted again."
+                self._tell(f"the state of {partition} stands at {tip.end}{by}: {left_out}")
+
+    def _tell(self, what: str) -> None:
+        print(f"stateful: {self.told}: {what}", file=sys.stderr)  # noqa: T201 - the driver's standard error
 
     def _left(self, tips: Mapping[TopicPartition, Entry | None]) -> dict[TopicPartition, Work]:
         left = {}

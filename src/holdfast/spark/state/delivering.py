@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Write = Callable[["DataFrame", int], None]
+
+_PLAIN = re.compile(r"[A-Za-z0-9/._=+-]*")
+"""Paths that mean the same to Spark as to us."""
 
 FED: set[tuple[str, str]] = set()
 """Sinks and states that this process has found to belong together."""
@@ -106,9 +110,10 @@ def into_function(
     schema = StructType.fromJson(json.loads(schema_json))
     if not names:
         return
-    if isinstance(open_store(root, options), LocalStore):
-        rows = spark.read.schema(schema).parquet(*(f"{root.rstrip('/')}/{name}" for name in names))
-    else:  # Spark may not know this file system, or not have our credentials
+    store = open_store(root, options)
+    if isinstance(store, LocalStore) and _PLAIN.fullmatch(str(store.root)):
+        rows = spark.read.schema(schema).parquet(*(f"file://{store.root}/{name}" for name in names))
+    else:  # Spark may not know this file system, or not have our credentials; and it takes [ and * for patterns
         rows = spark.createDataFrame([(name,) for name in names], "name string").mapInArrow(
             partial(read_named, root, options, schema), schema
         )

@@ -19,7 +19,7 @@ from holdfast.spark.state.keys import codes_of, flat, picked
 from holdfast.spark.state.operators import Step, table_of
 from holdfast.spark.state.runs import Layout, View, expiry
 from holdfast.spark.state.times import Times, timed
-from holdfast.spark.state.windows import MICROS, START, WINDOW
+from holdfast.spark.state.windows import START, window_of, windows_from
 
 END = "__end"
 GROUP = "__session"
@@ -51,7 +51,9 @@ class Sessions:
 
     def output(self, given: pa.Schema) -> pa.Schema:
         fields = [given.field(name) for name in self.by]
-        return pa.schema([pa.field("session_window", WINDOW), *fields, *self.aggregates.result_fields(given)])
+        return pa.schema(
+            [pa.field("session_window", window_of(self.time, given)), *fields, *self.aggregates.result_fields(given)]
+        )
 
     def step(self, view: View, rows: pa.Table, watermark: int) -> Step:
         found = timed(rows, self.time, self.delay_us, watermark)
@@ -116,8 +118,7 @@ class Sessions:
         return table_of(columns, sessions.schema)
 
     def _shown(self, rows: pa.Table, given: pa.Schema) -> pa.Table:
-        starts, ends = (pa.array(_numbers(rows, name)).cast(MICROS) for name in (START, END))
-        window: Any = pa.StructArray.from_arrays([starts, ends], fields=list(WINDOW))
+        window = windows_from(window_of(self.time, given), _numbers(rows, START), _numbers(rows, END))
         columns = {"session_window": window} | {name: rows[name] for name in self.by}
         names = [one.name for one in self.aggregates.each]
         return table_of(columns | dict(zip(names, self.aggregates.results(rows), strict=True)), self.output(given))

@@ -19,8 +19,17 @@ from holdfast.spark.state.runs import NEVER, Layout, View, expiry
 from holdfast.spark.state.times import Times, timed
 
 START = "__start"
-MICROS = pa.timestamp("us", tz="UTC")
-WINDOW = pa.struct([pa.field("start", MICROS), pa.field("end", MICROS)])
+
+
+def window_of(time: str, given: pa.Schema) -> Any:
+    """The type of a window over this column: of times in UTC, or without a zone if the column's have none."""
+    micros = pa.timestamp("us", tz="UTC" if given.field(time).type.tz else None)
+    return pa.struct([pa.field("start", micros), pa.field("end", micros)])
+
+
+def windows_from(kind: Any, starts: Times, ends: Times) -> Any:
+    columns: list[Any] = [pa.array(times).cast(kind.field("start").type) for times in (starts, ends)]
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +65,9 @@ class Windows:
 
     def output(self, given: pa.Schema) -> pa.Schema:
         fields = [given.field(name) for name in self.by]
-        return pa.schema([pa.field("window", WINDOW), *fields, *self.aggregates.result_fields(given)])
+        return pa.schema(
+            [pa.field("window", window_of(self.time, given)), *fields, *self.aggregates.result_fields(given)]
+        )
 
     def step(self, view: View, rows: pa.Table, watermark: int) -> Step:
         found = timed(rows, self.time, self.delay_us, watermark)
@@ -89,8 +100,7 @@ class Windows:
 
     def _shown(self, rows: pa.Table, given: pa.Schema) -> pa.Table:
         starts = _starts(rows)
-        ends = pa.array(starts + self.size_us).cast(MICROS)
-        window: Any = pa.StructArray.from_arrays([pa.array(starts).cast(MICROS), ends], fields=list(WINDOW))
+        window = windows_from(window_of(self.time, given), starts, starts + self.size_us)
         columns = {"window": window} | {name: rows[name] for name in self.by}
         names = [one.name for one in self.aggregates.each]
         return table_of(columns | dict(zip(names, self.aggregates.results(rows), strict=True)), self.output(given))
