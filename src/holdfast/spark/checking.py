@@ -23,18 +23,20 @@ REACH_MS = 10_000
 
 def check_at_load(given: Mapping[str, str]) -> None:
     """Raise for options that no query could run with."""
-    try:
-        read = parse(given, streaming=True)
-    except HoldfastError as as_stream:
+    refusals: list[HoldfastError] = []
+    for streaming in (True, False):
         try:
-            read = parse(given, streaming=False)
-        except HoldfastError as as_batch:
-            if any(key.lower() == "kafka.group.id" for key in given):
-                raise as_stream from None
-            if not _is_stream_but_for_its_group(given):
-                raise as_batch from None
-            return  # fine but for the missing group; the start will say so
-    check_member(read)
+            read = parse(given, streaming=streaming)
+        except HoldfastError as error:
+            refusals.append(error)
+        else:
+            return check_member(read)
+    as_stream, as_batch = refusals
+    if any(key.lower() == "kafka.group.id" for key in given):
+        raise as_stream  # whoever names a group means a stream
+    if not _is_stream_but_for_its_group(given):
+        raise as_batch
+    return None  # the start will tell that the group is missing
 
 
 def _is_stream_but_for_its_group(given: Mapping[str, str]) -> bool:

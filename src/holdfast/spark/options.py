@@ -43,10 +43,15 @@ SPELLED = (
 KNOWN = frozenset(name.lower() for name in SPELLED)
 ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
-SPARKS_OWN = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries"}) | {
-    "fetchoffset.retryintervalms",
-    "path",
-}
+SPARKS_OWN = frozenset(
+    {
+        "groupidprefix",
+        "kafkaconsumer.polltimeoutms",
+        "fetchoffset.numretries",
+        "fetchoffset.retryintervalms",
+        "path",
+    }
+)
 """Options of Spark's Kafka source without a meaning here. They are accepted, so that a job changes only the format."""
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}

@@ -6,12 +6,17 @@ session, or this process was frozen for a session, the partitions may belong to 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
+from holdfast.client.clock import now_ms
 from holdfast.client.config.settings import ConsumerConfig
 from holdfast.group import member as mb
 
 log = logging.getLogger("holdfast")
+
+TICKS_A_SESSION = 4
+"""How often the clock is checked, so that a process that was frozen for a session notices it."""
 
 
 class Ownership:
@@ -23,9 +28,15 @@ class Ownership:
         self._awake_since = 0.0
         self._sure = True
 
+    async def watch_the_clock(self) -> None:
+        """Call `tick` a few times per session, for ever."""
+        while True:
+            self.tick(now_ms())
+            await asyncio.sleep(self._config.session_timeout_ms / TICKS_A_SESSION / 1_000.0)
+
     def tick(self, now: float) -> None:
-        """Called a few times per session. If a call came too late, this process was frozen, and older answers of the
-        coordinator do not count."""
+        """If this call comes more than a session after the last one, the process was frozen in between, and older
+        answers of the coordinator do not count."""
         if now - self._seen_at > self._config.session_timeout_ms:
             self._awake_since = now
         self._seen_at = now

@@ -1,4 +1,5 @@
-"""What there is to read: where partitions begin, where they end now, and what is missing.
+"""What there is to read: where partitions begin, where they end now, what is missing, and whether it is enough for a
+batch.
 
 It asks the brokers between batches, on the member's loop. It knows nothing of the group: `member` and `work` know which
 partitions are ours and what is done with them.
@@ -14,6 +15,7 @@ from holdfast.net import admin as net
 from holdfast.net.cluster import Cluster
 from holdfast.net.errors import BrokerError
 from holdfast.spark import loss
+from holdfast.spark.offsets import Ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.starting import Starting
 
@@ -40,6 +42,8 @@ class Supply:
         self._target: dict[TopicPartition, int] = {}
         self._gone: set[str] = set()
         self._looked_at = 0.0
+        self._planned_at = 0.0
+        """When the last batch was planned; before the first, when there was something to read at first. 0: never."""
         age_s = cluster.config.metadata_max_age_s
         self._renew_every_s = min(age_s, RENEW_EVERY_S) if age_s > 0 else RENEW_EVERY_S
         self._renewed_at = time.monotonic()
@@ -49,6 +53,7 @@ class Supply:
         self._gone.clear()
 
     def there(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those whose topic is not known to be gone."""
         return [partition for partition in partitions if partition.topic not in self._gone]
 
     async def bound(self) -> None:
@@ -113,6 +118,19 @@ class Supply:
         if not self.bounded:
             return self.ends
         return {p: min(end, self._target.get(p, 0)) for p, end in self.ends.items()}
+
+    def enough(self, ranges: Ranges, at_least: int | None) -> bool:
+        """Whether these are enough records for a batch (minOffsetsPerTrigger), or have waited for others long enough
+        (maxTriggerDelay)."""
+        now = time.monotonic()
+        self._planned_at = self._planned_at or now
+        if at_least is None or self.bounded or now - self._planned_at >= self._options.max_delay_s:
+            return True
+        return sum(end - start for start, end in ranges.values()) >= at_least
+
+    def note_planned(self) -> None:
+        """A batch is planned: the wait for enough records begins again."""
+        self._planned_at = time.monotonic()
 
     async def _list(self, partitions: Iterable[TopicPartition], where: int) -> dict[TopicPartition, int]:
         asked = dict.fromkeys(partitions, where)

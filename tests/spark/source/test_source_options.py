@@ -12,7 +12,7 @@ from holdfast.spark.checking import check_at_load, within_start
 from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import parse, wants_headers
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Place
-from holdfast.spark.planning import share, tasks
+from holdfast.spark.planning import ranges_up_to, tasks
 from holdfast.spark.session import SETTINGS, configure
 from holdfast.spark.source import HoldfastSource, StreamReader
 
@@ -175,7 +175,7 @@ def partitions(count: int) -> list[TopicPartition]:
 
 def test_a_limit_is_shared_in_proportion_and_kept_to_the_record() -> None:
     a, b, c = partitions(3)
-    taken = share({a: 0, b: 0, c: 5}, {a: 900, b: 100, c: 5}, 100)
+    taken = ranges_up_to({a: 0, b: 0, c: 5}, {a: 900, b: 100, c: 5}, 100)
     assert taken == {a: (0, 90), b: (0, 10)}
 
 
@@ -185,7 +185,7 @@ def test_a_limit_below_the_number_of_partitions_is_kept_too_and_starves_none() -
     ends = dict.fromkeys(names, 10)
     rounds = 0
     while any(positions[p] < ends[p] for p in names):
-        taken = share(positions, ends, 2)
+        taken = ranges_up_to(positions, ends, 2)
         assert sum(end - start for start, end in taken.values()) == 2
         positions |= {p: end for p, (_, end) in taken.items()}
         rounds += 1
