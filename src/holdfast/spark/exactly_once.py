@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.offsets import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Ranges = Mapping[TopicPartition, tuple[int, int]]
 Write = Callable[["DataFrame", Any, int], None]
 
 MAX_ATTEMPTS = 10
@@ -65,34 +65,36 @@ def exactly_once(
         raise HoldfastError("INVALID_OPTION", f"by is {by!r}.", 'Choose "rows" or "batch".')
     names = (topic_column, partition_column, offset_column)
 
-    def process(batch: DataFrame, batch_id: int) -> None:
-        if by == "batch":
-            from holdfast.spark.batch_ranges import batch_ranges, query_of
-
-            ranges, key = batch_ranges(batch), batch_key(query_of(batch), batch_id)
-            done = apply_once(
-                connect,
-                sink,
-                table,
-                {**ranges, **key},
-                lambda c, _: write(batch, c, batch_id),
-                choose=lambda _, positions: whole(ranges, key, positions),
-            )
-            if not done:
-                # Spark stores the batch's state only if the result is computed, even if it was written before.
-                batch.write.format("noop").mode("overwrite").save()
-            return
+    def by_rows(batch: DataFrame, batch_id: int) -> None:
         rows = batch.persist()  # computed once, used twice: for the ranges, and to be written
         try:
             ranges = ranges_of_rows(rows, names)
+
+            def write_new(connection: Any, new: Mapping[TopicPartition, New]) -> None:
+                write(only_new(rows, names, ranges, new), connection, batch_id)
+
             if ranges:
-                apply_once(
-                    connect, sink, table, ranges, lambda c, new: write(only_new(rows, names, ranges, new), c, batch_id)
-                )
+                apply_once(connect, sink, table, ranges, write_new)
         finally:
             rows.unpersist()
 
-    return process
+    def by_batch(batch: DataFrame, batch_id: int) -> None:
+        from holdfast.spark.batch_ranges import batch_ranges, query_of
+
+        ranges, number = batch_ranges(batch), number_as_range(query_of(batch), batch_id)
+        written = apply_once(
+            connect,
+            sink,
+            table,
+            {**ranges, **number},
+            lambda connection, _: write(batch, connection, batch_id),
+            choose=lambda _, positions: all_or_nothing(ranges, number, positions),
+        )
+        if not written:
+            # Spark stores the batch's state only if the result is computed, even if it was written before.
+            batch.write.format("noop").mode("overwrite").save()
+
+    return by_rows if by == "rows" else by_batch
 
 
 def check_sink_name(sink: str) -> None:
@@ -108,6 +110,58 @@ def ledger_busy(sink: str) -> HoldfastError:
     )
 
 
+# -- what is new, by the ledger
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """The part of a range that is new, and the ledger's position when that was decided (None: it had no row)."""
+
+    start: int
+    end: int
+    stood_at: int | None
+
+
+Choose = Callable[[Ranges, Mapping[TopicPartition, int]], dict[TopicPartition, New]]
+"""What is new of a batch's ranges, by the ledger's positions."""
+
+
+def still_new(ranges: Ranges, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, New]:
+    """The part of each range from the ledger's position on; ranges that are already in are left out."""
+    found: dict[TopicPartition, New] = {}
+    for partition, (start, end) in sorted(ranges.items()):
+        stood_at = positions.get(partition)
+        if stood_at is None or stood_at < end:
+            found[partition] = New(start if stood_at is None else max(start, stood_at), end, stood_at)
+    return found
+
+
+def number_as_range(query: str, batch_id: int) -> Ranges:
+    """The batch's own number as a range of the ledger, for batches without data. No topic can have such a name."""
+    return {TopicPartition(f"query/{query}", -1): (batch_id, batch_id + 1)}
+
+
+def all_or_nothing(
+    ranges: Ranges, number: Ranges, positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, New]:
+    """What a batch that can't be split moves in the ledger: all of its ranges, or nothing. `number`: its own number.
+
+    If it reads something, its ranges decide whether it is new. If it reads nothing, its number decides: it still has to
+    be applied once, because Spark closes windows in such a batch.
+    """
+    new, counted = still_new(ranges, positions), still_new(number, positions)
+    if not (new if ranges else counted):
+        return {}
+    taken = sorted(p for p, (start, _) in ranges.items() if p not in new or new[p].start != start)
+    if taken:
+        raise HoldfastError(
+            "BATCH_PARTLY_WRITTEN",
+            f"Another application has written {', '.join(map(str, taken))} of this batch meanwhile.",
+            "Restart the query: it does the batch again with the partitions that are still its own.",
+        )
+    return {**new, **counted}
+
+
 # -- the ledger table
 
 
@@ -118,7 +172,7 @@ def apply_once(
     ranges: Ranges,
     work: Callable[[Any, Mapping[TopicPartition, New]], None],
     *,
-    choose: Choose | None = None,
+    choose: Choose = still_new,
 ) -> bool:
     """Move the ledger over the ranges and do the work in one transaction; False if there is nothing new."""
     connection = connect()
@@ -126,7 +180,7 @@ def apply_once(
         ledger = LedgerTable(connection, table, sink)
         ledger.create()
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            new = (choose or still_new)(ranges, ledger.positions(ranges))
+            new = choose(ranges, ledger.positions(ranges))
             if not new:
                 connection.rollback()
                 return False
@@ -141,52 +195,6 @@ def apply_once(
         raise
     finally:
         connection.close()
-
-
-@dataclass(frozen=True, slots=True)
-class New:
-    """The part of a range that is new, and the ledger's position when that was decided (None: it had no row)."""
-
-    start: int
-    end: int
-    stood_at: int | None
-
-
-def still_new(ranges: Ranges, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, New]:
-    """The part of each range from the ledger's position on; ranges that are already in are left out."""
-    found: dict[TopicPartition, New] = {}
-    for partition, (start, end) in sorted(ranges.items()):
-        stood_at = positions.get(partition)
-        if stood_at is None or stood_at < end:
-            found[partition] = New(start if stood_at is None else max(start, stood_at), end, stood_at)
-    return found
-
-
-Choose = Callable[[Ranges, Mapping[TopicPartition, int]], dict[TopicPartition, New]]
-
-
-def batch_key(query: str, batch_id: int) -> Ranges:
-    """The batch's own number as a range of the ledger, for batches without data. No topic can have such a name."""
-    return {TopicPartition(f"query/{query}", -1): (batch_id, batch_id + 1)}
-
-
-def whole(ranges: Ranges, key: Ranges, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, New]:
-    """What a batch that can't be split moves in the ledger: all of its ranges, or nothing.
-
-    If it reads something, its ranges decide whether it is new. If it reads nothing, its batch number decides: it still
-    has to be applied once, because Spark closes windows in such a batch.
-    """
-    new, counted = still_new(ranges, positions), still_new(key, positions)
-    if not (new if ranges else counted):
-        return {}
-    taken = sorted(p for p, (start, _) in ranges.items() if p not in new or new[p].start != start)
-    if taken:
-        raise HoldfastError(
-            "BATCH_PARTLY_WRITTEN",
-            f"Another application has written {', '.join(map(str, taken))} of this batch meanwhile.",
-            "Restart the query: it does the batch again with the partitions that are still its own.",
-        )
-    return {**new, **counted}
 
 
 class LedgerTable:
