@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.model import HoldfastError
 from holdfast.spark import explain
-from holdfast.spark.internals import check_python, ours_first, same_python
+from holdfast.spark.internals import ours_first
+from holdfast.spark.worker_python import check_python, same_python
 
 TRACE = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed when Python
 data source instance latestOffset: Traceback (most recent call last):
