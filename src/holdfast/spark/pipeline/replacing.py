@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 from holdfast.model import HoldfastError
 from holdfast.spark import door
@@ -42,7 +41,6 @@ END_S = 180.0
 """How long the old version may take to drain and end: its longest batch, and Spark's shutdown."""
 
 NO_WAIT_S = 0.001
-MAX_LINE = 65_536
 
 
 def key_of(pipeline: Pipeline) -> str:
@@ -57,10 +55,8 @@ class Announced:
         self._about = {"pid": os.getpid(), "checkpoint": pipeline.checkpoint, "name": pipeline.name}
         self._drain = threading.Event()
         self._held: list[socket.socket] = []
-        self._ear = socket.socket(socket.AF_UNIX)
-        self._ear.bind(door.new_name(KIND, key_of(pipeline)))
-        self._ear.listen(8)
-        threading.Thread(target=self._serve, name="holdfast-replace", daemon=True).start()
+        """Connections that asked for a drain. They end with the process, and so tell that it has ended."""
+        self._listener = door.Listener(door.new_name(KIND, key_of(pipeline)), self._answer, thread="holdfast-replace")
 
     def asked(self) -> bool:
         """Whether a newer version wants to take over."""
@@ -70,25 +66,11 @@ class Announced:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        # `close` alone would not wake a thread that waits in `accept`. Held connections end with the process.
-        with contextlib.suppress(OSError):
-            self._ear.shutdown(socket.SHUT_RDWR)
-        self._ear.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                link, _ = self._ear.accept()
-            except OSError:
-                return
-            with contextlib.suppress(OSError, ValueError):
-                self._answer(link)
+        self._listener.close()
 
     def _answer(self, link: socket.socket) -> None:
         link.settimeout(ANSWER_S)
-        if door.user_of(link) != os.getuid():
-            return link.close()
-        question = link.makefile("r").readline(MAX_LINE).strip()
+        question = link.makefile("r").readline(door.MAX_LINE).strip()
         if question == "drain":
             self._drain.set()
             self._held.append(link)
@@ -106,8 +88,8 @@ class Predecessor:
     checkpoint: str
 
     def drain(self) -> Ending:
-        link = _connected(self.socket_name, self.process)
-        _question(link, "drain")
+        link = door.connected(self.socket_name, self.process, timeout_s=ANSWER_S)
+        door.exchange(link, "drain")
         return Ending(self.process, link)
 
 
@@ -141,8 +123,8 @@ def predecessors(pipeline: Pipeline) -> list[Predecessor]:
     known = []
     for name, process in sorted(names.items(), key=lambda one: one[1]):
         with contextlib.suppress(OSError, ValueError, KeyError):  # it has just ended, or is another program
-            with _connected(name, process) as link:
-                told = _question(link, "who")
+            with door.connected(name, process, timeout_s=ANSWER_S) as link:
+                told = door.exchange(link, "who")
             known.append(Predecessor(process, name, str(told["checkpoint"])))
     return known
 
@@ -190,22 +172,3 @@ class Succession:
                 one.forget()
             self._ending = []
             self._tell("replaced", message=f"process {late} was asked to drain and still runs: end it by hand")
-
-
-def _connected(name: str, process: int) -> socket.socket:
-    link = socket.socket(socket.AF_UNIX)
-    try:
-        link.settimeout(ANSWER_S)
-        link.connect(name)
-        if door.peer_of(link) != (process, os.getuid()):
-            raise ConnectionError("another process uses a pipeline's name")
-    except BaseException:
-        link.close()
-        raise
-    return link
-
-
-def _question(link: socket.socket, text: str) -> dict[str, Any]:
-    link.sendall(text.encode() + b"\n")
-    found: dict[str, Any] = json.loads(link.makefile("r").readline(MAX_LINE))
-    return found
