@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError
@@ -71,12 +72,17 @@ def _readers(query: StreamingQuery, driver: int) -> list[int]:
 
 def _named(query: StreamingQuery) -> list[int]:
     progress = query.lastProgress
+    return readers_in(source["latestOffset"] for source in ([] if progress is None else progress["sources"]))
+
+
+def readers_in(latest_offsets: Iterable[str | None]) -> list[int]:
+    """The readers' process ids, sorted, from `latestOffset` of each source in a query's progress, our report."""
     found = []
-    for source in [] if progress is None else progress["sources"]:
+    for text in latest_offsets:
         try:
-            found.append(int(json.loads(source["latestOffset"])["reader"]))
+            found.append(int(json.loads(text or "")["reader"]))
         except (ValueError, KeyError, TypeError):
-            continue  # another kind of source
+            continue  # another kind of source, or one that has not told yet
     return sorted(found)
 
 

@@ -119,8 +119,7 @@ class Sessions:
         starts, ends = (pa.array(_numbers(rows, name)).cast(MICROS) for name in (START, END))
         window: Any = pa.StructArray.from_arrays([starts, ends], fields=list(WINDOW))
         columns = {"session_window": window} | {name: rows[name] for name in self.by}
-        names = [one.name for one in self.aggregates.each]
-        return table_of(columns | dict(zip(names, self.aggregates.results(rows), strict=True)), self.output(given))
+        return table_of(columns | self.aggregates.results(rows), self.output(given))
 
 
 def _numbers(rows: pa.Table, name: str) -> Times:
