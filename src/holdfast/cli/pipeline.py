@@ -94,7 +94,7 @@ def run(
     paths = {"trace": trace, "log": spark_log, "when": when}
     resolved = {name: None if path is None else path.resolve() for name, path in paths.items()}
     one = Run(
-        pipeline, say=_line if output is Output.TABLE else _json_line, warm_up=warm_up, replace=replace, **resolved
+        pipeline, say=_line if output is Output.TABLE else _json_line, warms_up=warm_up, takes_over=replace, **resolved
     )
     with one, Interrupt() as interrupt:  # in this order: Spark installs its own handler for Ctrl-C when it starts
         one.run(asked=interrupt.asked, every_s=every, duration_s=duration)

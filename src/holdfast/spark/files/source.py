@@ -41,8 +41,8 @@ class TaskWrote(WriterCommitMessage):
     written: list[Written]
 
 
-class Share(InputPartition):
-    """Some files for one task."""
+class FilesOfTask(InputPartition):
+    """The files that one task reads."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
@@ -219,16 +219,16 @@ class FilesReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        from holdfast.spark.files.reading import planned_files, shares
+        from holdfast.spark.files.reading import planned_files, split_among_tasks
 
         wanted = [file for file in planned_files(self._place.planning()) if self._wants(file.name)]
-        found = [Share([file.name for file in files]) for files in shares(wanted)]
-        return found or [Share([])]  # for an empty list Spark makes a partition of its own, not a Share
+        found = [FilesOfTask([file.name for file in files]) for files in split_among_tasks(wanted)]
+        return found or [FilesOfTask([])]  # for an empty list Spark would make a partition of its own class
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from holdfast.spark.files.reading import read_files
 
-        assert isinstance(partition, Share)
+        assert isinstance(partition, FilesOfTask)
         return read_files(self._place.running(), partition.names, self._schema)
 
     def _wants(self, name: str) -> bool:
