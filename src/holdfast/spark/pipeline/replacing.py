@@ -9,7 +9,7 @@ it ends.
 
 Two queries can't share a checkpoint, and the old version still uses its own when the new one starts. So versions
 alternate between two: the named checkpoint and one beside it. That loses nothing, because a query continues at the
-group's offsets.
+group's offsets. The checkpoint also tells versions of one application from the group's other applications, which go on.
 
 This works only on one machine, for processes of the same user. Across machines, whatever starts the new version must
 send the old one SIGTERM when the new one reports `progress`.
@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from holdfast.model import HoldfastError
@@ -44,7 +45,7 @@ NO_WAIT_S = 0.001
 
 
 def key_of(pipeline: Pipeline) -> str:
-    """Pipelines with the same group and name are versions of one application."""
+    """What pipelines of the same group and name are found by."""
     return hashlib.sha256(json.dumps([pipeline.group, pipeline.name]).encode()).hexdigest()[:16]
 
 
@@ -52,7 +53,7 @@ class Announced:
     """A running pipeline that can be found and asked to drain."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self._about = {"pid": os.getpid(), "checkpoint": pipeline.checkpoint, "name": pipeline.name}
+        self._about = {"pid": os.getpid(), "checkpoint": folder_of(pipeline.checkpoint), "name": pipeline.name}
         self._drain = threading.Event()
         self._held: list[socket.socket] = []
         """Connections that asked for a drain. They end with the process, and so tell that it has ended."""
@@ -79,9 +80,15 @@ class Announced:
             link.close()
 
 
+def folder_of(checkpoint: str) -> str:
+    """One text for one folder, whichever way it was written."""
+    path = checkpoint.removeprefix("file://").removeprefix("file:")
+    return path.rstrip("/") if "://" in path else str(Path(path).resolve())
+
+
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """An older version that is running."""
+    """A pipeline of the same group and name that is running."""
 
     process: int
     socket_name: str
@@ -118,7 +125,7 @@ class Ending:
 
 
 def predecessors(pipeline: Pipeline) -> list[Predecessor]:
-    """Other versions of this application that run on this machine as our user, by process id."""
+    """Other pipelines of this group and name that run on this machine as our user, by process id."""
     names = {name: process for name, process in door.sockets(KIND, key_of(pipeline)) if process != os.getpid()}
     known = []
     for name, process in sorted(names.items(), key=lambda one: one[1]):
@@ -134,21 +141,24 @@ class Succession:
 
     def __init__(self, pipeline: Pipeline, tell: Callable[..., None]) -> None:
         self._tell = tell
-        self._waits = predecessors(pipeline)
         self._ending: list[Ending] = []
         self._since = time.monotonic()
-        used = {one.checkpoint for one in self._waits}
-        self.checkpoint = pipeline.checkpoint
-        if pipeline.checkpoint in used:
-            self.checkpoint = pipeline.checkpoint + NEXT
-        if self.checkpoint in used:
+        ours = folder_of(pipeline.checkpoint)
+        found = predecessors(pipeline)
+        self._waits = [one for one in found if folder_of(one.checkpoint) in (ours, ours + NEXT)]
+        used = {folder_of(one.checkpoint) for one in self._waits}
+        self.checkpoint = pipeline.checkpoint if ours not in used else pipeline.checkpoint.rstrip("/") + NEXT
+        if folder_of(self.checkpoint) in used:
             raise HoldfastError(
                 "REPLACE_UNDER_WAY",
                 f"two versions of {pipeline.name or 'this pipeline'} run already, on {' and '.join(sorted(used))}.",
                 "Another replacement is under way: wait until the older version has ended, or end it.",
             )
         if not self._waits:
-            tell("replacing", message="no older version runs here: nothing to replace")
+            others = "".join(
+                f"; process {one.process} of this group is on {one.checkpoint}, and goes on" for one in found
+            )
+            tell("replacing", message=f"no older version runs here: nothing to replace{others}")
 
     @property
     def done(self) -> bool:
