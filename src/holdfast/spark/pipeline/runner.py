@@ -216,6 +216,7 @@ class Run:
                 self._transform,
                 source=pipeline.source,
                 sink_format=pipeline.sink_format,
+                sink=pipeline.sink,
                 folder=Path(self._folder.name) / "warm-up",
             )
         except (PySparkException, HoldfastError, OSError, TimeoutError) as error:
