@@ -195,7 +195,7 @@ def show(path: SinkPath, output: OutputForm = Output.TABLE) -> None:
         }
         for partition, content in contents(_sink(path))
     ]
-    _print_rows(found, output)
+    _print_rows(found, output, if_none="nothing is committed yet")
 
 
 @app.command()
@@ -289,7 +289,7 @@ def state(
         done = upkeep.clean(store, now=time.time(), grace_s=_seconds(older_than), dry_run=dry_run)
         _print_rows([asdict(done)], output)
     else:
-        _print_rows(upkeep.held(store), output)
+        _print_rows(upkeep.held(store), output, if_none="no partition has state yet")
 
 
 def _sink(path: str) -> Store:
@@ -308,13 +308,13 @@ def _seconds(text: str) -> float:
     return float(int(number) * _UNITS_S[unit])
 
 
-def _print_rows(rows: list[dict[str, Any]], output: Output) -> None:
+def _print_rows(rows: list[dict[str, Any]], output: Output, *, if_none: str = "nothing to do") -> None:
     if output is Output.JSON:
         for row in rows:
             print(json.dumps(row))
         return
     if not rows:
-        print("nothing to do")
+        print(if_none)
         return
     titles = [name.upper().replace("_", "-") for name in rows[0]]
     cells = [["-" if value is None else str(value) for value in row.values()] for row in rows]
