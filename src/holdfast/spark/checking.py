@@ -10,11 +10,13 @@ import asyncio
 from collections.abc import Mapping
 
 from holdfast.client.config import settings as member_config
+from holdfast.client.config.known import did_you_mean
 from holdfast.model import HoldfastError
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
-from holdfast.spark.kafka_keys import PREFIX
+from holdfast.spark.kafka_keys import OURS, PREFIX
 from holdfast.spark.options import SourceOptions, parse
+from holdfast.spark.sharing import QUERY_KEYS
 
 REACH_MS = 10_000
 """How long a start waits for a first answer. Later, while a query runs, brokers may be away for longer
@@ -49,6 +51,14 @@ def _is_stream_but_for_its_group(given: Mapping[str, str]) -> bool:
 
 def check_member(read: SourceOptions) -> None:
     """Check the options that the group member uses: timeouts, logins, certificates, our own switches."""
+    for key in sorted(read.kafka):
+        if key.startswith(OURS) and key not in member_config.HOLDFAST_KEYS:
+            keys = sorted(member_config.HOLDFAST_KEYS | QUERY_KEYS)
+            raise HoldfastError(
+                "INVALID_OPTION",
+                f"option {PREFIX}{key} is not one of holdfast's.",
+                did_you_mean(key, keys, prefix=PREFIX) or f"They are {', '.join(PREFIX + one for one in keys)}.",
+            )
     try:
         member_config.parse({"group.id": "", **read.kafka, "enable.auto.commit": False})
     except HoldfastError as error:

@@ -22,6 +22,8 @@ from holdfast.model.subscription import MAX_FOLLOWERS
 
 STATEFUL, SHARE, PLAN, STANDBY = "holdfast.stateful", "holdfast.share", "holdfast.plan", "holdfast.standby"
 """Options of a query, without the prefix `kafka.`. They are not passed on to the member or the readers."""
+QUERY_KEYS = frozenset({STATEFUL, SHARE, STANDBY})
+"""Those that people set. PLAN is set by `guard`."""
 ALONE, NONE = "alone", "none"
 STRATEGY, STICKY = "partition.assignment.strategy", "cooperative-sticky"
 SEEN = "seen"

@@ -22,8 +22,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 
+from holdfast.model import HoldfastError
 from holdfast.spark.internals import (
     ReadAllAvailable,
     ReadLimit,
@@ -89,6 +97,20 @@ class HoldfastSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         return BatchReader(parse(self.options, streaming=False))
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        raise reads_only()
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+        raise reads_only()
+
+
+def reads_only() -> HoldfastError:
+    return HoldfastError(
+        "SOURCE_READS_ONLY",
+        'format("holdfast") reads topics, and does not write into them.',
+        'Write into a topic with Spark\'s own format("kafka"), or rows into files with format("holdfast-files").',
+    )
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -66,7 +66,7 @@ class Starting:
         await self.look()
         missing = sorted(t for t in self._options.topics if not t.startswith("^") and t not in self.topics)
         if missing and self._options.fail_on_data_loss:
-            raise loss.no_such_topics(missing)
+            raise loss.no_such_topics(missing, streaming=True)
         entries = await self._admin.committed(self._options.group)
         self._set_by_others = frozenset(p for p, entry in entries.items() if not is_note(entry.metadata))
         self._former = former

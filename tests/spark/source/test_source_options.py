@@ -97,7 +97,9 @@ def test_what_kafka_and_librdkafka_know_is_taken() -> None:
         ({"startingOfsets": "earliest"}, "Did you mean startingOffsets?"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is 'soon'"),
         ({"kafka.session.timeout.ms": "ten"}, "option kafka.session.timeout.ms is 'ten'"),
-        ({"kafka.holdfast.pokes": "true"}, "Did you mean holdfast.poke?"),
+        ({"kafka.holdfast.pokes": "true"}, "Did you mean kafka.holdfast.poke?"),
+        ({"kafka.holdfast.standy": "1"}, "Did you mean kafka.holdfast.standby?"),
+        ({"kafka.holdfast.followers": "1"}, "kafka.holdfast.stateful"),
         ({"kafka.partition.assignment.strategy": "fair"}, "fair"),
     ],
 )
@@ -131,6 +133,14 @@ def test_a_start_without_a_broker_is_told_soon_and_before_anything_is_rehearsed(
         reader.latestOffset(BatchOffset().to_json(), reader.getDefaultReadLimit())
     with pytest.raises(HoldfastError, match="LOOKUP_TIMED_OUT"):
         ranges(parse(BASE, streaming=False))
+
+
+def test_a_topic_is_not_written_into() -> None:
+    """Symptom: `.write.format("holdfast")` ended in a Java trace with PySpark's NotImplementedError in it."""
+    source = HoldfastSource(BASE)
+    for write in (source.writer, source.streamWriter):
+        with pytest.raises(HoldfastError, match=r'SOURCE_READS_ONLY: .*format\("kafka"\)'):
+            write(None, False)
 
 
 def test_a_batch_needs_no_group_and_must_not_be_empty_by_its_options() -> None:

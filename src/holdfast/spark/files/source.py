@@ -22,6 +22,7 @@ from holdfast.model import HoldfastError
 from holdfast.spark.files.buckets import AT_START_S
 from holdfast.spark.files.columns import Columns, check_columns, parse_columns
 from holdfast.spark.files.folders import check_partition_by, may_hold, parse_partition_by
+from holdfast.spark.files.options import check_options
 from holdfast.spark.files.schema import check_types, type_names
 from holdfast.spark.files.sink import refuse_fed
 from holdfast.spark.files.store import Store, open_store
@@ -81,6 +82,7 @@ class FilesSource(DataSource):
         return BatchFilesWriter(self._write_plan(schema, overwrite))
 
     def _place(self) -> Place:
+        check_options(self.options)
         path = self.options.get("path")
         if not path:
             raise HoldfastError("SINK_PATH_MISSING", "No path was given.", "Give one: .start(path) or .load(path).")
