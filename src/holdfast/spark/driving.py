@@ -55,17 +55,23 @@ def _readers(query: StreamingQuery, driver: int) -> list[int]:
         )
     deadline = time.monotonic() + FIND_S
     while True:
+        if not query.isActive:
+            raise HoldfastError(
+                "QUERY_ENDED",
+                f"the query {query.name or query.id} has ended, and left its group.",
+                "See query.exception(), or start it again.",
+            )
         living = door.readers(driver)
         named = [pid for pid in _named(query) if pid in living]
         if len(named) == wanted:
             return named
-        if len(living) == wanted and query.isActive and not sources_of_others(query, NAME):
+        if len(living) == wanted and not sources_of_others(query, NAME):
             return living
-        if not query.isActive or time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             raise HoldfastError(
                 "READER_UNKNOWN",
                 f"of {len(living)} readers of this application none is known to be the query's.",
-                "Wait until it has done a batch, or see whether it runs and reads from format('holdfast').",
+                "Wait until it has done a batch.",
             )
         time.sleep(0.05)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.model import HoldfastError
-from holdfast.spark import explain
+from holdfast.spark import driving, explain
 from holdfast.spark.internals import ours_first
 from holdfast.spark.worker_python import check_python, same_python
 
@@ -47,6 +48,16 @@ def test_workers_with_another_python_are_told_as_that(text: str) -> None:
     started the machine's python3, where holdfast is not installed."""
     assert explain(text).startswith("WORKER_PYTHON: ")
     assert f"PYSPARK_PYTHON={sys.executable}" in explain(text)
+
+
+def test_a_query_that_has_ended_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Symptom: `report` of a stopped query said that of 0 readers none is known to be its own, and to wait."""
+    monkeypatch.setattr(driving, "jvm_pid", lambda: 1)
+    monkeypatch.setattr(driving, "sources_of", lambda *_: 1)
+    ended: Any = SimpleNamespace(name="billing", isActive=False, lastProgress=None)
+    for ask in (driving.report, driving.drain):
+        with pytest.raises(HoldfastError, match="QUERY_ENDED: the query billing has ended"):
+            ask(ended)
 
 
 def test_an_error_of_spark_begins_with_our_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
