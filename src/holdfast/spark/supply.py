@@ -73,7 +73,9 @@ class Supply:
 
     async def look(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Update `ends`. Returns new positions for partitions whose log was recreated or truncated."""
-        wanted, now = self.there(positions), time.monotonic()
+        now = time.monotonic()
+        await self._renew(now)
+        wanted = self.there(positions)
         if not wanted or (now - self._looked_at < LOOK_EVERY_S and self.ends.keys() >= set(wanted)):
             return {}
         self._looked_at = now
@@ -83,7 +85,7 @@ class Supply:
         except BrokerError as error:
             await self._look_for_topics(wanted, error)
             return {}
-        anew = await self._recreated(now)
+        anew = self._recreated()
         behind = {p: end for p, end in behind.items() if p.topic not in anew}
         for partition, end in behind.items():
             self._tell(loss.log_regressed(partition, positions[partition], end))
@@ -98,16 +100,21 @@ class Supply:
         found = await self._admin.list_offsets(dict.fromkeys(behind, net.LATEST))
         return {p: at.offset for p, at in found.items() if at.offset < positions[p]}
 
-    async def _recreated(self, now: float) -> set[str]:
-        """Topics that were recreated since the last call; refreshes the metadata when that is due."""
-        if now - self._renewed_at >= self._renew_every_s:
-            self._renewed_at = now
-            try:
-                await self._starting.look()
-            except BrokerError as error:
-                if not error.retriable:
-                    raise
-                # The next refresh tries again; until then the old metadata holds.
+    async def _renew(self, now: float) -> None:
+        """Refresh the topics' metadata when that is due. A topic that was gone may be back, under another id."""
+        if now - self._renewed_at < self._renew_every_s:
+            return
+        self._renewed_at = now
+        try:
+            await self._starting.look()
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            return  # the next refresh tries again; until then the old metadata holds
+        self._gone -= self._starting.topics.keys()
+
+    def _recreated(self) -> set[str]:
+        """Topics that were recreated since the last call."""
         anew = self._starting.take_recreated()
         if anew:
             self._tell(loss.topics_recreated(anew))
