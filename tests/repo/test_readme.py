@@ -38,6 +38,28 @@ def run(command: list[str], cwd: Path, env: dict[str, str]) -> str:
     return done.stdout
 
 
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WHOLE = re.compile(r"```python\n((?:import|from) .*?)```", re.DOTALL)
+"""An example that begins with its imports; others go on from one before."""
+GIVEN = 'builtins = ["orders"]'
+"""The stream that pages about sinks take as given."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_an_example_imports_what_it_uses(page: Path) -> None:
+    """Symptom: the README's first lines for PySpark ended in NameError: SparkSession was not imported."""
+    ruff = Path(sys.executable).with_name("ruff")
+    for text in WHOLE.findall(page.read_text("utf-8")):
+        done = subprocess.run(
+            [ruff, "check", "--isolated", "--select", "F821", "--config", GIVEN, "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+
+
 def test_the_commands_for_a_broker_of_ones_own_work_in_their_order(tmp_path: Path) -> None:
     """The block that a newcomer types first failed at its second line: no broker was named (BOOTSTRAP_MISSING)."""
     (block,) = re.findall(

@@ -95,7 +95,7 @@ def run(
     paths = {"trace": trace, "log": spark_log, "when": when}
     resolved = {name: None if path is None else path.resolve() for name, path in paths.items()}
     one = Run(
-        pipeline, say=_line if output is Output.TABLE else _json_line, warm_up=warm_up, replace=replace, **resolved
+        pipeline, say=_line if output is Output.TABLE else _json_line, warms_up=warm_up, takes_over=replace, **resolved
     )
     with one, Interrupt() as interrupt:  # in this order: Spark installs its own handler for Ctrl-C when it starts
         one.run(asked=interrupt.asked, every_s=every, duration_s=duration)
@@ -196,7 +196,7 @@ def show(path: SinkPath, output: OutputForm = Output.TABLE) -> None:
         }
         for partition, content in contents(_sink(path))
     ]
-    _print_rows(found, output)
+    _print_rows(found, output, if_none="nothing is committed yet")
 
 
 @app.command()
@@ -290,7 +290,7 @@ def state(
         done = upkeep.clean(store, now=time.time(), grace_s=_seconds(older_than), dry_run=dry_run)
         _print_rows([asdict(done)], output)
     else:
-        _print_rows(upkeep.held(store), output)
+        _print_rows(upkeep.held(store), output, if_none="no partition has state yet")
 
 
 def _sink(path: str) -> Store:
@@ -309,13 +309,13 @@ def _seconds(text: str) -> float:
     return float(int(number) * _UNITS_S[unit])
 
 
-def _print_rows(rows: list[dict[str, Any]], output: Output) -> None:
+def _print_rows(rows: list[dict[str, Any]], output: Output, *, if_none: str = "nothing to do") -> None:
     if output is Output.JSON:
         for row in rows:
             print(json.dumps(row))
         return
     if not rows:
-        print("nothing to do")
+        print(if_none)
         return
     titles = [name.upper().replace("_", "-") for name in rows[0]]
     cells = [["-" if value is None else str(value) for value in row.values()] for row in rows]

@@ -46,8 +46,9 @@ def register(spark: SparkSession) -> None:
     Raises WORKER_PYTHON if Spark's workers run another Python in which holdfast is not installed.
     """
     from holdfast.spark.files.source import FilesSource
-    from holdfast.spark.internals import check_python, ours_first, pass_on_partition_by
+    from holdfast.spark.internals import ours_first, pass_on_partition_by
     from holdfast.spark.source import HoldfastSource
+    from holdfast.spark.worker_python import check_python
 
     check_python()
     spark.dataSource.register(HoldfastSource)

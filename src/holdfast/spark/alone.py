@@ -77,6 +77,7 @@ class Alone:
             raise not_alone(self._group, f"others were given {_some(missing)}")
 
     def taken(self, partitions: Collection[TopicPartition], what: str) -> HoldfastError | None:
+        """The error for partitions that are not all ours any more; None if there are none. `what` happened to them."""
         if not self._on or not partitions:
             return None
         return not_alone(self._group, f"{_some(partitions)} {what}")
@@ -94,7 +95,7 @@ class Alone:
         if not self._on or self._checked:
             return
         self._checked = True
-        self._compare(done.after().stands if done.topics else {}, positions)
+        self._compare(done.with_ends().stands if done.topics else {}, positions)
 
     def check_replay(self, planned: BatchOffset, kept: BatchOffset) -> None:
         """A replayed batch has to be complete, because the state holds nothing of it yet."""

@@ -37,7 +37,7 @@ async def _subscribed(cluster: Cluster, options: SourceOptions) -> tuple[TopicPa
     there = await topics_seen(cluster, options.topics)
     missing = sorted(t for t in options.topics if not t.startswith("^") and t not in there)
     if missing:
-        raise loss.no_such_topics(missing)
+        raise loss.no_such_topics(missing, streaming=False)
     return tuple(TopicPartition(topic, n) for topic, seen in there.items() for n in range(seen.partitions))
 
 

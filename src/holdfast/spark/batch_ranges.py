@@ -19,6 +19,34 @@ SCAN = "MicroBatchScanExec"
 ADAPTIVE = "AdaptiveSparkPlanExec"
 """Wraps a plan with a shuffle; also a stream's, unless it keeps state."""
 HIDING = ("Adaptive", "QueryStage")
+"""Parts of the names of operators that don't show what is below them."""
+
+CACHED = "InMemoryTableScanExec"
+"""Reads what `persist` has kept of another plan."""
+
+IN_PLACE = frozenset(
+    {
+        SCAN,
+        "ArrowEvalPythonExec",
+        "BatchEvalPythonExec",
+        "ColumnarToRowExec",
+        "DeserializeToObjectExec",
+        "EventTimeWatermarkExec",
+        "FilterExec",
+        "GenerateExec",
+        "InputAdapter",
+        "MapElementsExec",
+        "MapInArrowExec",
+        "MapInPandasExec",
+        "ProjectExec",
+        "RDDScanExec",
+        "SerializeFromObjectExec",
+        "SubqueryBroadcastExec",
+        "WholeStageCodegenExec",
+    }
+)
+"""Operators that keep rows in the task in which they were read, and in that order. `foreachBatch` gets the batch's own
+rows as an RDD."""
 
 
 def batch_ranges(batch: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
@@ -106,19 +134,6 @@ def _unknown(what: str) -> HoldfastError:
         f"What this batch reads can't be told: {what}.",
         'Use by="batch" only in foreachBatch of a query that reads from format("holdfast") alone; else by="rows".',
     )
-
-
-CACHED = "InMemoryTableScanExec"
-"""Reads what `persist` has kept of another plan."""
-
-IN_PLACE = frozenset(
-    {SCAN, "ProjectExec", "FilterExec", "ColumnarToRowExec", "WholeStageCodegenExec", "InputAdapter", "GenerateExec"}
-    | {"ArrowEvalPythonExec", "BatchEvalPythonExec", "MapInArrowExec", "MapInPandasExec", "SubqueryBroadcastExec"}
-    | {"EventTimeWatermarkExec", "DeserializeToObjectExec", "SerializeFromObjectExec", "MapElementsExec"}
-    | {"RDDScanExec"}
-)
-"""Operators that keep rows in the task in which they were read, and in that order. `foreachBatch` gets the batch's own
-rows as an RDD."""
 
 
 def stays_in_place(batch: DataFrame) -> bool:

@@ -10,11 +10,13 @@ import asyncio
 from collections.abc import Mapping
 
 from holdfast.client.config import settings as member_config
+from holdfast.client.config.known import did_you_mean
 from holdfast.model import HoldfastError
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
-from holdfast.spark.kafka_keys import PREFIX
+from holdfast.spark.kafka_keys import OURS, PREFIX
 from holdfast.spark.options import SourceOptions, parse
+from holdfast.spark.sharing import QUERY_KEYS
 
 REACH_MS = 10_000
 """How long a start waits for a first answer. Later, while a query runs, brokers may be away for longer
@@ -23,18 +25,20 @@ REACH_MS = 10_000
 
 def check_at_load(given: Mapping[str, str]) -> None:
     """Raise for options that no query could run with."""
-    try:
-        read = parse(given, streaming=True)
-    except HoldfastError as as_stream:
+    refusals: list[HoldfastError] = []
+    for streaming in (True, False):
         try:
-            read = parse(given, streaming=False)
-        except HoldfastError as as_batch:
-            if any(key.lower() == "kafka.group.id" for key in given):
-                raise as_stream from None
-            if not _is_stream_but_for_its_group(given):
-                raise as_batch from None
-            return  # fine but for the missing group; the start will say so
-    check_member(read)
+            read = parse(given, streaming=streaming)
+        except HoldfastError as error:
+            refusals.append(error)
+        else:
+            return check_member(read)
+    as_stream, as_batch = refusals
+    if any(key.lower() == "kafka.group.id" for key in given):
+        raise as_stream  # whoever names a group means a stream
+    if not _is_stream_but_for_its_group(given):
+        raise as_batch
+    return None  # the start will tell that the group is missing
 
 
 def _is_stream_but_for_its_group(given: Mapping[str, str]) -> bool:
@@ -47,6 +51,14 @@ def _is_stream_but_for_its_group(given: Mapping[str, str]) -> bool:
 
 def check_member(read: SourceOptions) -> None:
     """Check the options that the group member uses: timeouts, logins, certificates, our own switches."""
+    for key in sorted(read.kafka):
+        if key.startswith(OURS) and key not in member_config.HOLDFAST_KEYS:
+            keys = sorted(member_config.HOLDFAST_KEYS | QUERY_KEYS)
+            raise HoldfastError(
+                "INVALID_OPTION",
+                f"option {PREFIX}{key} is not one of holdfast's.",
+                did_you_mean(key, keys, prefix=PREFIX) or f"They are {', '.join(PREFIX + one for one in keys)}.",
+            )
     try:
         member_config.parse({"group.id": "", **read.kafka, "enable.auto.commit": False})
     except HoldfastError as error:

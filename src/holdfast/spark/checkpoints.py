@@ -21,7 +21,7 @@ from holdfast.net.config import client_config
 from holdfast.spark import checkpoint_files as files
 from holdfast.spark.group_members import members_of
 from holdfast.spark.notes import ANY, write_note
-from holdfast.spark.starting import topics_seen
+from holdfast.spark.starting import counts_up_to, topics_seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +85,7 @@ async def _commit(config: Mapping[str, Any], group: str, offsets: Mapping[TopicP
     async with Cluster(client_config(config)) as cluster:
         await _no_members(cluster, group)
         # Partitions that the job has not seen count as new, even if they already exist.
-        counts = {p.topic: p.partition + 1 for p in sorted(offsets)}
-        notes = {topic: write_note(topic, count, {ANY: ""}) for topic, count in counts.items()}
+        notes = {topic: write_note(topic, count, {ANY: ""}) for topic, count in counts_up_to(offsets).items()}
         entries = {p: OffsetEntry(offset, metadata=notes[p.topic]) for p, offset in offsets.items()}
         verdicts = await Admin(cluster).commit(group, entries)
         for refused in verdicts.values():
@@ -101,9 +100,10 @@ async def _committed(config: Mapping[str, Any], group: str, topics: Sequence[str
         wanted = tuple(sorted(topics)) if topics else tuple(sorted({p.topic for p in entries}))
         counts = {topic: seen.partitions for topic, seen in (await topics_seen(cluster, wanted)).items()}
     partitions = [TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)]
-    missing = [p for p in partitions if p not in entries]
-    if not partitions or missing or set(wanted) - counts.keys():
-        names = ", ".join(str(p) for p in missing[:5]) or ", ".join(sorted(set(wanted) - counts.keys())) or "any topic"
+    without_offset = [str(p) for p in partitions if p not in entries]
+    unknown_topics = sorted(set(wanted) - counts.keys())
+    if without_offset or unknown_topics or not partitions:
+        names = ", ".join(without_offset[:5] or unknown_topics) or "any topic"
         raise HoldfastError(
             "NO_COMMITTED_OFFSET",
             f"the group {group} has committed nothing for {names}.",

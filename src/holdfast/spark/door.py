@@ -19,6 +19,7 @@ import re
 import secrets
 import socket
 import struct
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,19 +117,67 @@ def _is_child(process: int, parent: int) -> bool:
     return found is not None and int(found[1]) == parent
 
 
+def connected(name: str, process: int, *, timeout_s: float) -> socket.socket:
+    """A connection to a socket of this process. Raises ConnectionError if another process uses the name."""
+    link = socket.socket(socket.AF_UNIX)
+    try:
+        link.settimeout(timeout_s)
+        link.connect(name)
+        if peer_of(link) != (process, os.getuid()):
+            raise ConnectionError("another process uses this name")
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def exchange(link: socket.socket, question: str) -> dict[str, Any]:
+    """Ask one question; returns the answer."""
+    link.sendall(question.encode() + b"\n")
+    with link.makefile("r") as answers:
+        found: dict[str, Any] = json.loads(answers.readline(MAX_LINE))
+    return found
+
+
+class Listener:
+    """A socket under a name of ours, served by a thread of its own until `close`, or until the process ends.
+
+    `serve` gets each connection of our own user, and closes it, or keeps it open.
+    """
+
+    def __init__(self, name: str, serve: Callable[[socket.socket], None], *, thread: str) -> None:
+        self._serve = serve
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(name)
+        self._socket.listen()
+        threading.Thread(target=self._run, name=thread, daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread; `close` alone does not
+        self._socket.close()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                link, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            try:
+                if user_of(link) != os.getuid():
+                    raise ConnectionError("another user")
+                self._serve(link)
+            except (OSError, ValueError):  # it has gone, or asked nothing that we understand
+                link.close()
+
+
 def ask(driver: int, reader: int, question: str, *, timeout_s: float, kind: str = KIND) -> dict[str, Any]:
     """One question to one reader."""
     try:
         for name in _names(kind, driver).get(reader, ()):
-            with contextlib.suppress(ConnectionError), socket.socket(socket.AF_UNIX) as link:
-                link.settimeout(timeout_s)
-                link.connect(name)
-                if peer_of(link) != (reader, os.getuid()):
-                    continue  # another process uses a reader's name
-                link.sendall(question.encode() + b"\n")
-                with link.makefile("r") as answers:
-                    found: dict[str, Any] = json.loads(answers.readline(MAX_LINE))
-                return found
+            # A ConnectionError: the socket is another process's, or is closed. The next name may be the reader's.
+            with contextlib.suppress(ConnectionError), connected(name, reader, timeout_s=timeout_s) as link:
+                return exchange(link, question)
     except TimeoutError:
         raise HoldfastError(
             "READER_SILENT",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError
@@ -54,29 +55,40 @@ def _readers(query: StreamingQuery, driver: int) -> list[int]:
         )
     deadline = time.monotonic() + FIND_S
     while True:
+        if not query.isActive:
+            raise HoldfastError(
+                "QUERY_ENDED",
+                f"the query {query.name or query.id} has ended, and left its group.",
+                "See query.exception(), or start it again.",
+            )
         living = door.readers(driver)
         named = [pid for pid in _named(query) if pid in living]
         if len(named) == wanted:
             return named
-        if len(living) == wanted and query.isActive and not sources_of_others(query, NAME):
+        if len(living) == wanted and not sources_of_others(query, NAME):
             return living
-        if not query.isActive or time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             raise HoldfastError(
                 "READER_UNKNOWN",
                 f"of {len(living)} readers of this application none is known to be the query's.",
-                "Wait until it has done a batch, or see whether it runs and reads from format('holdfast').",
+                "Wait until it has done a batch.",
             )
         time.sleep(0.05)
 
 
 def _named(query: StreamingQuery) -> list[int]:
     progress = query.lastProgress
+    return readers_in(source["latestOffset"] for source in ([] if progress is None else progress["sources"]))
+
+
+def readers_in(latest_offsets: Iterable[str | None]) -> list[int]:
+    """The readers' process ids, sorted, from `latestOffset` of each source in a query's progress, our report."""
     found = []
-    for source in [] if progress is None else progress["sources"]:
+    for text in latest_offsets:
         try:
-            found.append(int(json.loads(source["latestOffset"])["reader"]))
+            found.append(int(json.loads(text or "")["reader"]))
         except (ValueError, KeyError, TypeError):
-            continue  # another kind of source
+            continue  # another kind of source, or one that has not told yet
     return sorted(found)
 
 

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.offsets import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Ranges = Mapping[TopicPartition, tuple[int, int]]
 Write = Callable[["DataFrame", Any, int], None]
 
 MAX_ATTEMPTS = 10
@@ -65,24 +65,7 @@ def exactly_once(
         raise HoldfastError("INVALID_OPTION", f"by is {by!r}.", 'Choose "rows" or "batch".')
     names = (topic_column, partition_column, offset_column)
 
-    def process(batch: DataFrame, batch_id: int) -> None:
-        if by == "batch":
-            from holdfast.spark.batch_ranges import batch_ranges, query_of
-
-            ranges, key = batch_ranges(batch), batch_key(query_of(batch), batch_id)
-            done = apply_once(
-                connect,
-                sink,
-                table,
-                {**ranges, **key},
-                lambda c, _: write(batch, c, batch_id),
-                choose=lambda _, positions: whole(ranges, key, positions),
-            )
-            if not done:
-                left_out(sink, batch_id, ranges, {})
-                # Spark stores the batch's state only if the result is computed, even if it was written before.
-                batch.write.format("noop").mode("overwrite").save()
-            return
+    def by_rows(batch: DataFrame, batch_id: int) -> None:
         rows = batch.persist()  # computed once, used twice: for the ranges, and to be written
         try:
             ranges = ranges_of_rows(rows, names)
@@ -96,7 +79,24 @@ def exactly_once(
         finally:
             rows.unpersist()
 
-    return process
+    def by_batch(batch: DataFrame, batch_id: int) -> None:
+        from holdfast.spark.batch_ranges import batch_ranges, query_of
+
+        ranges, number = batch_ranges(batch), number_as_range(query_of(batch), batch_id)
+        written = apply_once(
+            connect,
+            sink,
+            table,
+            {**ranges, **number},
+            lambda connection, _: write(batch, connection, batch_id),
+            choose=lambda _, positions: all_or_nothing(ranges, number, positions),
+        )
+        if not written:
+            left_out(sink, batch_id, ranges, {})
+            # Spark stores the batch's state only if the result is computed, even if it was written before.
+            batch.write.format("noop").mode("overwrite").save()
+
+    return by_rows if by == "rows" else by_batch
 
 
 def check_sink_name(sink: str) -> None:
@@ -112,39 +112,7 @@ def ledger_busy(sink: str) -> HoldfastError:
     )
 
 
-# -- the ledger table
-
-
-def apply_once(
-    connect: Callable[[], Any],
-    sink: str,
-    table: str,
-    ranges: Ranges,
-    work: Callable[[Any, Mapping[TopicPartition, New]], None],
-    *,
-    choose: Choose | None = None,
-) -> bool:
-    """Move the ledger over the ranges and do the work in one transaction; False if there is nothing new."""
-    connection = connect()
-    try:
-        ledger = LedgerTable(connection, table, sink)
-        ledger.create()
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            new = (choose or still_new)(ranges, ledger.positions(ranges))
-            if not new:
-                connection.rollback()
-                return False
-            if ledger.advance(new, patient=attempt < MAX_ATTEMPTS):
-                work(connection, new)
-                connection.commit()
-                return True
-            connection.rollback()
-        raise ledger_busy(sink)
-    except BaseException:
-        connection.rollback()
-        raise
-    finally:
-        connection.close()
+# -- what is new, by the ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +124,10 @@ class New:
     stood_at: int | None
 
 
+Choose = Callable[[Ranges, Mapping[TopicPartition, int]], dict[TopicPartition, New]]
+"""What is new of a batch's ranges, by the ledger's positions."""
+
+
 def still_new(ranges: Ranges, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, New]:
     """The part of each range from the ledger's position on; ranges that are already in are left out."""
     found: dict[TopicPartition, New] = {}
@@ -164,6 +136,32 @@ def still_new(ranges: Ranges, positions: Mapping[TopicPartition, int]) -> dict[T
         if stood_at is None or stood_at < end:
             found[partition] = New(start if stood_at is None else max(start, stood_at), end, stood_at)
     return found
+
+
+def number_as_range(query: str, batch_id: int) -> Ranges:
+    """The batch's own number as a range of the ledger, for batches without data. No topic can have such a name."""
+    return {TopicPartition(f"query/{query}", -1): (batch_id, batch_id + 1)}
+
+
+def all_or_nothing(
+    ranges: Ranges, number: Ranges, positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, New]:
+    """What a batch that can't be split moves in the ledger: all of its ranges, or nothing. `number`: its own number.
+
+    If it reads something, its ranges decide whether it is new. If it reads nothing, its number decides: it still has to
+    be applied once, because Spark closes windows in such a batch.
+    """
+    new, counted = still_new(ranges, positions), still_new(number, positions)
+    if not (new if ranges else counted):
+        return {}
+    taken = sorted(p for p, (start, _) in ranges.items() if p not in new or new[p].start != start)
+    if taken:
+        raise HoldfastError(
+            "BATCH_PARTLY_WRITTEN",
+            f"Another application has written {', '.join(map(str, taken))} of this batch meanwhile.",
+            "Restart the query: it does the batch again with the partitions that are still its own.",
+        )
+    return {**new, **counted}
 
 
 def left_out(sink: str, batch_id: int, ranges: Ranges, new: Mapping[TopicPartition, New]) -> None:
@@ -181,31 +179,39 @@ def left_out(sink: str, batch_id: int, ranges: Ranges, new: Mapping[TopicPartiti
         )
 
 
-Choose = Callable[[Ranges, Mapping[TopicPartition, int]], dict[TopicPartition, New]]
+# -- the ledger table
 
 
-def batch_key(query: str, batch_id: int) -> Ranges:
-    """The batch's own number as a range of the ledger, for batches without data. No topic can have such a name."""
-    return {TopicPartition(f"query/{query}", -1): (batch_id, batch_id + 1)}
-
-
-def whole(ranges: Ranges, key: Ranges, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, New]:
-    """What a batch that can't be split moves in the ledger: all of its ranges, or nothing.
-
-    If it reads something, its ranges decide whether it is new. If it reads nothing, its batch number decides: it still
-    has to be applied once, because Spark closes windows in such a batch.
-    """
-    new, counted = still_new(ranges, positions), still_new(key, positions)
-    if not (new if ranges else counted):
-        return {}
-    taken = sorted(p for p, (start, _) in ranges.items() if p not in new or new[p].start != start)
-    if taken:
-        raise HoldfastError(
-            "BATCH_PARTLY_WRITTEN",
-            f"Another application has written {', '.join(map(str, taken))} of this batch meanwhile.",
-            "Restart the query: it does the batch again with the partitions that are still its own.",
-        )
-    return {**new, **counted}
+def apply_once(
+    connect: Callable[[], Any],
+    sink: str,
+    table: str,
+    ranges: Ranges,
+    work: Callable[[Any, Mapping[TopicPartition, New]], None],
+    *,
+    choose: Choose = still_new,
+) -> bool:
+    """Move the ledger over the ranges and do the work in one transaction; False if there is nothing new."""
+    connection = connect()
+    try:
+        ledger = LedgerTable(connection, table, sink)
+        ledger.create()
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            new = choose(ranges, ledger.positions(ranges))
+            if not new:
+                connection.rollback()
+                return False
+            if ledger.advance(new, patient=attempt < MAX_ATTEMPTS):
+                work(connection, new)
+                connection.commit()
+                return True
+            connection.rollback()
+        raise ledger_busy(sink)
+    except BaseException:
+        connection.rollback()
+        raise
+    finally:
+        connection.close()
 
 
 class LedgerTable:

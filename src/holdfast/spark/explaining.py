@@ -15,7 +15,7 @@ _OURS = re.compile(r"^\s*(?:[\w.]+\.)?holdfast\.[\w.]*Error: (?P<said>[A-Z][A-Z0
 """The last line of a Python trace with an error of ours: `holdfast.model.errors.HoldfastError: CODE: what. do`."""
 
 _MISSING = (
-    re.compile(r"\[DATA_SOURCE_NOT_FOUND\].*holdfast", re.DOTALL),
+    re.compile(r"\[DATA_SOURCE_NOT_FOUND\][^\n]*holdfast"),
     re.compile(r"No module named '(?:holdfast|pyspark_holdfast\w*)'"),
 )
 _VERSIONS = re.compile(r"\[PYTHON_VERSION_MISMATCH\]|Python in worker has different version")
@@ -40,9 +40,16 @@ def ours_in(text: str) -> str:
     said = [match["said"].strip() for match in _OURS.finditer(text)]
     if said:
         return said[-1][:MOST]
-    if any(pattern.search(text) for pattern in _MISSING) or (_VERSIONS.search(text) and "holdfast" in text):
-        return str(other_python("the Python of Spark's workers", "it is another one than the driver's"))
+    if (missing := not_found(text)) is not None:
+        return str(missing)
     return str(no_java()) if "[JAVA_GATEWAY_EXITED]" in text else ""
+
+
+def not_found(text: str) -> HoldfastError | None:
+    """The cause, if the error's text says that Spark's workers do not find holdfast."""
+    if any(pattern.search(text) for pattern in _MISSING) or (_VERSIONS.search(text) and "holdfast" in text):
+        return other_python("the Python of Spark's workers", "it is another one than the driver's")
+    return None
 
 
 def other_python(python: str, why: str) -> HoldfastError:

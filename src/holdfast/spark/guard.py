@@ -1,11 +1,11 @@
 """Checks a query's plan before it starts, and refuses queries whose results would be wrong.
 
 A query's reader is a process that sees only offsets; the plan is in the driver. So the check runs in the driver's
-Python. Importing `holdfast.spark` wraps three methods of PySpark, and so does the first `format("holdfast")` of a
+Python. Importing `holdfast.spark` wraps some methods of PySpark, and so does the first `format("holdfast")` of a
 program that does not import it (`holdfast_hook`). `readStream.format("holdfast")` marks the source as one whose plan
-will be checked; `start` and `toTable` check the plan. A reader without the mark does not join a group (PLAN_NOT_SEEN).
-That is the case if holdfast is missing in the driver's Python, with Spark Connect, and if Scala starts the query; the
-user then has to say whether the query keeps state.
+will be checked; `start` and `toTable` check the plan. And `load` names the cause if Spark does not find us. A reader
+without the mark does not join a group (PLAN_NOT_SEEN). That is the case if holdfast is missing in the driver's Python,
+with Spark Connect, and if Scala starts the query; the user then has to say whether the query keeps state.
 
 Nothing is imported here: if PySpark is imported later, its module is wrapped then.
 """
@@ -36,6 +36,7 @@ def wrap(module: Any) -> None:
     if getattr(writer, WRAPPED, False):
         return
     reader.format = _marking(reader.format)
+    reader.load = _explaining(reader.load)
     writer.start = _checking(writer.start)
     writer.toTable = _checking(writer.toTable)
     setattr(writer, WRAPPED, True)
@@ -48,6 +49,21 @@ def _marking(original: Callable[..., Any]) -> Callable[..., Any]:
         return found.option(f"kafka.{PLAN}", SEEN) if str(source).lower() == NAME else found
 
     return format
+
+
+def _explaining(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def load(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        except Exception as error:
+            from holdfast.spark.explaining import not_found
+
+            if (cause := not_found(str(error))) is not None:
+                raise cause from error
+            raise
+
+    return load
 
 
 def _checking(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,24 +13,27 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyspark
 from pyspark.sql import datasource
 
 from holdfast.model import HoldfastError
-from holdfast.spark.explaining import other_python, ours_in
+from holdfast.spark.explaining import ours_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
 VERSION = tuple(int(number) for number in pyspark.__version__.split(".")[:2])
+
+FILES = "holdfast-files"
+PARTITION_BY = "partitionBy"
+"""Our option that carries a streaming writer's `partitionBy`."""
+
+PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The worker that pushes filters to a reader. Spark starts it only with spark.sql.python.filterPushdown.enabled."""
 
 if VERSION >= (4, 2):
     from pyspark.sql.streaming.datasource import (
@@ -58,6 +61,21 @@ else:  # only the names, for imports: on older versions no streaming reader is m
         pass
 
 
+StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
+
+__all__ = [
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "StreamArrowWriter",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema",
+    "needs",
+    "spark_schema",
+]
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Spark's schema as Arrow's, with times in UTC. Versions before 4.2 always use UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -74,21 +92,6 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
-
-__all__ = [
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxRows",
-    "ReadMinRows",
-    "StreamArrowWriter",
-    "SupportsTriggerAvailableNow",
-    "arrow_schema",
-    "needs",
-    "spark_schema",
-]
-
-
 def needs(version: tuple[int, int], what: str, instead: str, *, have: tuple[int, ...] = VERSION) -> None:
     """Raise if this PySpark is older than that."""
     if have < version:
@@ -98,23 +101,8 @@ def needs(version: tuple[int, int], what: str, instead: str, *, have: tuple[int,
         )
 
 
-FILES = "holdfast-files"
-PARTITION_BY = "partitionBy"
-"""Our option that carries a streaming writer's `partitionBy`."""
-
-PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
-"""The worker that pushes filters to a reader. Spark starts it only with spark.sql.python.filterPushdown.enabled."""
-
-
-ASK = (
-    "import sys, importlib.util as u; assert u.find_spec('holdfast'), 'no holdfast there'; print(*sys.version_info[:2])"
-)
-ASK_S = 30.0
-"""Starting a Python takes less than a second, but longer on a busy machine."""
-
-
 def filters_are_passed() -> bool:
-    """Whether this process is that worker. Everywhere else PySpark refuses a reader that has `pushFilters`."""
+    """Whether this process is the worker PUSHING. Everywhere else PySpark refuses a reader that has `pushFilters`."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return PUSHING in sys.modules or getattr(main, "name", "") == PUSHING
 
@@ -138,36 +126,6 @@ def ours_first() -> None:
 
     captured.__str__ = told
     captured._holdfast_first = True
-
-
-def same_python(settings: Mapping[str, Any]) -> None:
-    """Make Spark's workers run this process's Python, unless the user has chosen one. Call it before the JVM starts.
-
-    Otherwise Spark takes `python3` from the PATH. Without an activated environment that is another Python, which does
-    not have the packages installed here. On a cluster this is set only for the driver's own helper processes, because
-    nodes have other paths.
-    """
-    chosen = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
-    if chosen or {"spark.pyspark.python", "spark.pyspark.driver.python"} & settings.keys() or not sys.executable:
-        return
-    local = str(settings.get("spark.master", "local")).startswith("local")
-    os.environ["PYSPARK_PYTHON" if local else "PYSPARK_DRIVER_PYTHON"] = sys.executable
-
-
-def check_python() -> None:
-    """Raise if the Python in which Spark plans on this machine has no holdfast."""
-    name = os.environ.get("PYSPARK_DRIVER_PYTHON") or os.environ.get("PYSPARK_PYTHON") or "python3"
-    python = shutil.which(name)
-    if python is None or python == sys.executable:
-        return  # not found from here, or our own
-    try:
-        asked = subprocess.run([python, "-c", ASK], capture_output=True, text=True, timeout=ASK_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return  # not a plain Python, for example a notebook's launcher
-    if asked.returncode or asked.stdout.split() != [str(number) for number in sys.version_info[:2]]:
-        last = asked.stderr.strip().splitlines()[-1:]
-        why = last[0] if asked.returncode and last else f"it is Python {'.'.join(asked.stdout.split())}"
-        raise other_python(python, why.rstrip("."))
 
 
 def pass_on_partition_by() -> None:

@@ -44,11 +44,12 @@ def topics_deleted(topics: Iterable[str]) -> HoldfastError:
     return HoldfastError("TOPIC_DELETED", f"the query reads {names}, which does not exist any more.", DO)
 
 
-def no_such_topics(topics: Iterable[str]) -> HoldfastError:
+def no_such_topics(topics: Iterable[str], *, streaming: bool) -> HoldfastError:
+    do = "Check the name, or create it first"
     return HoldfastError(
         "UNKNOWN_TOPIC",
         f"there is no topic {', '.join(sorted(topics))}.",
-        "Check the name, or create it first; with failOnDataLoss=false the query waits for it.",
+        f"{do}; with failOnDataLoss=false the query waits for it." if streaming else f"{do}.",
     )
 
 

@@ -4,18 +4,16 @@ Spark calls from its own thread; each call becomes a coroutine on the control pl
 group's calls. So nothing here needs a lock. Joining, heartbeats and releases do not wait for Spark, with one exception:
 a partition in the running batch is released only when that batch is done and its offsets are committed.
 
-`work` knows what is done, `supply` what there is to read; this module connects them with Spark and the group. It is
-longer than 400 lines because it is one idea: Spark's calls and the group's calls change the same few fields on one
-loop, and only side by side does one see that they can't interfere.
+`work` knows what is done, `supply` what there is to read; this module connects them with Spark and the group. Spark's
+calls and the group's calls change the same few fields, and stand side by side so that one sees that they can't
+interfere. Beside it are `background` (tasks, errors), `joining`, `draining` and `reporting`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
-import time
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from dataclasses import replace
@@ -26,7 +24,6 @@ from holdfast.client.config import settings as cfg
 from holdfast.client.member.control import ControlPlane
 from holdfast.client.member.pending_calls import PendingCall
 from holdfast.client.telemetry import metrics_port
-from holdfast.client.telemetry.metrics import prometheus_text
 from holdfast.client.telemetry.tracing import open_trace
 from holdfast.client.watchdog.guard import watched
 from holdfast.group import member as mb
@@ -47,13 +44,16 @@ from holdfast.net.admin import Admin
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.spark.alone import Alone
+from holdfast.spark.background import Background
 from holdfast.spark.commits import COMMIT_LIMIT_S, Commits
 from holdfast.spark.door import open_door
+from holdfast.spark.draining import Draining
+from holdfast.spark.joining import Joining
 from holdfast.spark.offsets import BatchOffset, Ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.ownership import Ownership
-from holdfast.spark.planning import share
-from holdfast.spark.reporting import lags, report
+from holdfast.spark.planning import ranges_up_to
+from holdfast.spark.reporting import Reporter
 from holdfast.spark.standby import QUESTION, Standby
 from holdfast.spark.starting import Starting
 from holdfast.spark.supply import Supply
@@ -61,21 +61,10 @@ from holdfast.spark.work import Work
 
 T = TypeVar("T")
 
-JOIN_LIMIT_S = 330.0
-"""A round ends within max.poll.interval.ms (5 minutes by default), or when a dead member's session runs out."""
 LEAVE_LIMIT_S = 2.0
 """Spark does not wait for a reader that it stops. The watchdog or the session timeout does the rest."""
 METRICS_LIMIT_S = 5.0
 """Shorter than a scraper's patience, which is 10 s by default."""
-QUIET_S = 1.0
-"""AvailableNow ends when nothing is left to read, so it waits a heartbeat and this long for its first partitions."""
-
-REFUSED = frozenset({"GROUP_AUTHORIZATION_FAILED", "GROUP_MAX_SIZE_REACHED", "INCONSISTENT_GROUP_PROTOCOL"}) | {
-    "INVALID_GROUP_ID",
-    "INVALID_SESSION_TIMEOUT",
-    "UNSUPPORTED_VERSION",
-}
-"""Errors that a person has to fix. A query fails with them; a consumer only reports them and keeps trying."""
 
 
 class QueryMember:
@@ -93,17 +82,13 @@ class QueryMember:
         self._asked_at = now_ms()
         self._ownership = Ownership(self._config)
         self._work = Work()
-        self.failure: HoldfastError | None = None
-        self._planned_at = 0.0
         self._first = True
         self._stopping = False
         # Made here but used on the loop only: an Event binds to a loop when it is first awaited.
         self._woken, self._done = asyncio.Event(), asyncio.Event()
-        self._draining = False
         self._door: asyncio.Server | None = None
         self._left = threading.Lock()
         self._ended = False
-        self._background: set[asyncio.Task[None]] = set()
         self._watchdog = watched(self._config) if self._config.inventions.watchdog and not self._manual else None
         self._trace = open_trace(self._config)
         self._plane = ControlPlane(
@@ -114,6 +99,9 @@ class QueryMember:
             wake=self._wake,
             takes_handed=False,  # `commits` commits them, with the notes of their topics
         )
+        self._background = Background(self._plane)
+        self._draining = Draining(self._plane, self._work, manual=self._manual)
+        self._joining = Joining(self._config, self._plane, self._work, sure=self._sure, check=self._background.check)
         self._plane.start()
         self._call(self._begin())
         if self._metrics_port is not None:
@@ -153,12 +141,7 @@ class QueryMember:
 
     def drain(self, reason: str = "the query drains") -> None:
         """Hand over everything while the query goes on working, then leave. `report` says when that is done."""
-        self._call(self._drain(reason))
-
-    async def _drain(self, reason: str) -> None:
-        self._draining = True
-        if not self._manual:
-            self._plane.driver.feed(mb.Drain(reason))
+        self._call(self._draining.begin(reason))
 
     def open_door(self) -> None:
         """Answer the driver's questions: `report`, and `drain`, which is answered when the drain is done."""
@@ -166,49 +149,33 @@ class QueryMember:
 
     async def _answer(self, question: str) -> dict[str, Any]:
         if question == "drain":
-            await self._drain("the driver asked for it")
-            while not self._drained():  # noqa: ASYNC110  # several conditions, and a drain is rare
-                await asyncio.sleep(0.005)
+            await self._draining.begin("the driver asked for it")
+            await self._draining.wait()
         if question.startswith(QUESTION):
             return self._standby.answer(question)
-        return await self._report()
+        return await self._reporter.report()
 
     def answer(self, question: str) -> dict[str, Any]:
         """What the driver would be answered at the door."""
         return self._call(self._answer(question))
 
+    @property
+    def failure(self) -> HoldfastError | None:
+        """What the next call will raise."""
+        return self._background.failure
+
     def report(self) -> dict[str, Any]:
         """The member's state for operators; it becomes `latestOffset` in the query's progress."""
-        return self._call(self._report())
-
-    async def _report(self) -> dict[str, Any]:
-        about = {"group": self._options.group, "rebalances": self._trace.metrics.rebalances, "reader": os.getpid()}
-        told = report(self._plane.state.membership, self._work, self._supply.ends)
-        return told | about | self._standby.report() | {"drained": self._drained()}
+        return self._call(self._reporter.report())
 
     def metrics_text(self) -> str:
         """The query's metrics in Prometheus's form. Raises RuntimeError when the query has stopped."""
         if self._ended:
             raise RuntimeError("the query has stopped")
         try:
-            return self._call(self._metrics(), METRICS_LIMIT_S)
+            return self._call(self._reporter.metrics(), METRICS_LIMIT_S)
         except (TimeoutError, CancelledError) as error:
             raise RuntimeError("the query is stopping") from error
-
-    async def _metrics(self) -> str:
-        figures = self._trace.metrics.snapshot(
-            now_ms(),
-            assigned=len(self._work.held),
-            heartbeat_at=self._plane.state.requests.heartbeat_at,
-            lag_max=max(lags(self._work, self._supply.ends), default=None),
-        )
-        return prometheus_text(figures, group=self._options.group, client_id=self._config.client_id)
-
-    def _drained(self) -> bool:
-        """Whether everything is handed over; without a membership, whether the running batch is done."""
-        if self._manual:
-            return self._draining and self._work.running is None and not self._work.owed()
-        return self._draining and self._plane.driver.closed.is_set()
 
     def leave(self) -> None:
         """Leave the group quickly, because Spark does not wait. A second call waits for the first."""
@@ -241,6 +208,9 @@ class QueryMember:
         self._cluster = Cluster(client_config(self._config.raw))
         self._starting = Starting(self._options, self._config, self._cluster)
         self._supply = Supply(self._options, self._cluster, self._starting)
+        self._reporter = Reporter(
+            self._config, self._plane, self._supply, self._work, self._trace, self._standby, self._draining
+        )
         self._commits = Commits(self._config, self._plane, self._work, self._starting.note, manual=self._manual)
         self._alone = Alone(self._options, self._cluster, self._config.session_timeout_ms)
         await self._alone.wait_for_room()
@@ -248,34 +218,13 @@ class QueryMember:
             entries = await Admin(self._cluster).committed(self._options.group, self._options.assigned)
             self._work.assign({p: entries[p].offset if p in entries else None for p in self._options.assigned})
         else:
-            self._spawn(self._serve())
+            self._background.start(self._serve())
             self._plane.subscribe(list(self._options.topics))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._background.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and self.failure is None:
-            what = f"the member's background work failed: {type(error).__name__}: {error}."
-            failed = HoldfastError("MEMBER_FAILED", what, "Restart the query, and report this.")
-            self.failure = error if isinstance(error, HoldfastError) else failed
 
     def _fail(self, error: HoldfastError | None) -> None:
         """Raise this in Spark's next call, unless there was an error before or the query is stopping."""
         if not self._stopping:
-            self.failure = self.failure or error
-
-    def _check(self) -> None:
-        failure = self.failure or self._plane.failure
-        while failure is None and self._plane.told:
-            told = self._plane.told.popleft().error
-            if told.code in REFUSED:
-                failure = told
-        if failure is not None:
-            raise failure
+            self._background.fail(error)
 
     async def _serve(self) -> None:
         """Answer the group's calls in order. What one call of a round hands over is kept for the round's answer: the
@@ -294,7 +243,7 @@ class QueryMember:
                         plane.driver.feed(mb.Notified(pending.serial, final))
                     final = {}
                     if self._work.owed():  # also positions that were handed over to us
-                        self._spawn(self._commits.commit())
+                        self._background.start(self._commits.commit())
 
     async def _perform(self, pending: PendingCall, step: Step) -> dict[TopicPartition, OffsetEntry]:
         """One step of a round. Returns the final positions of what is released and handed over.
@@ -303,7 +252,7 @@ class QueryMember:
         """
         match step:
             case HoldBack(partitions):
-                if not self._draining:
+                if not self._draining.begun:
                     self._fail(self._alone.taken(partitions, "is wanted by another member"))
                 await self._finish_batch_of(partitions)
             case Await(limit_ms, partitions):
@@ -332,41 +281,24 @@ class QueryMember:
             await self._done.wait()
 
     async def _join(self, *, quiet: bool = False) -> None:
-        """Wait until a round has ended for us; with `quiet`, until we also own something or nothing more will come.
-
-        The first round may assign nothing while others finish their batches; what they release comes in a later round.
-        """
         if self._first:
             await self._cluster.refresh()  # so that a wrong address or login is reported as such, and soon
-        deadline, since = time.monotonic() + JOIN_LIMIT_S, None
-        patience_s = self._config.heartbeat_interval_ms / 1_000.0 + QUIET_S
-        while not self._manual:
-            self._check()
-            state, now = self._plane.state, time.monotonic()
-            # While the round's result is being applied, the start offsets of its partitions are not known yet.
-            given = state.held.generation >= 0 and state.phase is not mb.Phase.APPLYING and self._sure()
-            if state.phase is mb.Phase.CLOSED or (given and (self._work.held or not quiet)):
-                return
-            since = (since or now) if state.phase is mb.Phase.STABLE and self._sure() else None
-            if since is not None and now - since > patience_s:
-                return
-            if now > deadline:
-                raise HoldfastError(
-                    "JOIN_TIMED_OUT",
-                    f"the query did not become a member of {self._options.group} within {JOIN_LIMIT_S:.0f} s.",
-                    "Look at it with `kafka-consumer-groups.sh --describe --state`: a member that hangs holds it up.",
-                )
-            await asyncio.sleep(0.002)
+        if not self._manual:
+            await self._joining.wait(quiet=quiet)
 
     async def _replay(self, previous: BatchOffset, planned: BatchOffset) -> BatchOffset:
         self._asked_at = now_ms()
-        await self._join()
-        await self._recall(planned.before())
-        self._work.finish(self._starting.counted(previous))
-        self._spawn(self._commits.commit())
-        kept = self._work.replay(self._starting.trusted(planned))
+        await self._go_on_after(previous, former=planned.with_starts())
+        kept = self._work.replay(self._starting.without_recreated(planned))
         self._alone.check_replay(planned, kept)
         return kept
+
+    async def _go_on_after(self, done: BatchOffset, *, former: BatchOffset, quiet: bool = False) -> None:
+        """Begin after a restart: join, and count what the last run has done. `former`: where it stood."""
+        await self._join(quiet=quiet)
+        await self._recall(former)
+        self._work.finish(self._starting.what_counts(done))
+        self._background.start(self._commits.commit())
 
     async def _recall(self, former: BatchOffset) -> None:
         """Read what the group remembers. What only the checkpoint still knows is committed, for all members."""
@@ -374,7 +306,7 @@ class QueryMember:
         if self._alone:
             await self._alone.joined(self._work.held, await self._starting.partitions())
         self._first = False
-        forgotten = self._starting.forgotten()
+        forgotten = self._starting.forgotten_by_group()
         if not self._manual:
             await self._commits.commit_for_others({p: at for p, at in forgotten.items() if p not in self._work.held})
         self._work.start_at(forgotten)
@@ -388,29 +320,23 @@ class QueryMember:
         if self.failure is not None and running is not None and running.number == done.number:
             self._work.finish(done)  # it is done even though the query fails now: leaving commits it
             self._done.set()
-        self._check()
+        self._background.check()
         if self._plane.state.phase is mb.Phase.EVICTED:
             self._plane.driver.feed(mb.Polled())
         if running is not None and running.number != done.number:
             return running  # Spark has not started this plan yet, and asks again
         if self._first:
-            await self._join(quiet=ends)
-            await self._recall(done.after())
-            self._work.finish(self._starting.counted(done))
-            done = self._starting.trusted(done)
-            self._spawn(self._commits.commit())
+            await self._go_on_after(done, former=done.with_ends(), quiet=ends)
+            done = self._starting.without_recreated(done)
         elif running is not None:
             await self._commits.commit()
             self._work.finish(done)
             self._done.set()
-            self._spawn(self._commits.commit())
+            self._background.start(self._commits.commit())
         while await self._confirm_ownership(waits=ends):
             ranges = await self._available(limit)
             self._alone.check_start(done, self._work.open())
-            if not ranges:
-                return None
-            self._planned_at = self._planned_at or time.monotonic()
-            if not self._enough(ranges, at_least):
+            if not ranges or not self._supply.enough(ranges, at_least):
                 return None
             if self._sure():  # asking the brokers may have taken long
                 return self._plan(ranges, done)
@@ -420,24 +346,18 @@ class QueryMember:
         """False if the partitions may not be ours any more. With `waits`, join again instead: a trigger that ends by
         itself takes "nothing new" for "everything is read"."""
         while not self._sure():
-            if not waits or self._draining or self._plane.state.phase is mb.Phase.CLOSED:
+            if not waits or self._draining.begun or self._plane.state.phase is mb.Phase.CLOSED:
                 return False
             await self._join(quiet=True)
-        return not (self._manual and self._draining)
+        return not (self._manual and self._draining.begun)
 
     def _sure(self) -> bool:
         return self._manual or self._ownership.check(self._plane.state, now_ms())
 
     def _plan(self, ranges: Ranges, done: BatchOffset) -> BatchOffset:
-        self._planned_at = time.monotonic()
+        self._supply.note_planned()
         generation = self._plane.state.membership.generation
         return self._work.plan(ranges, after=done, generation=generation, topics=self._starting.topics)
-
-    def _enough(self, ranges: Ranges, at_least: int | None) -> bool:
-        if at_least is None or self._supply.bounded:
-            return True
-        late = time.monotonic() - self._planned_at >= self._options.max_delay_s
-        return late or sum(end - start for start, end in ranges.values()) >= at_least
 
     async def _available(self, limit: int | None) -> Ranges:
         work, supply = self._work, self._supply
@@ -449,7 +369,7 @@ class QueryMember:
             await self._commits.commit(found)
         work.move(await supply.look(work.open()))
         positions = work.open()
-        return share({p: positions[p] for p in supply.there(positions)}, supply.reachable(), limit)
+        return ranges_up_to({p: positions[p] for p in supply.there(positions)}, supply.reachable(), limit)
 
     # -- the end
 
@@ -468,12 +388,8 @@ class QueryMember:
             await self._end()
 
     async def _end(self) -> None:
-        tasks: list[asyncio.Future[Any]] = list(self._background)
-        if self._commits.running is not None:
-            tasks.append(self._commits.running)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        commit = self._commits.running
+        await self._background.cancel([] if commit is None else [commit])
         if self._door is not None:
             self._door.close()
         await self._cluster.close()

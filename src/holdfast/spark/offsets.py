@@ -44,17 +44,17 @@ class BatchOffset:
     number: int = 0
     generation: int = -1
     ranges: Ranges = field(default_factory=dict)
-    behind: Ranges = field(default_factory=dict)
-    """In a rehearsal: what the batch before it read, which may not be committed yet."""
+    ranges_before: Ranges = field(default_factory=dict)
+    """Only in a rehearsal: what the batch before it read, which may not be committed yet."""
     stands: Positions = field(default_factory=dict)
-    """The positions of the query's other partitions, from which this batch reads nothing."""
+    """Where the query's other partitions stand: those from which this batch reads nothing."""
     topics: Mapping[str, Seen] = field(default_factory=dict)
     """The subscribed topics. Empty before the query has joined for the first time, and in older checkpoints."""
 
     def to_json(self) -> dict[str, Any]:
         found = {"v": VERSION, "batch": self.number, "generation": self.generation, "ranges": _by_topic(self.ranges)}
-        if self.behind:
-            found["behind"] = _by_topic(self.behind)
+        if self.ranges_before:
+            found["behind"] = _by_topic(self.ranges_before)
         if self.topics:
             found["topics"] = {name: [seen.partitions, seen.topic_id] for name, seen in sorted(self.topics.items())}
             found["stands"] = _by_topic(self.stands)
@@ -62,23 +62,23 @@ class BatchOffset:
 
     def rehearsal(self) -> BatchOffset:
         """An empty batch after this one, which remembers what this one read."""
-        return replace(self, number=self.number + 1, ranges={}, behind=self.ranges or self.behind)
+        return replace(self, number=self.number + 1, ranges={}, ranges_before=self.ranges or self.ranges_before)
 
-    def done(self) -> BatchOffset:
-        """What is finished when this batch is; for a rehearsal, the batch before it."""
-        return replace(self, ranges=self.ranges or self.behind, behind={})
+    def without_rehearsal(self) -> BatchOffset:
+        """This batch; or, if it is a rehearsal, which read nothing, with the ranges of the batch before it."""
+        return replace(self, ranges=self.ranges or self.ranges_before, ranges_before={})
 
     @property
     def has_history(self) -> bool:
         """Whether, by its checkpoint, the query has run before."""
-        return bool(self.topics or self.ranges or self.behind)
+        return bool(self.topics or self.ranges or self.ranges_before)
 
-    def before(self) -> BatchOffset:
-        """With the query's positions before this batch."""
+    def with_starts(self) -> BatchOffset:
+        """The same with all of the query's positions in `stands`, as they are before this batch."""
         return replace(self, stands={**self.stands, **{p: start for p, (start, _) in self.ranges.items()}})
 
-    def after(self) -> BatchOffset:
-        """With the query's positions after this batch."""
+    def with_ends(self) -> BatchOffset:
+        """The same with all of the query's positions in `stands`, as they are after this batch."""
         return replace(self, stands={**self.stands, **{p: end for p, (_, end) in self.ranges.items()}})
 
     @staticmethod
@@ -90,7 +90,7 @@ class BatchOffset:
                 number=int(data["batch"]),
                 generation=int(data["generation"]),
                 ranges=_ranges(data["ranges"]),
-                behind=_ranges(data.get("behind", {})),
+                ranges_before=_ranges(data.get("behind", {})),
                 stands=_positions(data.get("stands", {})),
                 topics={str(name): Seen(int(n), str(id_)) for name, (n, id_) in data.get("topics", {}).items()},
             )

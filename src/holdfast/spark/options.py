@@ -45,10 +45,15 @@ KNOWN = frozenset(name.lower() for name in SPELLED)
 STARTINGS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
-SPARKS_OWN = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries"}) | {
-    "fetchoffset.retryintervalms",
-    "path",
-}
+SPARKS_OWN = frozenset(
+    {
+        "groupidprefix",
+        "kafkaconsumer.polltimeoutms",
+        "fetchoffset.numretries",
+        "fetchoffset.retryintervalms",
+        "path",
+    }
+)
 """Options of Spark's Kafka source without a meaning here. They are accepted, so that a job changes only the format."""
 
 LARGEST = 2**63 - 1

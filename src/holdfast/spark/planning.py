@@ -16,7 +16,9 @@ SHARED_TASK_OFFSETS = 50_000
 worker reads about this many records: for fewer, a task of their own costs more than it saves."""
 
 
-def share(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int | None) -> Ranges:
+def ranges_up_to(
+    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int | None
+) -> Ranges:
     """The ranges of a batch of at most `limit` offsets: of each partition in proportion to what it has, sorted.
 
     What rounding leaves over goes to the partitions with most still waiting. So even a limit below the number of

@@ -1,35 +1,74 @@
-"""A query's membership, as reported to operators. Pure."""
+"""What a query's member tells of itself: to operators, in the query's progress, and to Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from typing import Any
 
-from holdfast.model import Membership, TopicPartition, by_topic
+from holdfast.client.clock import now_ms
+from holdfast.client.config.settings import ConsumerConfig
+from holdfast.client.member.control import ControlPlane
+from holdfast.client.telemetry.metrics import prometheus_text
+from holdfast.client.telemetry.tracing import ConsumerTrace
+from holdfast.model import TopicPartition, by_topic
+from holdfast.spark.draining import Draining
+from holdfast.spark.standby import Standby
+from holdfast.spark.supply import Supply
 from holdfast.spark.work import Work
 
 
-def lags(work: Work, ends: Mapping[TopicPartition, int]) -> list[int]:
-    """What is left to read of each owned partition whose end and position are known."""
-    return [
-        max(0, ends[partition] - held.position)
-        for partition, held in work.held.items()
-        if partition in ends and held.position is not None
-    ]
+class Reporter:
+    """Reads one member's state, on its loop."""
 
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        plane: ControlPlane,
+        supply: Supply,
+        work: Work,
+        trace: ConsumerTrace,
+        standby: Standby,
+        draining: Draining,
+    ) -> None:
+        self._group, self._client_id = config.group, config.client_id
+        self._plane, self._supply, self._work = plane, supply, work
+        self._metrics, self._standby, self._draining = trace.metrics, standby, draining
 
-def report(membership: Membership, work: Work, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """What is owned, the last known end of each partition, and how much is left to read."""
-    positions = {p: held.position for p, held in sorted(work.held.items())}
-    latest: dict[str, dict[str, int]] = {}
-    for partition in positions:
-        end = ends.get(partition)
-        if end is not None:
-            latest.setdefault(partition.topic, {})[str(partition.partition)] = end
-    return {
-        "latest": latest,
-        "lag": sum(lags(work, ends)),
-        "owned": by_topic(positions),
-        "member": membership.member_id,
-        "generation": membership.generation,
-    }
+    async def report(self) -> dict[str, Any]:
+        """For people and tools; it becomes `latestOffset` in the query's progress."""
+        membership, ends = self._plane.state.membership, self._supply.ends
+        owned = sorted(self._work.held)
+        latest: dict[str, dict[str, int]] = {}
+        for topic, number in (partition for partition in owned if partition in ends):
+            latest.setdefault(topic, {})[str(number)] = ends[TopicPartition(topic, number)]
+        return {
+            "latest": latest,
+            "lag": sum(self._lags()),
+            "owned": by_topic(owned),
+            "member": membership.member_id,
+            "generation": membership.generation,
+            "group": self._group,
+            "rebalances": self._metrics.rebalances,
+            "reader": os.getpid(),
+            **self._standby.report(),
+            "drained": self._draining.done(),
+        }
+
+    async def metrics(self) -> str:
+        """In Prometheus's form."""
+        figures = self._metrics.snapshot(
+            now_ms(),
+            assigned=len(self._work.held),
+            heartbeat_at=self._plane.state.requests.heartbeat_at,
+            lag_max=max(self._lags(), default=None),
+        )
+        return prometheus_text(figures, group=self._group, client_id=self._client_id)
+
+    def _lags(self) -> list[int]:
+        """What is left to read of each owned partition whose end and position are known."""
+        ends = self._supply.ends
+        return [
+            max(0, ends[partition] - held.position)
+            for partition, held in self._work.held.items()
+            if partition in ends and held.position is not None
+        ]

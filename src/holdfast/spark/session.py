@@ -75,7 +75,8 @@ def configure(builder: SparkSession.Builder, *, skip: Collection[str] = ()) -> S
     `.master(…)` first, so that a cluster is known), a streaming writer's `partitionBy` reaches `holdfast-files`, and
     Spark's errors begin with our message if they contain one.
     """
-    from holdfast.spark.internals import VERSION, ours_first, pass_on_partition_by, same_python
+    from holdfast.spark.internals import VERSION, ours_first, pass_on_partition_by
+    from holdfast.spark.worker_python import same_python
 
     unknown = sorted(set(skip) - {setting.key for setting in SETTINGS})
     if unknown:

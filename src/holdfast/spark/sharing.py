@@ -22,6 +22,8 @@ from holdfast.model.subscription import MAX_FOLLOWERS
 
 STATEFUL, SHARE, PLAN, STANDBY = "holdfast.stateful", "holdfast.share", "holdfast.plan", "holdfast.standby"
 """Options of a query, without the prefix `kafka.`. They are not passed on to the member or the readers."""
+QUERY_KEYS = frozenset({STATEFUL, SHARE, STANDBY})
+"""Those that people set. PLAN is set by `guard`."""
 ALONE, NONE = "alone", "none"
 STRATEGY, STICKY = "partition.assignment.strategy", "cooperative-sticky"
 SEEN = "seen"
@@ -144,14 +146,17 @@ def servers_of(claim: Claim) -> frozenset[str]:
 
 
 def overlap(ones: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether they may read a common topic. Two patterns always may, now or later."""
-    patterns = [[name for name in names if name.startswith("^")] for names in (ones, others)]
-    if all(patterns):
+    """Whether they may read a common topic. Names, or one pattern each; two patterns always may, now or later."""
+    one, other = _pattern_in(ones), _pattern_in(others)
+    if one and other:
         return True
-    if not any(patterns):
-        return not set(ones).isdisjoint(others)
-    (pattern,), names = (patterns[0], others) if patterns[0] else (patterns[1], ones)
-    return any(re.search(pattern, name) for name in names)
+    if one or other:
+        return any(re.search(one or other, name) for name in (others if one else ones))
+    return not set(ones).isdisjoint(others)
+
+
+def _pattern_in(names: Sequence[str]) -> str:
+    return next((name for name in names if name.startswith("^")), "")
 
 
 # -- errors

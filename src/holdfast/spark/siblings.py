@@ -12,9 +12,7 @@ import contextlib
 import json
 import os
 import socket
-import threading
 import time
-from typing import Any
 
 from holdfast.model import HoldfastError
 from holdfast.spark import door
@@ -34,14 +32,11 @@ class Claimed:
         self._claim = claim
         self._parent = os.getppid() if parent is None else parent
         self._age = (time.monotonic(), os.getpid())  # the monotonic clock is the same for all processes
-        self._link: socket.socket | None = None
+        self._listener: door.Listener | None = None
 
     def stake(self, grace_s: float = GRACE_S) -> None:
         """Publish the claim. Raises GROUP_SHARED if an older sibling's claim conflicts with it."""
-        self._link = socket.socket(socket.AF_UNIX)
-        self._link.bind(door.new_name(KIND, self._parent))
-        self._link.listen()
-        threading.Thread(target=self._serve, args=(self._link,), name="holdfast-claim", daemon=True).start()
+        self._listener = door.Listener(door.new_name(KIND, self._parent), self._tell, thread="holdfast-claim")
         deadline = time.monotonic() + grace_s
         while (other := self._older()) is not None:
             if time.monotonic() > deadline:
@@ -50,11 +45,9 @@ class Claimed:
             time.sleep(LOOK_S)
 
     def release(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            with contextlib.suppress(OSError):
-                link.shutdown(socket.SHUT_RDWR)  # wakes the thread; `close` alone does not
-            link.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
 
     def _older(self) -> Claim | None:
         for sibling in door.processes(KIND, self._parent):
@@ -67,18 +60,8 @@ class Claimed:
                     return claim
         return None
 
-    def _serve(self, link: socket.socket) -> None:
-        answer = json.dumps({"claim": self._claim.to_json(), "age": self._age}).encode() + b"\n"
-        while True:
-            try:
-                asking, _ = link.accept()
-            except OSError:
-                return  # released
-            with asking, contextlib.suppress(OSError):
-                self._tell(asking, answer)
-
-    def _tell(self, asking: Any, answer: bytes) -> None:
-        if door.user_of(asking) == os.getuid():
-            asking.settimeout(ASK_S)
-            asking.recv(64)  # the answer is always the same
-            asking.sendall(answer)
+    def _tell(self, link: socket.socket) -> None:
+        with link:
+            link.settimeout(ASK_S)
+            link.recv(64)  # the answer is always the same
+            link.sendall(json.dumps({"claim": self._claim.to_json(), "age": self._age}).encode() + b"\n")

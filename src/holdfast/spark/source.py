@@ -22,8 +22,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 
+from holdfast.model import HoldfastError
 from holdfast.spark.internals import (
     ReadAllAvailable,
     ReadLimit,
@@ -90,6 +98,20 @@ class HoldfastSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         return BatchReader(parse(self.options, streaming=False))
 
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        raise reads_only()
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+        raise reads_only()
+
+
+def reads_only() -> HoldfastError:
+    return HoldfastError(
+        "SOURCE_READS_ONLY",
+        'format("holdfast") reads topics, and does not write into them.',
+        'Write into a topic with Spark\'s own format("kafka"), or rows into files with format("holdfast-files").',
+    )
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query."""
@@ -100,12 +122,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
         self._member: QueryMember | None = None
+        self._claimed: Claimed | None = None
         self._stopping = False
         self._rehearsed = False
-        self._claimed: Claimed | None = None
-        self._replayed: BatchOffset | None = None
+        """Whether this process has had a batch that reads nothing."""
         self._asked = False
         """Whether Spark has asked this process for a batch. A batch that comes before was planned by the last one."""
+        self._replayed: BatchOffset | None = None
+        """What is still ours of that earlier batch."""
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -133,12 +157,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def claim(self) -> Claim:
         return replace(self._options.claim, cluster=self._cluster or "")
 
-    def _others_would_wait(self, before: BatchOffset) -> bool:
+    def _others_would_wait(self, last: BatchOffset) -> bool:
         """Whether joining now would stop partitions that others work on. Not if we are a returning static member: its
         partitions have waited for it, and its session is running out."""
         from holdfast.spark.group_members import others_at_work
 
-        comes_back = before.number > 0 and "group.instance.id" in self._options.kafka
+        comes_back = last.number > 0 and "group.instance.id" in self._options.kafka
         return not comes_back and others_at_work(self._options)
 
     def reach(self) -> None:
@@ -177,40 +201,44 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(NO_LIMIT)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        before = BatchOffset.from_json(start)
-        # Trigger.Once asks for everything, whatever the options say.
-        ends = isinstance(limit, ReadAllAvailable)
-        first = self._member is None and not self._rehearsed and not ends and not self._options.assigned
-        if first:
+        last = BatchOffset.from_json(start)
+        once = isinstance(limit, ReadAllAvailable)  # Trigger.Once asks for everything, whatever the options say
+        cold = self._member is None and not self._rehearsed and not once and not self._options.assigned
+        if cold:
             self.reach()
-        if first and self._others_would_wait(before):
-            self._rehearsed = True
-            return before.rehearsal().to_json()
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < NO_LIMIT else None
-        least = None if ends else self._options.min_offsets
-        if first and least is None:
-            most = min(most or FIRST_BATCH, FIRST_BATCH)
-        member = self._joined()
+            if self._others_would_wait(last):
+                self._rehearsed = True
+                return last.rehearsal().to_json()
+        most, least = self._bounds(limit, once=once, cold=cold)
+        member, done = self._joined(), last.without_rehearsal()
         self._asked = True
-        planned = member.next_batch(before.done(), most, at_least=least, last=ends)
-        if planned is None and not before.topics:
-            planned = member.keep_place(before.done())
+        planned = member.next_batch(done, most, at_least=least, last=once)
+        if planned is None and not last.topics:
+            planned = member.keep_place(done)
         # Spark compares texts, so "nothing new" must be exactly what Spark gave us.
         return start if planned is None else planned.to_json()
+
+    def _bounds(self, limit: ReadLimit, *, once: bool, cold: bool) -> tuple[int | None, int | None]:
+        """The most and the least records of the next batch; None: no bound. `cold`: nothing has warmed Spark up."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < NO_LIMIT else None
+        least = None if once else self._options.min_offsets
+        if cold and least is None:
+            most = min(most or FIRST_BATCH, FIRST_BATCH)
+        return most, least
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._member is None else self._member.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planned = BatchOffset.from_json(end)
-        if not planned.ranges:
+        if not planned.ranges:  # any batch that reads nothing warms Spark up, also one that a crash left unfinished
             self._rehearsed = True
             return [Slice([]) for _ in range(REHEARSED_TASKS)]
         if not self._asked:  # after a restart Spark repeats a batch that was planned and perhaps not finished
             self._asked = True
-            self._replayed = self._joined().replay(BatchOffset.from_json(start).done(), planned)
+            self._replayed = self._joined().replay(BatchOffset.from_json(start).without_rehearsal(), planned)
         if self._replayed is not None and self._replayed.number == planned.number:
-            planned = self._replayed  # for every scan of it: a frame that is used twice has two
+            planned = self._replayed  # for each of its scans: a frame that is used twice in a query has two
         options = self._options
         slices = tasks(
             planned.ranges, at_least=options.min_partitions, at_most_records=options.max_records_per_partition

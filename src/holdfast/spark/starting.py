@@ -41,17 +41,17 @@ class Starting:
         self._reset = config.auto_offset_reset
         self._admin = Admin(cluster)
         self._cluster = cluster
-        self._mark = digest(options.topics)
+        self._subscription = digest(options.topics)
         """The subscription's short name in notes."""
         self._memory = Memory()
         self._begun: Mapping[str, str] = {}
-        self._known: dict[str, int] | None = None
-        """By topic: how many partitions existed when the group began. Others are newer."""
+        self._old_counts: dict[str, int] | None = None
+        """By topic: how many partitions existed when the group began; those beyond are newer. None: not asked yet."""
         self._committed: Collection[TopicPartition] = ()
-        self._strange: frozenset[TopicPartition] = frozenset()
+        self._set_by_others: frozenset[TopicPartition] = frozenset()
         """Partitions whose offset was not committed by one of our queries, but for example by an operator."""
         self._former = BatchOffset()
-        """The positions in the checkpoint, as a batch that reads nothing."""
+        """Where the query's last run ended, by its checkpoint: `stands` has all of its positions."""
         self.topics: Mapping[str, Seen] = {}
         """The subscribed topics, as last seen."""
         self._last_seen: dict[str, Seen] = {}
@@ -59,33 +59,36 @@ class Starting:
         self._recreated: set[str] = set()
 
     async def prepare(self, former: BatchOffset) -> Collection[TopicPartition]:
-        """Learn what the group remembers and which topics exist. `former` is where the query's last run ended. Returns
-        the partitions whose offset in the group is of a topic that was deleted and recreated since."""
-        if self._known is not None:
+        """Learn what the group remembers and which topics exist. `former`: see `_former`. Returns the partitions whose
+        offset in the group is of a topic that was deleted and recreated since."""
+        if self._old_counts is not None:
             return ()
         await self.look()
         missing = sorted(t for t in self._options.topics if not t.startswith("^") and t not in self.topics)
         if missing and self._options.fail_on_data_loss:
-            raise loss.no_such_topics(missing)
+            raise loss.no_such_topics(missing, streaming=True)
         entries = await self._admin.committed(self._options.group)
-        self._strange = frozenset(p for p, entry in entries.items() if not is_note(entry.metadata))
+        self._set_by_others = frozenset(p for p, entry in entries.items() if not is_note(entry.metadata))
         self._former = former
         outdated = {p for p, entry in entries.items() if self._is_of_former(p.topic, entry)}
         self._committed = entries.keys() - outdated
         self._tell_recreated()
         if self._options.assigned:
-            counts = {p.topic: p.partition + 1 for p in sorted(self._options.assigned)}
-            self._known = {} if former.has_history else counts
+            self._old_counts = {} if former.has_history else counts_up_to(self._options.assigned)
             return outdated
-        memory = read_notes(entries.values())
+        self._memory = memory = read_notes(entries.values())
         counts = {topic: seen.partitions for topic, seen in self.topics.items()}
         there = digest_of_counts(counts)
-        begins = not former.has_history and (not memory.has_begun(self._mark) or memory.begun.get(self._mark) == there)
+        begins = not former.has_history and self._begins_with(there)
         anew = {p.topic for p in outdated}  # newer than the group: from the beginning
         known = (counts if begins else {}) | dict(memory.known)
-        self._known = {topic: count for topic, count in known.items() if topic not in anew}
-        self._memory, self._begun = memory, memory.with_begun(self._mark, there if begins else "")
+        self._old_counts = {topic: count for topic, count in known.items() if topic not in anew}
+        self._begun = memory.with_begun(self._subscription, there if begins else "")
         return outdated
+
+    def _begins_with(self, there: str) -> bool:
+        """Whether the group begins our subscription only now, or another member has just begun it with these topics."""
+        return not self._memory.has_begun(self._subscription) or self._memory.begun.get(self._subscription) == there
 
     def _tell_recreated(self) -> None:
         anew = [topic for topic in sorted(self._former.topics) if topic in self.topics and not self._same(topic)]
@@ -95,7 +98,7 @@ class Starting:
     def _is_of_former(self, topic: str, entry: OffsetEntry) -> bool:
         """Whether an offset was committed for the topic that the checkpoint knows, which was recreated since. A query
         that had not noticed it yet has read on where it stood, and committed that."""
-        recreated = topic in self._former.topics and topic in self.topics and not self._same(topic)
+        recreated = topic in self.topics and self._is_recreated(topic)
         return recreated and topic_id_in(entry.metadata) == self._former.topics[topic].topic_id
 
     def _same(self, topic: str) -> bool:
@@ -105,69 +108,73 @@ class Starting:
 
     def note(self, topic: str) -> str:
         """The metadata of every commit for this topic."""
-        if self._known is None or self._options.assigned:
+        if self._old_counts is None or self._options.assigned:
             return ""
         seen = self.topics.get(topic)
-        return write_note(topic, self._known.get(topic, 0), self._begun, seen.topic_id if seen is not None else "")
+        count = self._old_counts.get(topic, 0)
+        return write_note(topic, count, self._begun, seen.topic_id if seen is not None else "")
 
     # -- what the checkpoint knows
 
-    def recall(self) -> dict[TopicPartition, int]:
+    def positions_before(self) -> dict[TopicPartition, int]:
         """The positions of the query's last run, for topics that are still the same."""
         return {p: at for p, at in sorted(self._former.stands.items()) if self._same(p.topic)}
 
-    def forgotten(self) -> dict[TopicPartition, int]:
+    def forgotten_by_group(self) -> dict[TopicPartition, int]:
         """Those for which the group has no offset. They are committed, so that others continue there too."""
-        return {p: at for p, at in self.recall().items() if p not in self._committed}
+        return {p: at for p, at in self.positions_before().items() if p not in self._committed}
 
-    def trusted(self, done: BatchOffset) -> BatchOffset:
-        """Without topics that were recreated since, because the new topic has other records."""
-        ranges = {p: each for p, each in done.ranges.items() if self._known_as_it_is(p.topic)}
-        stands = {p: at for p, at in done.stands.items() if self._known_as_it_is(p.topic)}
-        return replace(done, ranges=ranges, stands=stands)
+    def without_recreated(self, batch: BatchOffset) -> BatchOffset:
+        """An earlier run's batch without the topics that were recreated since: the new topic has other records."""
+        ranges = {p: each for p, each in batch.ranges.items() if not self._is_recreated(p.topic)}
+        stands = {p: at for p, at in batch.stands.items() if not self._is_recreated(p.topic)}
+        return replace(batch, ranges=ranges, stands=stands)
 
-    def counted(self, done: BatchOffset) -> BatchOffset:
-        """What the last run has done and may not have committed. Without partitions whose offset somebody has set
-        since: even if it was set to where the last batch began, those records are to be read again."""
-        done = self.trusted(done)
+    def what_counts(self, done: BatchOffset) -> BatchOffset:
+        """What of the last run's last batch counts as done, though it may not be committed. Not where somebody has set
+        the offset since: even if it was set to where that batch began, those records are to be read again."""
+        done = self.without_recreated(done)
         if self._options.assigned:  # with `assign`, commits have no notes
             return done
-        return replace(done, ranges={p: each for p, each in done.ranges.items() if p not in self._strange})
+        return replace(done, ranges={p: each for p, each in done.ranges.items() if p not in self._set_by_others})
 
-    def _known_as_it_is(self, topic: str) -> bool:
-        return topic not in self._former.topics or self._same(topic)
+    def _is_recreated(self, topic: str) -> bool:
+        """Whether the checkpoint has another topic of this name. One that is gone now is taken for recreated, too."""
+        return topic in self._former.topics and not self._same(topic)
 
     # -- from where
 
     async def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where these partitions begin, which have no committed offset."""
         await self.look()
-        stood = self.recall()
-        found = {p: stood[p] for p in sorted(partitions) if p in stood}
-        wanted = [p for p in sorted(partitions) if p not in found]
-        lost = [p for p in wanted if self._is_lost(p)]
+        before = self.positions_before()
+        found = {p: before[p] for p in sorted(partitions) if p in before}
+        others = [p for p in sorted(partitions) if p not in found]
+        lost = [p for p in others if self._is_lost(p)]
         if lost:
             raise loss.offsets_lost(self._options.group, lost)
-        known = self._known or {}
-        later = [p for p in wanted if p.partition >= known.get(p.topic, 0)]
-        first = [p for p in wanted if p.partition < known.get(p.topic, 0)]
-        found |= await self._resolve(EARLIEST, later)
-        if first:
-            found |= await self._resolve(self._places(first[0]), first)
+        counts = self._old_counts or {}
+        newer = [p for p in others if p.partition >= counts.get(p.topic, 0)]
+        old = [p for p in others if p.partition < counts.get(p.topic, 0)]
+        found |= await self._resolve(EARLIEST, newer)
+        if old:
+            found |= await self._resolve(self._wanted_place(old[0]), old)
         return dict(sorted(found.items()))
 
     def _is_lost(self, partition: TopicPartition) -> bool:
         """Whether it existed in the query's last run, and the group has forgotten everything about its topic."""
-        if not self._former.has_history or self._memory.has_begun(self._mark) or partition.topic in self._memory.known:
+        if not self._former.has_history:
+            return False
+        if self._memory.has_begun(self._subscription) or partition.topic in self._memory.known:
             return False
         if not self._former.topics:  # written by an older version, which did not store them
             return not self._committed
         return self._same(partition.topic) and partition.partition < self._former.topics[partition.topic].partitions
 
-    def _places(self, example: TopicPartition) -> Places:
-        starting = self._options.starting
-        if starting is not COMMITTED and starting != COMMITTED:
-            return starting
+    def _wanted_place(self, example: TopicPartition) -> Places:
+        """Where the options say. `example` is one of the partitions, for the error."""
+        if self._options.starting != COMMITTED:
+            return self._options.starting
         if not self._reset_given or self._reset == "error":
             raise no_committed_offset(example, self._options.group)
         return EARLIEST if self._reset == "earliest" else LATEST
@@ -201,6 +208,14 @@ class Starting:
         """All subscribed partitions that exist now."""
         await self.look()
         return tuple(TopicPartition(topic, n) for topic, seen in self.topics.items() for n in range(seen.partitions))
+
+
+def counts_up_to(partitions: Iterable[TopicPartition]) -> dict[str, int]:
+    """By topic: how many partitions it has at least, if it has these."""
+    counts: dict[str, int] = {}
+    for topic, number in sorted(partitions):
+        counts[topic] = number + 1
+    return counts
 
 
 async def topics_seen(cluster: Cluster, topics: tuple[str, ...]) -> dict[str, Seen]:

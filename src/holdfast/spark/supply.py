@@ -1,4 +1,5 @@
-"""What there is to read: where partitions begin, where they end now, and what is missing.
+"""What there is to read: where partitions begin, where they end now, what is missing, and whether it is enough for a
+batch.
 
 It asks the brokers between batches, on the member's loop. It knows nothing of the group: `member` and `work` know which
 partitions are ours and what is done with them.
@@ -14,6 +15,7 @@ from holdfast.net import admin as net
 from holdfast.net.cluster import Cluster
 from holdfast.net.errors import BrokerError
 from holdfast.spark import loss
+from holdfast.spark.offsets import Ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.starting import Starting
 
@@ -40,6 +42,8 @@ class Supply:
         self._target: dict[TopicPartition, int] = {}
         self._gone: set[str] = set()
         self._looked_at = 0.0
+        self._planned_at = 0.0
+        """When the last batch was planned; before the first, when there was something to read at first. 0: never."""
         age_s = cluster.config.metadata_max_age_s
         self._renew_every_s = min(age_s, RENEW_EVERY_S) if age_s > 0 else RENEW_EVERY_S
         self._renewed_at = time.monotonic()
@@ -49,6 +53,7 @@ class Supply:
         self._gone.clear()
 
     def there(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those whose topic is not known to be gone."""
         return [partition for partition in partitions if partition.topic not in self._gone]
 
     async def bound(self) -> None:
@@ -68,7 +73,9 @@ class Supply:
 
     async def look(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Update `ends`. Returns new positions for partitions whose log was recreated or truncated."""
-        wanted, now = self.there(positions), time.monotonic()
+        now = time.monotonic()
+        await self._renew(now)
+        wanted = self.there(positions)
         if not wanted or (now - self._looked_at < LOOK_EVERY_S and self.ends.keys() >= set(wanted)):
             return {}
         self._looked_at = now
@@ -78,7 +85,7 @@ class Supply:
         except BrokerError as error:
             await self._look_for_topics(wanted, error)
             return {}
-        anew = await self._recreated(now)
+        anew = self._recreated()
         behind = {p: end for p, end in behind.items() if p.topic not in anew}
         for partition, end in behind.items():
             self._tell(loss.log_regressed(partition, positions[partition], end))
@@ -93,16 +100,21 @@ class Supply:
         found = await self._admin.list_offsets(dict.fromkeys(behind, net.LATEST))
         return {p: at.offset for p, at in found.items() if at.offset < positions[p]}
 
-    async def _recreated(self, now: float) -> set[str]:
-        """Topics that were recreated since the last call; refreshes the metadata when that is due."""
-        if now - self._renewed_at >= self._renew_every_s:
-            self._renewed_at = now
-            try:
-                await self._starting.look()
-            except BrokerError as error:
-                if not error.retriable:
-                    raise
-                # The next refresh tries again; until then the old metadata holds.
+    async def _renew(self, now: float) -> None:
+        """Refresh the topics' metadata when that is due. A topic that was gone may be back, under another id."""
+        if now - self._renewed_at < self._renew_every_s:
+            return
+        self._renewed_at = now
+        try:
+            await self._starting.look()
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            return  # the next refresh tries again; until then the old metadata holds
+        self._gone -= self._starting.topics.keys()
+
+    def _recreated(self) -> set[str]:
+        """Topics that were recreated since the last call."""
         anew = self._starting.take_recreated()
         if anew:
             self._tell(loss.topics_recreated(anew))
@@ -113,6 +125,19 @@ class Supply:
         if not self.bounded:
             return self.ends
         return {p: min(end, self._target.get(p, 0)) for p, end in self.ends.items()}
+
+    def enough(self, ranges: Ranges, at_least: int | None) -> bool:
+        """Whether these are enough records for a batch (minOffsetsPerTrigger), or have waited for others long enough
+        (maxTriggerDelay)."""
+        now = time.monotonic()
+        self._planned_at = self._planned_at or now
+        if at_least is None or self.bounded or now - self._planned_at >= self._options.max_delay_s:
+            return True
+        return sum(end - start for start, end in ranges.values()) >= at_least
+
+    def note_planned(self) -> None:
+        """A batch is planned: the wait for enough records begins again."""
+        self._planned_at = time.monotonic()
 
     async def _list(self, partitions: Iterable[TopicPartition], where: int) -> dict[TopicPartition, int]:
         asked = dict.fromkeys(partitions, where)

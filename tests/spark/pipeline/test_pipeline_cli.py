@@ -60,6 +60,13 @@ def test_a_sink_is_shown_compacted_and_cleaned(sink: str, capsys: pytest.Capture
     assert capsys.readouterr().out == "nothing to do\n"
 
 
+def test_a_sink_that_holds_nothing_is_told_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Symptom: `pipeline show` of a sink whose first batch was not done yet printed "nothing to do"."""
+    open_sink(LocalStore(tmp_path), Columns())
+    assert call("show", str(tmp_path)) == 0
+    assert capsys.readouterr().out == "nothing is committed yet\n"
+
+
 def test_a_job_comes_over_from_sparks_own_source_and_goes_back(
     tmp_path: Path, holdfast_broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:

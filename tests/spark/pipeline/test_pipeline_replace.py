@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,37 @@ def test_other_applications_and_strangers_are_left_alone() -> None:
         squatter.close()
         other.process.kill()
         other.process.communicate()
+
+
+def test_another_application_of_the_group_is_no_older_version() -> None:
+    """Symptom: two applications shared a group, and `--replace` of one made both drain and end. Cause: versions were
+    found by group and name alone, and a name need not be given. Rule: they are on one checkpoint, or the one beside
+    it."""
+    other = Old(checkpoint="/cp/second")
+    told: list[str] = []
+    try:
+        succession = Succession(PIPELINE, lambda event, message: told.append(message))
+        assert succession.done and succession.checkpoint == "/cp/orders"
+        assert f"nothing to replace; process {other.process.pid} of this group is on /cp/second" in told[0]
+    finally:
+        other.process.kill()
+        other.process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("/cp/orders/", "/cp/orders-next"),
+        ("/cp/./orders", "/cp/./orders-next"),
+        ("file:///cp/orders", "file:///cp/orders-next"),
+    ],
+)
+def test_a_checkpoint_is_the_same_however_it_is_written(old: Old, written: str, wanted: str) -> None:
+    """Symptom: with a slash at its end, the second checkpoint was a folder inside the first; and with another spelling
+    two versions ran on one checkpoint. Cause: checkpoints were compared as texts."""
+    succession = Succession(replace(PIPELINE, checkpoint=written), lambda *a, **k: None)
+    assert not succession.done, "the older version is found"
+    assert succession.checkpoint == wanted
 
 
 def test_a_pipeline_that_has_ended_is_not_found() -> None:

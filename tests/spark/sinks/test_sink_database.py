@@ -14,7 +14,14 @@ import pytest
 from postgres_server import Postgres
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.exactly_once import LedgerTable, apply_once, batch_key, exactly_once, still_new, whole
+from holdfast.spark.exactly_once import (
+    LedgerTable,
+    all_or_nothing,
+    apply_once,
+    exactly_once,
+    number_as_range,
+    still_new,
+)
 from patience import PATIENCE_S
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -140,14 +147,14 @@ def test_many_writers_of_the_same_ranges_leave_each_row_once(connect: Connect) -
 
 def apply_whole(connect: Connect, query: str, batch_id: int, ranges: Any, write: Any) -> bool:
     """As `by="batch"` does it."""
-    key = batch_key(query, batch_id)
+    key = number_as_range(query, batch_id)
     return apply_once(
         connect,
         "s",
         "holdfast_ledger",
         {**ranges, **key},
         lambda c, _: write(c),
-        choose=lambda _, positions: whole(ranges, key, positions),
+        choose=lambda _, positions: all_or_nothing(ranges, key, positions),
     )
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from places import Place
 from pyspark.sql import datasource as ds
-from pyspark.sql.types import ArrayType, DoubleType, StringType, StructType
+from pyspark.sql.types import ArrayType, DoubleType, IntegerType, LongType, StringType, StructType
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.columns import Columns
@@ -26,6 +26,7 @@ from holdfast.spark.files.folders import (
 from holdfast.spark.files.ledger import Ledger
 from holdfast.spark.files.schema import check_types
 from holdfast.spark.files.sink import keep_schema, open_sink
+from holdfast.spark.files.source import FilesSource
 from holdfast.spark.files.store import LocalStore, Store
 from holdfast.spark.files.upkeep import clean, compact
 from holdfast.spark.files.writing import Written, write_rows
@@ -169,6 +170,22 @@ def test_the_option_is_read_and_wrong_columns_are_refused() -> None:
         check_partition_by(["contry"], TYPES)
     with pytest.raises(HoldfastError, match="of type double"):
         check_partition_by(["amount"], {"amount": "double"})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("partitonby", "partitionBy"), ("compresion", "compression"), ("writter", "writer")]
+)
+def test_an_option_that_does_not_exist_is_refused(tmp_path: Path, name: str, meant: str) -> None:
+    """Symptom: `partitonBy` wrote a sink without folders, and nothing said so. Rule: the source's, where a typing
+    mistake does not become a default."""
+    schema = StructType().add("topic", StringType()).add("partition", IntegerType()).add("offset", LongType())
+    spelled = {"path": str(tmp_path), "checkpointlocation": "c", "queryname": "q", "holdfast.store.region": "x"}
+    with pytest.raises(HoldfastError, match=f"INVALID_OPTION: option {name} is not .* Did you mean {meant}"):
+        FilesSource(spelled | {name: "x"}).streamWriter(schema, False)
+    unread = r"INVALID_OPTION: option mergeschema is not .* The options are topicColumn"
+    with pytest.raises(HoldfastError, match=unread):
+        FilesSource(spelled | {"mergeschema": "true"}).schema()
+    FilesSource(spelled | {"compression": "zstd"}).streamWriter(schema, False)
 
 
 def test_columns_with_a_value_for_every_row_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,4 +191,6 @@ def test_where_all_partitions_stand_is_in_the_offset_of_a_query_that_is_alone() 
     topics = {"orders": Seen(11, "an id")}
     planned = BatchOffset(number=3, ranges={read: (7, 9)}, stands={unread: 0}, topics=topics)
     assert BatchOffset.from_json(planned.to_json()) == planned
-    assert planned.after().stands == planned.rehearsal().done().after().stands == {read: 9, unread: 0}
+    assert (
+        planned.with_ends().stands == planned.rehearsal().without_rehearsal().with_ends().stands == {read: 9, unread: 0}
+    )

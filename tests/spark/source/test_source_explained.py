@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.model import HoldfastError
-from holdfast.spark import explain
-from holdfast.spark.internals import check_python, ours_first, same_python
+from holdfast.spark import driving, explain
+from holdfast.spark.internals import ours_first
+from holdfast.spark.worker_python import check_python, same_python
 
 TRACE = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed when Python
 data source instance latestOffset: Traceback (most recent call last):
@@ -53,6 +55,16 @@ def test_a_machine_without_java_is_told_so() -> None:
     Spark's log says more", and there was no log. Rule: say what is missing."""
     said = explain("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
     assert said.startswith("JAVA_DID_NOT_START: ") and "Java 17" in said and "JAVA_HOME" in said
+
+
+def test_a_query_that_has_ended_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Symptom: `report` of a stopped query said that of 0 readers none is known to be its own, and to wait."""
+    monkeypatch.setattr(driving, "jvm_pid", lambda: 1)
+    monkeypatch.setattr(driving, "sources_of", lambda *_: 1)
+    ended: Any = SimpleNamespace(name="billing", isActive=False, lastProgress=None)
+    for ask in (driving.report, driving.drain):
+        with pytest.raises(HoldfastError, match="QUERY_ENDED: the query billing has ended"):
+            ask(ended)
 
 
 def test_an_error_of_spark_begins_with_our_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from holdfast.spark.checking import check_at_load, within_start
 from holdfast.spark.offsets import BatchOffset
 from holdfast.spark.options import parse, wants_headers
 from holdfast.spark.places import COMMITTED, EARLIEST, LATEST, Place
-from holdfast.spark.planning import share, tasks
+from holdfast.spark.planning import ranges_up_to, tasks
 from holdfast.spark.session import SETTINGS, configure
 from holdfast.spark.source import HoldfastSource, StreamReader
 
@@ -103,7 +103,9 @@ def test_what_kafka_and_librdkafka_know_is_taken() -> None:
         ({"startingOfsets": "earliest"}, "Did you mean startingOffsets?"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is 'soon'"),
         ({"kafka.session.timeout.ms": "ten"}, "option kafka.session.timeout.ms is 'ten'"),
-        ({"kafka.holdfast.pokes": "true"}, "Did you mean holdfast.poke?"),
+        ({"kafka.holdfast.pokes": "true"}, "Did you mean kafka.holdfast.poke?"),
+        ({"kafka.holdfast.standy": "1"}, "Did you mean kafka.holdfast.standby?"),
+        ({"kafka.holdfast.followers": "1"}, "kafka.holdfast.stateful"),
         ({"kafka.partition.assignment.strategy": "fair"}, "fair"),
     ],
 )
@@ -137,6 +139,14 @@ def test_a_start_without_a_broker_is_told_soon_and_before_anything_is_rehearsed(
         reader.latestOffset(BatchOffset().to_json(), reader.getDefaultReadLimit())
     with pytest.raises(HoldfastError, match="LOOKUP_TIMED_OUT"):
         ranges(parse(BASE, streaming=False))
+
+
+def test_a_topic_is_not_written_into() -> None:
+    """Symptom: `.write.format("holdfast")` ended in a Java trace with PySpark's NotImplementedError in it."""
+    source = HoldfastSource(BASE)
+    for write in (source.writer, source.streamWriter):
+        with pytest.raises(HoldfastError, match=r'SOURCE_READS_ONLY: .*format\("kafka"\)'):
+            write(None, False)
 
 
 def test_a_batch_needs_no_group_and_must_not_be_empty_by_its_options() -> None:
@@ -181,7 +191,7 @@ def partitions(count: int) -> list[TopicPartition]:
 
 def test_a_limit_is_shared_in_proportion_and_kept_to_the_record() -> None:
     a, b, c = partitions(3)
-    taken = share({a: 0, b: 0, c: 5}, {a: 900, b: 100, c: 5}, 100)
+    taken = ranges_up_to({a: 0, b: 0, c: 5}, {a: 900, b: 100, c: 5}, 100)
     assert taken == {a: (0, 90), b: (0, 10)}
 
 
@@ -191,7 +201,7 @@ def test_a_limit_below_the_number_of_partitions_is_kept_too_and_starves_none() -
     ends = dict.fromkeys(names, 10)
     rounds = 0
     while any(positions[p] < ends[p] for p in names):
-        taken = share(positions, ends, 2)
+        taken = ranges_up_to(positions, ends, 2)
         assert sum(end - start for start, end in taken.values()) == 2
         positions |= {p: end for p, (_, end) in taken.items()}
         rounds += 1

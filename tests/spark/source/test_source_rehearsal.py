@@ -141,7 +141,7 @@ def test_what_was_done_before_a_rehearsal_is_not_forgotten_when_the_process_dies
     """The group may not have heard of the last batch: whoever comes next must still be able to tell it."""
     once = BatchOffset(number=7, generation=3, ranges=READ).rehearsal()
     again = ask(reader, once)
-    assert (again.number, again.done().ranges) == (9, READ)
+    assert (again.number, again.without_rehearsal().ranges) == (9, READ)
 
 
 def test_a_rehearsal_that_a_crash_left_unfinished_is_enough(reader: Any, joined: list[Joined]) -> None:
@@ -165,7 +165,7 @@ def test_a_batch_that_a_crash_left_unfinished_comes_first(reader: Any, joined: l
     left = BatchOffset(number=8, ranges=READ)
     before = BatchOffset(number=6, ranges={TopicPartition("orders", 0): (0, 5)}).rehearsal()
     assert [one.pieces for one in reader.partitions(before.to_json(), left.to_json())]
-    assert joined[0].told == [(before.done(), None)]
+    assert joined[0].told == [(before.without_rehearsal(), None)]
 
 
 def test_a_batch_that_is_done_again_is_cut_for_each_of_its_scans(reader: Any, monkeypatch: pytest.MonkeyPatch) -> None:

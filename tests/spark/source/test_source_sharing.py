@@ -219,6 +219,9 @@ def test_only_our_format_is_marked_and_every_start_is_looked_at(monkeypatch: pyt
             self.options[key] = value
             return self
 
+        def load(self, path: str) -> str:
+            raise RuntimeError(f"An error occurred.\n: [DATA_SOURCE_NOT_FOUND] Failed to find: {path}. Make sure …")
+
     class Writer:
         _df = "frame"
 
@@ -237,3 +240,7 @@ def test_only_our_format_is_marked_and_every_start_is_looked_at(monkeypatch: pyt
     assert Writer().start("x") == "started x"
     assert Writer().toTable("t") == "table t"
     assert looked == ["frame", "frame"]
+    with pytest.raises(HoldfastError, match=r"WORKER_PYTHON: .*PYSPARK_PYTHON="):  # Spark's own says nothing of Python
+        Reader().load("holdfast")
+    with pytest.raises(RuntimeError, match="kafka"):
+        Reader().load("kafka")

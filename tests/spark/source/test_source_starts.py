@@ -110,6 +110,13 @@ def test_a_topic_that_does_not_exist_is_an_error_or_waited_for(broker: Broker) -
     patient.stop()
 
 
+def test_a_batch_of_a_topic_that_does_not_exist_is_not_told_to_wait(broker: Broker) -> None:
+    """Symptom: a batch was advised to set failOnDataLoss=false, with which "the query waits": only a stream does."""
+    with pytest.raises(HoldfastError, match=r"UNKNOWN_TOPIC: there is no topic odrers") as raised:
+        ranges(parse(source_options(broker.bootstrap, subscribe="odrers"), streaming=False))
+    assert "waits" not in raised.value.do
+
+
 def test_brokers_that_are_not_there_are_told_as_that(broker: Broker) -> None:
     query = Engine("127.0.0.1:1", kafka__default__api__timeout__ms="200")
     with pytest.raises(HoldfastError, match=r"LOOKUP_TIMED_OUT.*brokers run"):

@@ -11,7 +11,7 @@ import pytest
 from state_apps import TOPIC, App, all_done, check, stands, wait
 from state_events import Events, produce
 
-from holdfast.spark.state import delivering
+from holdfast.spark.state import processing
 from holdfast.testing.broker import Broker
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class Deadly:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.armed = ""
-        self._original = delivering.into_files
-        monkeypatch.setattr(delivering, "into_files", self)
+        self._original = processing.into_files
+        monkeypatch.setattr(processing, "into_files", self)
 
     def __call__(self, *args: Any) -> None:
         self._die("before")

@@ -19,7 +19,7 @@ import pyarrow as pa
 from holdfast.doctor.events import FIELDS, Event
 from holdfast.doctor.tables import COLUMNS, FINDINGS, GROUPS, Row, examined
 from holdfast.spark.doctor.pieces import Pieces
-from holdfast.spark.doctor.reading import DDL, READ, read_pieces
+from holdfast.spark.doctor.reading import DDL, READ, READ_COLUMNS, read_pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,14 +154,15 @@ class Job:
 
         is_read = F.col("kind") == READ
         sums = self._read.agg(
-            *(F.sum(F.when(is_read, F.col(name)).otherwise(0)) for name in ("number", "generation", "line", "at_ms")),
+            *(F.sum(F.when(is_read, F.col(name)).otherwise(0)) for name in READ_COLUMNS.values()),
             F.count(F.when(is_read & (F.col("said") != ""), 1)),
             F.count(F.when(is_read & (F.col("partitions") != "{}"), 1)),
             F.count(F.when(~is_read & (F.col("group") == ""), 1)),
         ).first()
         assert sums is not None
-        lines, known, newer, size = (int(sums[n] or 0) for n in range(4))
-        return Read(lines=lines, known=known, newer=newer, size=size), int(sums[4]), int(sums[5]), int(sums[6])
+        read = Read(**{name: int(sums[place] or 0) for place, name in enumerate(READ_COLUMNS)})
+        wrong, strange, nameless = (int(count) for count in sums[len(READ_COLUMNS) :])
+        return read, wrong, strange, nameless
 
     def _costliest(self, told: Summary) -> None:
         from pyspark.sql import Window

@@ -21,6 +21,7 @@ from holdfast.model import HoldfastError
 from holdfast.spark.doctor.growth import MAX_FILES
 from holdfast.spark.doctor.job import PROBLEMS_TOLD, SHAPES_TOLD, Read
 from holdfast.spark.doctor.kept import replacing
+from holdfast.spark.doctor.reading import READ_COLUMNS
 
 CONTENTS_KEPT = 2 * MAX_FILES
 """Files whose line counts are kept, those that grew last: all that can be followed, and as many old ones."""
@@ -49,7 +50,7 @@ class State:
                 self.files += 1 if before < 0 else 0
                 starts[content, row["piece"]] = max(0, before)
                 self.lines[content] = max(0, before) + int(row["number"])
-            for name, column in (("lines", "number"), ("known", "generation"), ("newer", "line"), ("size", "at_ms")):
+            for name, column in READ_COLUMNS.items():
                 self.read[name] += int(row[column])
             if row["said"] and len(self.problems) < PROBLEMS_TOLD and (row["file"], row["said"]) not in self.problems:
                 self.problems.append((row["file"], row["said"]))

@@ -23,6 +23,11 @@ from holdfast.doctor.events import FIELDS, Event, as_row
 from holdfast.doctor.scanning import Scanned, scan
 
 READ = "#read"
+"""The kind of the row that says how much was read of a piece. It has the columns of an event, see READ_COLUMNS."""
+
+READ_COLUMNS = {"lines": "number", "known": "generation", "newer": "line", "size": "at_ms"}
+"""Of a READ row: what it counts (`job.Read` says what that is), and the event's column in which it is."""
+
 TOO_LONG = "has lines that are longer than 1 MiB and were passed over: {}"
 CHUNK_BYTES = 8 * 1024 * 1024
 BLOCK_BYTES = 256 * 1024
@@ -96,8 +101,8 @@ def events_of(piece: Piece) -> Iterator[Event]:
 
 
 def read_row(read: Scanned, *, file: str, problem: str = "", size: int = 0) -> Event:
-    """What was read, in the columns of an event: `at_ms` is the size in bytes, `number` the lines, `generation` those
-    understood, `line` those of newer traces, `said` what is wrong with the file, `partitions` the strange shapes."""
+    """What was read, in the columns of an event: the counts by READ_COLUMNS; `said` is what is wrong with the file,
+    `partitions` the shapes of lines that were not understood."""
     if read.too_long:
         problem = problem or TOO_LONG.format(read.too_long)
     return Event(

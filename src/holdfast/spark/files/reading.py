@@ -44,7 +44,7 @@ def merged_schema(store: Store, files: Sequence[FileRef]) -> StructType:
     )
 
 
-def shares(files: Sequence[FileRef]) -> list[list[FileRef]]:
+def split_among_tasks(files: Sequence[FileRef]) -> list[list[FileRef]]:
     """The files, in order, grouped into tasks of about equal size."""
     found: list[list[FileRef]] = []
     room = 0

@@ -22,6 +22,7 @@ from holdfast.model import HoldfastError
 from holdfast.spark.files.buckets import AT_START_S
 from holdfast.spark.files.columns import Columns, check_columns, parse_columns
 from holdfast.spark.files.folders import check_partition_by, may_hold, parse_partition_by
+from holdfast.spark.files.options import check_options
 from holdfast.spark.files.schema import check_types, type_names
 from holdfast.spark.files.sink import refuse_fed
 from holdfast.spark.files.store import Store, open_store
@@ -41,8 +42,8 @@ class TaskWrote(WriterCommitMessage):
     written: list[Written]
 
 
-class Share(InputPartition):
-    """Some files for one task."""
+class FilesOfTask(InputPartition):
+    """The files that one task reads."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
@@ -81,6 +82,7 @@ class FilesSource(DataSource):
         return BatchFilesWriter(self._write_plan(schema, overwrite))
 
     def _place(self) -> Place:
+        check_options(self.options)
         path = self.options.get("path")
         if not path:
             raise HoldfastError("SINK_PATH_MISSING", "No path was given.", "Give one: .start(path) or .load(path).")
@@ -219,16 +221,16 @@ class FilesReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        from holdfast.spark.files.reading import planned_files, shares
+        from holdfast.spark.files.reading import planned_files, split_among_tasks
 
         wanted = [file for file in planned_files(self._place.planning()) if self._wants(file.name)]
-        found = [Share([file.name for file in files]) for files in shares(wanted)]
-        return found or [Share([])]  # for an empty list Spark makes a partition of its own, not a Share
+        found = [FilesOfTask([file.name for file in files]) for files in split_among_tasks(wanted)]
+        return found or [FilesOfTask([])]  # for an empty list Spark would make a partition of its own class
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from holdfast.spark.files.reading import read_files
 
-        assert isinstance(partition, Share)
+        assert isinstance(partition, FilesOfTask)
         return read_files(self._place.running(), partition.names, self._schema)
 
     def _wants(self, name: str) -> bool:

@@ -182,12 +182,20 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
     totals = {"entries": 0, "snapshots": 0, "data_files": 0, "bytes": 0, "unfinished": 0}
 
     def remove(kind: str, name: str) -> None:
-        size = store.size(name) or 0
-        if not dry_run and kind != "data_files":
+        if not dry_run:
             store.remove(name)
-        if kind != "data_files" or dry_run or store.remove_untouched(name, before):
-            totals[kind] += 1
-            totals["bytes"] += size if kind == "data_files" else 0
+        totals[kind] += 1
+
+    def remove_data(name: str) -> None:
+        size = store.size(name) or 0
+        if dry_run or store.remove_untouched(name, before):
+            totals["data_files"] += 1
+            totals["bytes"] += size
+
+    def remove_unfinished(*folders: str) -> None:
+        for name in (name for folder in folders for name in store.leftovers(folder)):
+            if _older(store, name, before):
+                remove("unfinished", name)
 
     for partition in partitions_under(store, LEDGER, DATA):  # some may have data but no entry yet
         ledger = Ledger(store, partition)
@@ -200,15 +208,9 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
         referenced = _referenced(store, ledger, without={name for _, name in expired})
         for name in (f"{folder}/{file}" for folder in folders for file in store.names(folder) if "=" not in file):
             if name not in referenced and _older(store, name, before):
-                remove("data_files", name)
-        for where in (*folders, ledger.entries_folder, ledger.snapshots_folder):
-            for name in store.leftovers(where):
-                if _older(store, name, before):
-                    remove("unfinished", name)
-    for where in (SCHEMAS, "_holdfast"):
-        for name in store.leftovers(where):
-            if _older(store, name, before):
-                remove("unfinished", name)
+                remove_data(name)
+        remove_unfinished(*folders, ledger.entries_folder, ledger.snapshots_folder)
+    remove_unfinished(SCHEMAS, "_holdfast")
     return Cleaned(**totals)
 
 

@@ -9,7 +9,7 @@ it ends.
 
 Two queries can't share a checkpoint, and the old version still uses its own when the new one starts. So versions
 alternate between two: the named checkpoint and one beside it. That loses nothing, because a query continues at the
-group's offsets.
+group's offsets. The checkpoint also tells versions of one application from the group's other applications, which go on.
 
 This works only on one machine, for processes of the same user. Across machines, whatever starts the new version must
 send the old one SIGTERM when the new one reports `progress`.
@@ -26,8 +26,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from holdfast.model import HoldfastError
 from holdfast.spark import door
@@ -42,11 +42,10 @@ END_S = 180.0
 """How long the old version may take to drain and end: its longest batch, and Spark's shutdown."""
 
 NO_WAIT_S = 0.001
-MAX_LINE = 65_536
 
 
 def key_of(pipeline: Pipeline) -> str:
-    """Pipelines with the same group and name are versions of one application."""
+    """What pipelines of the same group and name are found by."""
     return hashlib.sha256(json.dumps([pipeline.group, pipeline.name]).encode()).hexdigest()[:16]
 
 
@@ -54,13 +53,11 @@ class Announced:
     """A running pipeline that can be found and asked to drain."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self._about = {"pid": os.getpid(), "checkpoint": pipeline.checkpoint, "name": pipeline.name}
+        self._about = {"pid": os.getpid(), "checkpoint": folder_of(pipeline.checkpoint), "name": pipeline.name}
         self._drain = threading.Event()
         self._held: list[socket.socket] = []
-        self._ear = socket.socket(socket.AF_UNIX)
-        self._ear.bind(door.new_name(KIND, key_of(pipeline)))
-        self._ear.listen(8)
-        threading.Thread(target=self._serve, name="holdfast-replace", daemon=True).start()
+        """Connections that asked for a drain. They end with the process, and so tell that it has ended."""
+        self._listener = door.Listener(door.new_name(KIND, key_of(pipeline)), self._answer, thread="holdfast-replace")
 
     def asked(self) -> bool:
         """Whether a newer version wants to take over."""
@@ -70,25 +67,11 @@ class Announced:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        # `close` alone would not wake a thread that waits in `accept`. Held connections end with the process.
-        with contextlib.suppress(OSError):
-            self._ear.shutdown(socket.SHUT_RDWR)
-        self._ear.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                link, _ = self._ear.accept()
-            except OSError:
-                return
-            with contextlib.suppress(OSError, ValueError):
-                self._answer(link)
+        self._listener.close()
 
     def _answer(self, link: socket.socket) -> None:
         link.settimeout(ANSWER_S)
-        if door.user_of(link) != os.getuid():
-            return link.close()
-        question = link.makefile("r").readline(MAX_LINE).strip()
+        question = link.makefile("r").readline(door.MAX_LINE).strip()
         if question == "drain":
             self._drain.set()
             self._held.append(link)
@@ -97,17 +80,23 @@ class Announced:
             link.close()
 
 
+def folder_of(checkpoint: str) -> str:
+    """One text for one folder, whichever way it was written."""
+    path = checkpoint.removeprefix("file://").removeprefix("file:")
+    return path.rstrip("/") if "://" in path else str(Path(path).resolve())
+
+
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """An older version that is running."""
+    """A pipeline of the same group and name that is running."""
 
     process: int
     socket_name: str
     checkpoint: str
 
     def drain(self) -> Ending:
-        link = _connected(self.socket_name, self.process)
-        _question(link, "drain")
+        link = door.connected(self.socket_name, self.process, timeout_s=ANSWER_S)
+        door.exchange(link, "drain")
         return Ending(self.process, link)
 
 
@@ -136,13 +125,13 @@ class Ending:
 
 
 def predecessors(pipeline: Pipeline) -> list[Predecessor]:
-    """Other versions of this application that run on this machine as our user, by process id."""
+    """Other pipelines of this group and name that run on this machine as our user, by process id."""
     names = {name: process for name, process in door.sockets(KIND, key_of(pipeline)) if process != os.getpid()}
     known = []
     for name, process in sorted(names.items(), key=lambda one: one[1]):
         with contextlib.suppress(OSError, ValueError, KeyError):  # it has just ended, or is another program
-            with _connected(name, process) as link:
-                told = _question(link, "who")
+            with door.connected(name, process, timeout_s=ANSWER_S) as link:
+                told = door.exchange(link, "who")
             known.append(Predecessor(process, name, str(told["checkpoint"])))
     return known
 
@@ -152,21 +141,24 @@ class Succession:
 
     def __init__(self, pipeline: Pipeline, tell: Callable[..., None]) -> None:
         self._tell = tell
-        self._waits = predecessors(pipeline)
         self._ending: list[Ending] = []
         self._since = time.monotonic()
-        used = {one.checkpoint for one in self._waits}
-        self.checkpoint = pipeline.checkpoint
-        if pipeline.checkpoint in used:
-            self.checkpoint = pipeline.checkpoint + NEXT
-        if self.checkpoint in used:
+        ours = folder_of(pipeline.checkpoint)
+        found = predecessors(pipeline)
+        self._waits = [one for one in found if folder_of(one.checkpoint) in (ours, ours + NEXT)]
+        used = {folder_of(one.checkpoint) for one in self._waits}
+        self.checkpoint = pipeline.checkpoint if ours not in used else pipeline.checkpoint.rstrip("/") + NEXT
+        if folder_of(self.checkpoint) in used:
             raise HoldfastError(
                 "REPLACE_UNDER_WAY",
                 f"two versions of {pipeline.name or 'this pipeline'} run already, on {' and '.join(sorted(used))}.",
                 "Another replacement is under way: wait until the older version has ended, or end it.",
             )
         if not self._waits:
-            tell("replacing", message="no older version runs here: nothing to replace")
+            others = "".join(
+                f"; process {one.process} of this group is on {one.checkpoint}, and goes on" for one in found
+            )
+            tell("replacing", message=f"no older version runs here: nothing to replace{others}")
 
     @property
     def done(self) -> bool:
@@ -190,22 +182,3 @@ class Succession:
                 one.forget()
             self._ending = []
             self._tell("replaced", message=f"process {late} was asked to drain and still runs: end it by hand")
-
-
-def _connected(name: str, process: int) -> socket.socket:
-    link = socket.socket(socket.AF_UNIX)
-    try:
-        link.settimeout(ANSWER_S)
-        link.connect(name)
-        if door.peer_of(link) != (process, os.getuid()):
-            raise ConnectionError("another process uses a pipeline's name")
-    except BaseException:
-        link.close()
-        raise
-    return link
-
-
-def _question(link: socket.socket, text: str) -> dict[str, Any]:
-    link.sendall(text.encode() + b"\n")
-    found: dict[str, Any] = json.loads(link.makefile("r").readline(MAX_LINE))
-    return found

@@ -67,14 +67,15 @@ class Run:
         say: Callable[[Report], None],
         trace: Path | None = None,
         log: Path | None = None,
-        warm_up: bool = True,
+        warms_up: bool = True,
         when: Path | None = None,
-        replace: bool = False,
+        takes_over: bool = False,
     ) -> None:
+        """`warms_up`, `when` and `takes_over` are the command's --no-warm-up, --when and --replace."""
         self._pipeline = pipeline
-        self._replace = replace
+        self._takes_over = takes_over
         self._succession: Succession | None = None
-        self._warm = warm_up
+        self._warms_up = warms_up
         self._when = when
         self._say = say
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-pipeline-")
@@ -84,6 +85,7 @@ class Run:
         self._in_group = InGroup()
         self._total = 0
         self._seen = -1
+        """The last batch that was counted."""
         self._looked_at = self._began
         self._made: SparkSession | None = None
 
@@ -126,7 +128,7 @@ class Run:
         self._write = function_of(module, "write") if pipeline.sink_format == FOREACH_BATCH else None
         self._spark.sparkContext.addPyFile(str(job))
         self._rows = self._transform(self._source())
-        if self._warm:
+        if self._warms_up:
             self._tell("starting", message="Spark is up; the job is tried on one record")
             self._warm_up()
 
@@ -142,7 +144,7 @@ class Run:
         """Run until `asked()` is true, the duration is over, or the query ends by itself."""
         if not self._wait_to_join(asked):
             return self._tell("stopped", message="before it joined")
-        if self._replace:
+        if self._takes_over:
             self._succession = Succession(self._pipeline, self._tell)
             self._pipeline = replace(self._pipeline, checkpoint=self._succession.checkpoint)
         with Announced(self._pipeline) as announced:
@@ -155,7 +157,8 @@ class Run:
             try:
                 return self._follow(query, asked, every_s, duration_s)
             except HoldfastError as error:
-                if "failed to connect back" not in error.what or self._seen >= 0 or attempt == START_ATTEMPTS:
+                too_slow = "failed to connect back" in error.what and self._seen < 0  # before its first batch
+                if not too_slow or attempt == START_ATTEMPTS:
                     raise
 
     def _wait_to_join(self, asked: Callable[[], bool]) -> bool:
@@ -213,6 +216,7 @@ class Run:
                 self._transform,
                 source=pipeline.source,
                 sink_format=pipeline.sink_format,
+                sink=pipeline.sink,
                 folder=Path(self._folder.name) / "warm-up",
             )
         except (PySparkException, HoldfastError, OSError, TimeoutError) as error:

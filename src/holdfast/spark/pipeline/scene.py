@@ -149,8 +149,8 @@ class Scene:
         self._tell("starting the embedded broker")
         data = str(self.options.folder / "broker")
         trace = str(self.options.traces / "broker.jsonl")
-        where = ["--listen", "127.0.0.1:0", "--data", data, "--trace", trace]
-        broker = self._command("broker", ["broker", *where, "--rebalance-delay-ms", "0"])
+        args = ["broker", "--listen", "127.0.0.1:0", "--data", data, "--trace", trace, "--rebalance-delay-ms", "0"]
+        broker = self._command("broker", args)
         broker.wait("it was ready", lambda: bool(broker.lines), START_S)
         self.bootstrap = str(broker.lines[0]["bootstrap"])
         self.opened(self.bootstrap)

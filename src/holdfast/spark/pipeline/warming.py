@@ -24,13 +24,23 @@ LIMIT_S = 120
 """A warm-up that takes longer is stopped: better to join cold than not at all."""
 ASK_S = 10.0
 
-STREAMING_ONLY = frozenset({"startingoffsets", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay"})
-NOT_FOR_WARMING = STREAMING_ONLY | {
-    "kafka.group.id",
-    "kafka.group.instance.id",
-    "kafka.holdfast.trace.file",
-    "kafka.holdfast.trace.topic",
-}
+NOT_FOR_WARMING = frozenset(
+    {
+        "startingoffsets",
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+        "startingoffsetsbytimestampstrategy",
+        "maxoffsetspertrigger",
+        "minoffsetspertrigger",
+        "maxtriggerdelay",
+        "kafka.group.id",
+        "kafka.group.instance.id",
+        "kafka.holdfast.standby",
+        "kafka.holdfast.trace.file",
+        "kafka.holdfast.trace.topic",
+    }
+)
+"""Options of the source that say where a stream begins and how large its batches are, or that are a member's."""
 
 
 def warm_up(
@@ -39,9 +49,10 @@ def warm_up(
     *,
     source: Mapping[str, str],
     sink_format: str,
+    sink: Mapping[str, str],
     folder: Path,
 ) -> bool:
-    """Run the job on one record; False if there is none."""
+    """Run the job on one record; False if there is none. `sink` are the sink's options; its path is not used."""
     options = {key: value for key, value in source.items() if key.lower() not in NOT_FOR_WARMING}
     topic = options.pop("subscribe", "").split(",")[0].strip()
     kafka = {key[len("kafka.") :]: value for key, value in options.items() if key.startswith("kafka.")}
@@ -56,14 +67,15 @@ def warm_up(
     }
     rows = transform(spark.read.format("holdfast").options(**options).load())
     if sink_format == "holdfast-files":
-        rows.write.format(sink_format).mode("append").save(str(folder / "sink"))
+        others = {key: value for key, value in sink.items() if key.lower() != "path"}
+        rows.write.format(sink_format).mode("append").options(**others).save(str(folder / "sink"))
     else:
         rows.write.format("noop").mode("overwrite").save()
-    _load_engine(spark, folder)
+    load_engine(spark, folder)
     return True
 
 
-def _load_engine(spark: SparkSession, folder: Path) -> None:
+def load_engine(spark: SparkSession, folder: Path) -> None:
     """Run one batch of a query that needs no Kafka."""
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     query = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint")).start()

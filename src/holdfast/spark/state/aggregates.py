@@ -82,8 +82,9 @@ class Aggregates:
     def result_fields(self, given: pa.Schema) -> list[pa.Field[Any]]:
         return [pa.field(one.name, one.types(given)[0]) for one in self.each]
 
-    def results(self, rows: pa.Table) -> list[Any]:
-        return [one.result(rows) for one in self.each]
+    def results(self, rows: pa.Table) -> dict[str, Any]:
+        """The result columns, by name."""
+        return {one.name: one.result(rows) for one in self.each}
 
     def columns(self) -> tuple[str, ...]:
         return tuple(sorted({one.column for one in self.each if one.column is not None}))

@@ -12,14 +12,13 @@ if the customer is the record's key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from holdfast.model import HoldfastError, TopicPartition
+from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,10 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.spark.state.aggregates import Asked
-    from holdfast.spark.state.chain import Entry
     from holdfast.spark.state.delivering import Write
     from holdfast.spark.state.operators import Operator
-    from holdfast.spark.state.task import TaskPlan, Work
 
 ORIGIN = ("topic", "partition", "offset")
 
@@ -218,102 +215,20 @@ class StatefulRows:
         """A function for `foreachBatch`, for a query that you start yourself."""
         if isinstance(sink, str):
             _prove(_absolute(sink), self.source.options)
-        return partial(_process, self, sink)
+        return lambda batch, batch_id: self._process(sink, batch, batch_id)
 
     @property
-    def _columns(self) -> list[str]:
+    def columns(self) -> list[str]:
+        """The columns of the rows that tasks get."""
         wanted = self.operator.columns
         names = self.source.rows.columns if wanted is None else [*ORIGIN, *wanted]
         return list(dict.fromkeys(names))
 
     def write_batch(self, sink: str | Write, batch_id: int) -> None:
         """Inside `foreachBatch`: `stateful(rows, …).window(…).write_batch(sink, batch_id)`."""
-        _process(self, sink, self.source.rows, batch_id)
+        self._process(sink, self.source.rows, batch_id)
 
+    def _process(self, sink: str | Write, batch: DataFrame, batch_id: int) -> None:
+        from holdfast.spark.state.processing import process
 
-def _process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: int) -> None:
-    from holdfast.spark.batch_ranges import batch_ranges
-    from holdfast.spark.files.schema import check_types
-    from holdfast.spark.files.sink import schema_id
-    from holdfast.spark.files.store import open_store
-    from holdfast.spark.internals import arrow_schema, spark_schema
-    from holdfast.spark.state.batch import Batch
-    from holdfast.spark.state.delivering import belong_together, into_files, into_function
-    from holdfast.spark.state.opening import open_state
-    from holdfast.spark.state.standing_by import follow
-    from holdfast.spark.state.task import TaskPlan, output_schema
-
-    rows = batch.select(*what._columns)
-    given, operator, source = arrow_schema(rows.schema), what.operator, what.source
-    store, told = open_store(source.state, source.options), f"{source.writer} batch {batch_id}".strip()
-    open_state(
-        store,
-        operator=operator.signature,
-        columns=", ".join(f"{field.name} {field.type}" for field in operator.layout(given).schema),
-        first=batch_id == 0,
-        told=told,
-    )
-    made = spark_schema(output_schema(operator, given))
-    path = _absolute(sink) if isinstance(sink, str) else None
-    if path is not None:
-        belong_together(open_store(path, source.options), store)
-        check_types(open_store(path, source.options), made)
-
-    ranges = batch_ranges(batch)
-    if source.standby:
-        follow(batch, source.state, source.options, operator.layout(given), source.standby, rehearses=not ranges)
-
-    def job(work: dict[TopicPartition, Work]) -> dict[TopicPartition, Entry]:
-        return run_tasks(
-            batch,
-            rows,
-            TaskPlan(
-                state=source.state,
-                sink=path,
-                schema_id=schema_id(made.json()),
-                operator=operator,
-                given=given,
-                ranges=ranges,
-                work=work,
-                told=told,
-                writer=source.writer,
-                options=source.options,
-            ),
-        )
-
-    if not ranges:
-        job({})  # a rehearsal: workers start and load code
-        return
-    one = Batch(store, ranges, told)
-    entries = one.work(job)  # type: ignore[arg-type]  # a mapping is a dict here
-    if path is not None:
-        into_files(open_store(path, source.options), entries, made.json(), told)
-    else:
-        assert callable(sink)
-        into_function(batch.sparkSession, source.state, source.options, entries, made.json(), sink, batch_id)
-    one.tidy()
-
-
-def run_tasks(batch: DataFrame, rows: DataFrame, plan: TaskPlan) -> dict[TopicPartition, Entry]:
-    """Run the plan with each partition's rows in one task, ordered by offset; sorted again if the job moved them."""
-    from holdfast.spark.batch_ranges import stays_in_place
-    from holdfast.spark.state.chain import decode
-    from holdfast.spark.state.task import ANSWER
-
-    if not stays_in_place(batch):
-        rows = rows.repartition(max(1, len(plan.work)), "topic", "partition").sortWithinPartitions(*ORIGIN)
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return plan(batches)
-
-    found: dict[TopicPartition, Entry] = {}
-    for topic, number, entry in rows.mapInArrow(task, ANSWER).collect():
-        partition = TopicPartition(topic, number)
-        if partition in found:
-            raise HoldfastError(
-                "STATE_ROWS_MIXED",
-                f"Rows of {partition} were in two tasks.",
-                "Report this with the query's plan. Until then put .repartition(…) before stateful().",
-            )
-        found[partition] = decode(entry.encode())
-    return found
+        process(self, _absolute(sink) if isinstance(sink, str) else sink, batch, batch_id)

@@ -20,10 +20,10 @@ from typing import TypeVar
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.store import Store
+from holdfast.spark.offsets import Ranges
 from holdfast.spark.state.chain import Chain, Entry, beginning
 from holdfast.spark.state.task import Work
 
-Ranges = Mapping[TopicPartition, tuple[int, int]]
 Job = Callable[[Mapping[TopicPartition, Work]], Mapping[TopicPartition, Entry]]
 """Runs the tasks; returns an entry for each partition that had rows."""
 

@@ -120,8 +120,7 @@ class Sessions:
     def _shown(self, rows: pa.Table, given: pa.Schema) -> pa.Table:
         window = windows_from(window_of(self.time, given), _numbers(rows, START), _numbers(rows, END))
         columns = {"session_window": window} | {name: rows[name] for name in self.by}
-        names = [one.name for one in self.aggregates.each]
-        return table_of(columns | dict(zip(names, self.aggregates.results(rows), strict=True)), self.output(given))
+        return table_of(columns | self.aggregates.results(rows), self.output(given))
 
 
 def _numbers(rows: pa.Table, name: str) -> Times:

@@ -9,7 +9,6 @@ work is tried again: if a standby does not follow, handovers take longer, but re
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark import door
-from holdfast.spark.driving import jvm_pid
+from holdfast.spark.driving import jvm_pid, readers_in
 from holdfast.spark.files.store import open_store
 from holdfast.spark.standby import followed_in, question
 from holdfast.spark.state.chain import Chain
@@ -147,17 +146,10 @@ class Follower(threading.Thread):
 
     def _readers(self) -> list[int]:
         """The process ids of this query's readers. Before its progress names them: the only reader there is."""
-        living = door.readers(self._driver)
-        named = [pid for pid in self._named() if pid in living]
+        living, progress = door.readers(self._driver), self._query.lastProgress()
+        told = readers_in(source.latestOffset() for source in ([] if progress is None else progress.sources()))
+        named = [pid for pid in told if pid in living]
         return named or (living if len(living) == 1 else [])
-
-    def _named(self) -> Iterator[int]:
-        progress = self._query.lastProgress()
-        for source in [] if progress is None else progress.sources():
-            try:
-                yield int(json.loads(source.latestOffset())["reader"])
-            except (ValueError, KeyError, TypeError):
-                continue  # another kind of source
 
     def _work(self, pieces: list[Piece]) -> None:
         warm = Warm(self._state, self._layout, pieces, self.book.open(self._follows), self._options)

@@ -102,8 +102,7 @@ class Windows:
         starts = _starts(rows)
         window = windows_from(window_of(self.time, given), starts, starts + self.size_us)
         columns = {"window": window} | {name: rows[name] for name in self.by}
-        names = [one.name for one in self.aggregates.each]
-        return table_of(columns | dict(zip(names, self.aggregates.results(rows), strict=True)), self.output(given))
+        return table_of(columns | self.aggregates.results(rows), self.output(given))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +138,7 @@ class Totals:
         columns = {name: flat(rows[name]) for name in self.by} | self.aggregates.lift(rows)
         touched = add(view, self.aggregates, table_of(columns, view.layout.schema))
         view.push(view.layout.seal(touched, np.full(touched.num_rows, NEVER, np.int64)))
-        names = [one.name for one in self.aggregates.each]
-        shown = {name: touched[name] for name in self.by}
-        shown |= dict(zip(names, self.aggregates.results(touched), strict=True))
+        shown = {name: touched[name] for name in self.by} | self.aggregates.results(touched)
         return Step(table_of(shown, self.output(rows.schema)), watermark)
 
 
