@@ -111,10 +111,10 @@ def _make_container(url: str, name: str) -> None:
 
 
 @contextmanager
-def minio_server(folder: Path) -> Iterator[str]:
-    """Its address."""
+def minio_server(folder: Path, port: int = 0) -> Iterator[str]:
+    """Its address. It ends like a machine that loses its power; with the same folder and port it is back."""
     assert MINIO.exists(), f"MinIO is not here: {MISSING}"
-    port = _free_port()
+    port = port or free_port()
     command = [str(MINIO), "server", "--quiet", "--address", f"127.0.0.1:{port}", str(folder / "data")]
     environ = {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off", "MINIO_UPDATE": "off"}
     # It refuses to be a drive of the system's disk, unless it is told that this is a test.
@@ -126,7 +126,7 @@ def minio_server(folder: Path) -> Iterator[str]:
 @contextmanager
 def azurite_server(folder: Path) -> Iterator[str]:
     assert AZURITE.exists(), f"Azurite is not here: {MISSING}"
-    port = _free_port()
+    port = free_port()
     command = ["node", str(AZURITE), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)]
     command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
     environ = {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{ACCOUNT_KEY}"}
@@ -138,7 +138,7 @@ def azurite_server(folder: Path) -> Iterator[str]:
 def s3rver(folder: Path) -> Iterator[dict[str, str]]:
     """The options of a sink in its bucket `shop`."""
     assert S3RVER.exists(), f"s3rver is not here: {MISSING}"
-    port = _free_port()
+    port = free_port()
     command = ["node", str(S3RVER), "-d", str(folder / "data"), "-a", "127.0.0.1", "-p", str(port)]
     with _running([*command, "--configure-bucket", "shop"], {}, folder, f"http://127.0.0.1:{port}/"):
         told = {"access_key_id": "S3RVER", "secret_access_key": "S3RVER", "region": "us-east-1"}
@@ -181,7 +181,7 @@ def _answers(url: str) -> bool:
     return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from places import BucketPlace, served_place
 from sink_world import Disk, TurnStore
-from store_servers import StoreServer, s3rver
+from store_servers import StoreServer, free_port, minio_server, s3rver, store_server
 from test_sink_ledger_model import play
 
 from holdfast.model import HoldfastError, TopicPartition
@@ -170,6 +170,33 @@ def test_writers_that_are_killed_beside_compaction_and_cleaning_leave_every_row_
     assert place.data_files == {file.name for number in range(2) for file in ledger(place, number).load().files}
 
 
+def test_writers_outlast_a_server_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    """What it had said is done must be done when it is back, and what it had not said is done again."""
+    port = free_port()
+    (tmp_path / "minio").mkdir()
+    with ExitStack() as stack:
+        served = stack.enter_context(store_server("s3", f"http://127.0.0.1:{port}"))
+        with minio_server(tmp_path / "minio", port):
+            place = served_place(served)
+        race = stack.enter_context(racing(place, tmp_path))
+        race.start("compact", "compact")
+        race.start("clean", "clean", 2.0)
+        for one in ("a", "b"):
+            race.start("write", one, END)
+        deadline = time.monotonic() + 600
+        for part in range(1, 6):
+            with minio_server(tmp_path / "minio", port):
+                while (ledger(place, 0).tip().end or 0) < END * part // 6:
+                    assert time.monotonic() < deadline, race.said("a") + race.said("b")
+                    time.sleep(0.1)
+        with minio_server(tmp_path / "minio", port):
+            for one in ("a", "b"):
+                race.end(one)
+            for one in ("compact", "clean"):
+                race.kill(one)
+            check_every_row_is_there_once(place)
+
+
 def ledger(place: BucketPlace, number: int) -> Ledger:
     return Ledger(place.store, TopicPartition("orders", number))
 
@@ -260,9 +287,10 @@ def test_a_put_whose_answer_is_lost_in_any_way_is_ours(served: StoreServer, how:
     assert store.read("x") == b"ours"
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
 def test_a_server_that_asks_for_patience_gets_it(served: StoreServer, status: int) -> None:
-    """Google says 429 to whoever writes one name more than once a second, as `prove` does; S3 says 503 (SlowDown)."""
+    """S3 says 409 to writers of one name that come at once, and 503 to many requests (SlowDown); Google says 429 to who
+    writes one name more than once a second, as `prove` does."""
     store, left = served_place(served).store, [status] * 3
     served.proxy.refuse = lambda method, _path: left.pop() if method == "PUT" and left else None
     assert store.create("x", b"ours")
