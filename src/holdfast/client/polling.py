@@ -56,12 +56,19 @@ IDLE_SLICE_S = 0.03
 """The same after nothing has arrived or changed for `IDLE_AFTER_MS`. Waking up every 5 ms would cost a hundredth of a
 core. A round needs about 30 ms from its first sign, which ends the idle slices, to the listener's call."""
 
+SILENT_SLICE_S = 0.06
+"""The same after `SILENT_AFTER_MS`: half as many wake-ups again. A call for the listener is then up to 30 ms late, of
+partitions that had no record for seconds."""
+
 IDLE_SLICES = 10
-"""How many idle slices are waited in a row while nothing changes in the control plane: 0.3 s until poll looks at
-anything else."""
+"""How many idle slices are waited in a row while nothing changes in the control plane: 0.3 s, and later 0.6, until poll
+looks at anything else."""
 
 IDLE_AFTER_MS = 1_000.0
 """How long nothing must have arrived or changed before idle slices are used."""
+
+SILENT_AFTER_MS = 5_000.0
+"""The same for silent slices."""
 
 CALM_MS = 10.0
 """How long poll skips serving the group after it last did; only while nothing changes in the control plane."""
@@ -379,9 +386,11 @@ class PollingCore(ConsumerCore):
 
     def _slice(self, deadline: float | None) -> float:
         member = self._link.member
-        idle = self._polled_at - self._active_at > IDLE_AFTER_MS
+        still_ms = self._polled_at - self._active_at
+        idle = still_ms > IDLE_AFTER_MS
         if member is None or member.state.phase in QUIET:
-            slice_s = IDLE_SLICE_S if idle else SLICE_S
+            calm_s = SILENT_SLICE_S if still_ms > SILENT_AFTER_MS else IDLE_SLICE_S
+            slice_s = calm_s if idle else SLICE_S
         else:
             slice_s = SLICE_S if idle else BUSY_SLICE_S
         return slice_s if deadline is None else max(0.0, min(slice_s, deadline - time.monotonic()))

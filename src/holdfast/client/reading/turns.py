@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 
 PATIENCE_S = 1.0
-"""How long other threads wait for a poll to end. It takes some 30 ms, unless a callback in it takes its time."""
+"""How long other threads wait for a poll to end. It takes up to 60 ms, unless a callback in it takes its time."""
 
 GIVE_WAY_S = 0.0005
 """How often the polling thread checks whether the others have had their turn."""
