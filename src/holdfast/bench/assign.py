@@ -18,7 +18,7 @@ from typing import Any
 
 import typer
 
-from holdfast.bench.output import check_output
+from holdfast.bench.output import check_output, report
 
 MEMORY_GOAL_MB = 2048
 """Peak resident size of a leader that plans a million partitions."""
@@ -134,12 +134,7 @@ def assign(
     """Planning at scale, beside Java's CooperativeStickyAssignor, which needs Java and `make kafka-jars`."""
     check_output(output)
     result = run(quick=quick, java=java, repeats=repeats)
-    if output == "json":
-        print(json.dumps(result))
-    else:
-        _show(result)
-    if not quick and not all(case["reached"] for case in result["cases"]):
-        raise typer.Exit(1)
+    report(result, output, _show, reached=quick or all(case["reached"] for case in result["cases"]))
 
 
 def _show(result: dict[str, Any]) -> None:

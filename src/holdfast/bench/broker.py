@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.bench.broker_client import WARM_UP
-from holdfast.bench.output import check_output, say
+from holdfast.bench.output import check_output, report, say
 
 if TYPE_CHECKING:
     from holdfast.bench.broker_systems import System
@@ -182,12 +182,7 @@ def broker(
         _hostile(output, quick=quick, attack=attack)
         return
     result = run(quick=quick, kafka=kafka, say=say)
-    if output == "json":
-        print(json.dumps(result))
-    else:
-        _show(result)
-    if not quick and not all(row["reached"] for row in result["rows"]):
-        raise typer.Exit(1)
+    report(result, output, _show, reached=quick or all(row["reached"] for row in result["rows"]))
 
 
 def _hostile(output: str, *, quick: bool, attack: str | None) -> None:
@@ -199,12 +194,7 @@ def _hostile(output: str, *, quick: bool, attack: str | None) -> None:
         raise typer.BadParameter(f"{attack!r} is none of {names}.", param_hint="--attack")
     seconds = HOSTILE_QUICK_S if quick else HOSTILE_S
     result = broker_hostile.run(seconds=seconds, only=attack, say=say)
-    if output == "json":
-        print(json.dumps(result))
-    else:
-        broker_hostile.show(result)
-    if not quick and not all(row["reached"] for row in result["rows"]):
-        raise typer.Exit(1)
+    report(result, output, broker_hostile.show, reached=quick or all(row["reached"] for row in result["rows"]))
 
 
 def _show(result: dict[str, Any]) -> None:

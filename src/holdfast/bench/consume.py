@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.bench.output import check_output, say
+from holdfast.bench.output import check_output, report, say
 
 if TYPE_CHECKING:
     from holdfast.testing.kafka import RealKafka
@@ -242,12 +242,7 @@ def consume(
     """
     check_output(output)
     result = run(records=records, repetitions=repetitions, say=say)
-    if output == "json":
-        print(json.dumps(result))
-    else:
-        show(result)
-    if not all(row["reached"] for row in result["goals"]):
-        raise typer.Exit(1)
+    report(result, output, show, reached=all(row["reached"] for row in result["goals"]))
 
 
 def show(result: dict[str, Any]) -> None:

@@ -9,9 +9,7 @@ logs, or from their sink.
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ import typer
 
 from holdfast.bench.deploy_replace import replacing
 from holdfast.bench.deploy_run import PARTITIONS, TRIGGER_MS, Application, Deployed, redeploy, rolling
-from holdfast.bench.output import say
+from holdfast.bench.output import check_output, report, say
 from holdfast.testing.kafka import RealKafka
 from holdfast.testing.producer import SteadyProducer
 
@@ -57,6 +55,7 @@ def deploy(
     output: str = typer.Option("table", "--output", "-o", help="table or json."),
 ) -> None:
     """Redeploys of PySpark applications as group members, beside one on Spark's own Kafka source."""
+    check_output(output)
     wanted = [mode for mode in modes.split(",") if mode]
     if not wanted or set(wanted) - set(MODES):
         raise typer.BadParameter(f"choose from {', '.join(MODES)}")
@@ -69,12 +68,12 @@ def deploy(
             with SteadyProducer(kafka.bootstrap, topic, partitions=PARTITIONS, rate=RATE) as producer:
                 rows.append(row(mode, play(mode, place, repetitions, producer)))
     rows = judged(rows)
-    if output == "json":
-        sys.stdout.write(json.dumps([asdict(one) for one in rows], indent=2) + "\n")
-    else:
-        _print(rows)
-    if any(one.missed for one in rows):
-        raise typer.Exit(1)
+    report(
+        [asdict(one) for one in rows],
+        output,
+        lambda _dicts: _print(rows),
+        reached=not any(one.missed for one in rows),
+    )
 
 
 def play(mode: str, place: Application.Place, repetitions: int, producer: SteadyProducer) -> Deployed:

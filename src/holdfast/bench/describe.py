@@ -8,7 +8,6 @@ The two tools take turns, run as their users run them; the whole process is meas
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import signal
@@ -17,12 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import typer
 
 from holdfast.bench.broker_systems import EmbeddedSystem, KafkaSystem, System
-from holdfast.bench.output import check_output, say
+from holdfast.bench.output import check_output, report, say
 from holdfast.group import messages as m
 from holdfast.model import Assignment, ErrorCode, HoldfastError, Membership, Subscription, TopicPartition
 from holdfast.model.consumer_protocol import encode_assignment, encode_subscription
@@ -233,12 +233,11 @@ def describe(
         )
     finally:
         system.close()
-    if output == "json":
-        print(json.dumps(found))
-    else:
-        said = "reached" if found["reached"] else "MISSED"
-        print(f"holdfast groups describe  {found['holdfast_s'] or f'not done in {limit_s:g}'} s")
-        print(f"kafka-consumer-groups.sh  {found['kafka_s']} s{'' if found['kafka_done'] else ', and was not done'}")
-        print(f"ratio {found['ratio']}, goal less than {GOAL:g}: {said}")
-    if not found["reached"]:
-        raise typer.Exit(1)
+    report(found, output, partial(_show, limit_s=limit_s), reached=bool(found["reached"]))
+
+
+def _show(found: dict[str, Any], *, limit_s: float) -> None:
+    said = "reached" if found["reached"] else "MISSED"
+    print(f"holdfast groups describe  {found['holdfast_s'] or f'not done in {limit_s:g}'} s")
+    print(f"kafka-consumer-groups.sh  {found['kafka_s']} s{'' if found['kafka_done'] else ', and was not done'}")
+    print(f"ratio {found['ratio']}, goal less than {GOAL:g}: {said}")

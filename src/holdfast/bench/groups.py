@@ -9,7 +9,6 @@ Kafka and the embedded one, fresh for each group, at their default settings.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import statistics
@@ -22,7 +21,7 @@ import typer
 
 from holdfast.bench.broker_systems import EmbeddedSystem, KafkaSystem, System
 from holdfast.bench.groups_members import Members, NotSettled
-from holdfast.bench.output import check_output, say
+from holdfast.bench.output import check_output, report, say
 from holdfast.model import HoldfastError
 
 PER_MEMBER = 2
@@ -141,12 +140,7 @@ def groups(
             rows.append({**row, "broker": broker})
             say(f"  {_told(rows[-1])}")
     rows = judged(rows)
-    if output == "json":
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
-    else:
-        _print(rows)
-    if any(row.get("missed") for row in rows):
-        raise typer.Exit(1)
+    report(rows, output, _print, reached=not any(row.get("missed") for row in rows))
 
 
 def _chosen(given: str, known: Any) -> list[str]:

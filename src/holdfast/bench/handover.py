@@ -13,10 +13,8 @@ the same machine and the same broker.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -27,7 +25,7 @@ import typer
 
 from holdfast.bench.handover_group import OTHER, Result, Variant, run_variant
 from holdfast.bench.handover_stages import STAGES, shares
-from holdfast.bench.output import say
+from holdfast.bench.output import check_output, report, say
 from holdfast.testing.kafka import RealKafka
 
 VARIANTS = (
@@ -117,6 +115,7 @@ def handover(
 
     Needs Java and `make kafka-jars`. Exit code 1: a goal is missed.
     """
+    check_output(output)
     wanted = chosen_variants(groups, events)
     if against and not os.access(against, os.X_OK):
         raise typer.BadParameter(f"{against} is not a program: give OTHER/.venv/bin/python.", param_hint="--against")
@@ -136,13 +135,7 @@ def handover(
                 )
             )
     rows = judged([row for result in results.values() for row in summary(result)])
-    if output == "json":
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
-    else:
-        _print(rows)
-        _print_stages(rows)
-    if any(row["missed"] for row in rows):
-        raise typer.Exit(1)
+    report(rows, output, _show, reached=not any(row["missed"] for row in rows))
 
 
 def turns(wanted: list[Variant], against: str) -> list[tuple[Variant, int]]:
@@ -225,6 +218,11 @@ def moved_ms(row: dict[str, Any]) -> float:
     """A row's median; infinite if nothing moved."""
     median = row["moved_median_ms"]
     return float("inf") if median is None else float(median)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    _print(rows)
+    _print_stages(rows)
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

@@ -21,13 +21,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.bench.filling import fill
-from holdfast.bench.output import check_output, say
+from holdfast.bench.output import check_output, report, say
 from holdfast.model import HoldfastError
 
 if TYPE_CHECKING:
@@ -208,12 +209,8 @@ def spark(
     if quick:
         records, repeats, batches = min(records, 60_000), 1, 5
     result = run(records=records, repeats=repeats, batches=batches, say=say)
-    if output == "json":
-        print(json.dumps(result))
-    else:
-        show(result, judged=not quick)
-    if not quick and not all(goal["reached"] for goal in result["goals"]):
-        raise typer.Exit(1)
+    reached = quick or all(goal["reached"] for goal in result["goals"])
+    report(result, output, partial(show, judged=not quick), reached=reached)
 
 
 def show(result: Mapping[str, Any], *, judged: bool) -> None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.bench.filling import fill
-from holdfast.bench.output import check_output, say
+from holdfast.bench.output import check_output, report, say
 from holdfast.bench.spark import Contender, ask, connector_jars
 from holdfast.model import HoldfastError, TopicPartition
 
@@ -284,9 +284,8 @@ def state(
     if quick:
         records, keys, repeats = min(records, 60_000), min(keys, 10_000), 1
     result = run(records=records, keys=keys, repeats=repeats, say=say)
-    print(json.dumps(result) if output == "json" else shown(result))
-    if not quick and not all(result["reached"].values()):
-        raise typer.Exit(1)
+    reached = quick or all(result["reached"].values())
+    report(result, output, lambda one: print(shown(one)), reached=reached)
 
 
 def shown(result: Mapping[str, Any]) -> str:
