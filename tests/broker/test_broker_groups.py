@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from raw_client import RawClient
+from raw_client import RawClient, server_of
 
 from holdfast.broker.apis.offset_fetch import MANY_PARTITIONS
 from holdfast.broker.state import State
@@ -18,7 +20,7 @@ from holdfast.model import ErrorCode, TopicPartition
 from holdfast.testing.broker import Broker
 from holdfast.trace import read_trace_file
 from holdfast.wire.api import Api
-from patience import wait_for
+from patience import PATIENCE_S, wait_for
 
 
 def join_body(group: str = "g", member_id: str = "", **more: Any) -> dict[str, Any]:
@@ -299,3 +301,50 @@ def test_commits_that_wait_for_one_sync_are_looked_through_once(
         broker.restart()
         with RawClient(broker) as client:
             assert [committed(client, f"g{number}") for number in (0, many - 1)] == [0, many - 1]
+
+
+@pytest.mark.parametrize("ask", ["offsets", "deletion"])
+def test_what_needs_no_sync_waits_for_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    """Symptom: under --flush always, OffsetFetch and DeleteGroups failed with UNKNOWN_SERVER_ERROR while somebody's
+    commit waited for its sync. Cause: they took for granted that their answer comes at once, and it was queued behind
+    the commit's. Here: they get it as soon as the commit is on disk."""
+    gate, begun = threading.Event(), threading.Event()
+    real = os.fdatasync
+
+    def slow(number: int) -> None:
+        if Path(f"/proc/self/fd/{number}").readlink().parent.name == "groups":
+            begun.set()
+            assert gate.wait(PATIENCE_S)
+        real(number)
+
+    with (
+        Broker(data=tmp_path / "data", flush="always") as broker,
+        RawClient(broker) as first,
+        RawClient(broker) as second,
+        RawClient(broker) as other,
+    ):
+        broker.topics.create("orders", 1)
+        assert commit(second, 7, group="idle") == 0
+        monkeypatch.setattr(os, "fdatasync", slow)
+        body = {
+            "group_id": "busy",
+            "member_id": "",
+            "generation_id_or_member_epoch": -1,
+            "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": 1}]}],
+        }
+        first.send(first.request(Api.OFFSET_COMMIT, Api.OFFSET_COMMIT.highest, body))
+        assert begun.wait(PATIENCE_S)
+        threading.Timer(0, _open_when_asked, (broker, gate)).start()
+        if ask == "offsets":
+            assert committed(second, "idle") == 7
+        else:
+            assert second.ask(Api.DELETE_GROUPS, {"groups_names": ["idle", "none"]}).results[0].error_code == 0
+            assert committed(other, "idle") == -1
+
+
+def _open_when_asked(broker: Broker, gate: threading.Event) -> None:
+    """Let the sync end once the second request is in work."""
+    wait_for(lambda: sum(each.busy for each in broker.call(lambda _state: server_of(broker).connections)) == 2)
+    gate.set()

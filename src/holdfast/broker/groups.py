@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 
 from holdfast.broker.clock import Clock, Timer
 from holdfast.broker.flusher import Flusher
+from holdfast.broker.slices import Steps, Until
 from holdfast.broker.storage.errors import StorageError, disk_trouble
 from holdfast.broker.storage.journal import Journal
 from holdfast.group.coordinator.checks import refusal
@@ -94,6 +95,22 @@ class Groups:
         question = Question(request, answered)
         self._perform(self._coordinator.handle(question, request, self._clock.now_ms()))
         return question
+
+    def answer_to(self, request: Request | AdminRequest) -> Steps:
+        """The same in steps. The answer may come later even where the coordinator has it at once: it is behind effects
+        that wait for a thread at work on the journal."""
+        answers: list[Answer | AdminAnswer] = []
+        wake: list[Callable[[Callable[[], None]], None]] = []
+
+        def answered(answer: Answer | AdminAnswer) -> None:
+            answers.append(answer)
+            for call in wake:
+                call(lambda: None)
+
+        self.ask(request, answered)
+        if not answers:
+            yield Until(wake.append)
+        return answers[0]
 
     def gone(self, question: Question) -> None:
         """The client behind a question went away."""
