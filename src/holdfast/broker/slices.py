@@ -50,8 +50,8 @@ class Until:
 
 
 CHECK, SEARCH, READ, DELETE, LOGIN = "check", "search", "read", "delete", "login"
-"""The lanes: checking produced batches, searching stored batches, decoding large requests, syncing the start offset of
-a log after DeleteRecords, and comparing passwords."""
+"""The lanes: checking produced batches, searching stored batches, decoding large requests, preparing deletions (syncing
+the start of a log after DeleteRecords, and what retention asks of the disk), and comparing passwords."""
 
 
 class Phase(Enum):
@@ -64,6 +64,20 @@ class Phase(Enum):
 PAUSE, WRITING = Phase.PAUSE, Phase.WRITING
 
 Steps = Generator[InThread | Until | Phase | None, Any, Any]
+
+
+def in_lane(work: Generator[Callable[[], Any] | None, Any, Any], lane: str) -> Steps:
+    """Storage's long work as steps: on the loop, but its slow pieces in a thread."""
+    step = partial(next, work)
+    while True:
+        try:
+            piece = step()
+        except StopIteration as end:
+            return end.value
+        try:
+            step = partial(work.send, (yield PAUSE if piece is None else InThread(piece, lane)))
+        except Exception as error:  # noqa: BLE001  # raised where the piece was asked for
+            step = partial(work.throw, error)
 
 
 def _never() -> bool:

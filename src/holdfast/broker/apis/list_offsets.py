@@ -13,11 +13,10 @@ from typing import Any
 from holdfast.broker.apis.fetch import epoch_error
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
-from holdfast.broker.slices import PAUSE, SEARCH, InThread, Steps
+from holdfast.broker.slices import PAUSE, SEARCH, Steps, in_lane
 from holdfast.broker.state import LEADER_EPOCH, State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.log import Log
-from holdfast.broker.storage.times import Search
 from holdfast.model import ErrorCode
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -89,19 +88,8 @@ def _find(log: Log, timestamp: int) -> Steps:
     if timestamp == LATEST_TIERED:
         return NOTHING
     if timestamp == MAX_TIMESTAMP:
-        timestamp = log.greatest_time()
+        timestamp = yield from in_lane(log.search_greatest_time(), SEARCH)
         if timestamp < 0:
             return NOTHING
-    found = yield from _in_thread(log.search_time(timestamp))
+    found = yield from in_lane(log.search_time(timestamp), SEARCH)
     return NOTHING if found is None else (found.timestamp, found.offset, LEADER_EPOCH)
-
-
-def _in_thread(search: Search) -> Steps:
-    """Search the log on the loop, but look into batches, which may take seconds, in a thread."""
-    value = None
-    while True:
-        try:
-            look = search.send(value)
-        except StopIteration as end:
-            return end.value
-        value = yield (PAUSE if look is None else InThread(look, SEARCH))

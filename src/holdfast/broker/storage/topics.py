@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -186,9 +186,10 @@ class Catalog:
             lambda: self._set(topic_id, before),
         )
 
-    def finish_delete(self, topic: Topic) -> None:
+    def finish_delete(self, topics: Iterable[Topic]) -> None:
         """Not synced: if it gets lost, the next start finds nothing to remove and finishes it again."""
-        self._journal.append([(_TOPIC + topic.topic_id.bytes, None)], commit=False)
+        self._check_free()
+        self._journal.append([(_TOPIC + topic.topic_id.bytes, None) for topic in topics], commit=False)
 
     def set_property(self, name: str, value: str) -> None:
         before = self.properties.get(name)
