@@ -7,11 +7,11 @@ never need. Not implemented: 11, which is about tiered storage.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from holdfast.broker.apis.fetch import epoch_error
 from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.named import by_key
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import PAUSE, SEARCH, Steps, in_lane
 from holdfast.broker.state import LEADER_EPOCH, State
@@ -28,7 +28,8 @@ NOTHING = (-1, -1, -1)
 
 def handle(exchange: Exchange, state: State) -> Steps:
     """A partition that is named twice is refused, as in Kafka: which of the two times is meant can't be known."""
-    counts = Counter((topic.name, each.partition_index) for topic in exchange.body.topics for each in topic.partitions)
+    named = ((topic.name, each.partition_index) for topic in exchange.body.topics for each in topic.partitions)
+    _, repeated = yield from by_key(named, lambda name: name)
     answered: set[tuple[str, int]] = set()
     topics = []
     for topic in exchange.body.topics:
@@ -38,7 +39,7 @@ def handle(exchange: Exchange, state: State) -> Steps:
             key = (topic.name, each.partition_index)
             if key not in answered:
                 answered.add(key)
-                error = ErrorCode.INVALID_REQUEST if counts[key] > 1 else refusal
+                error = ErrorCode.INVALID_REQUEST if key in repeated else refusal
                 partitions.append((yield from _partition(exchange.version, state, topic.name, each, error)))
             yield PAUSE
         topics.append({"name": topic.name, "partitions": partitions})
