@@ -258,28 +258,39 @@ def test_a_resource_that_is_changed_twice_in_one_request_is_not_changed(holdfast
 # -- long work
 
 
-def test_a_request_of_many_names_lets_others_in_between(
-    holdfast_broker: Broker, monkeypatch: pytest.MonkeyPatch
+NAMES = {"topics": [{"name": f"new-{number}"} for number in range(500)], "allow_auto_topic_creation": True}
+ONE_TOPIC = {"topics": [{"name": "large"}], "allow_auto_topic_creation": False}
+
+
+@pytest.mark.parametrize(
+    ("step", "asked", "steps"),
+    [("topic_refusal", NAMES, 500), ("replicas", ONE_TOPIC, 2_000)],
+    ids=["many names", "one topic of many partitions"],
+)
+def test_a_request_of_many_things_lets_others_in_between(
+    holdfast_broker: Broker, monkeypatch: pytest.MonkeyPatch, step: str, asked: Any, steps: int
 ) -> None:
-    """Symptom: 9,000 new names in one Metadata request held everybody up for 36 s. Rule: work that grows with a request
-    is done in slices, and the loop serves others between them."""
+    """Symptom: 9,000 new names in one Metadata request held everybody up for 36 s; one name of a topic of 10,000
+    partitions for 47 ms. Rule: work that grows with a request is done in slices, and the loop serves others between
+    them."""
     order: list[str] = []
     begun, go_on = threading.Event(), threading.Event()
-    refusal, handle = State.topic_refusal, api_versions.handle
+    real, handle = getattr(State, step), api_versions.handle
+    holdfast_broker.topics.create("large", 2_000)
 
-    def slow_refusal(*arguments: Any) -> Any:
-        """Asked once for each name."""
-        order.append("name")
+    def slow(*arguments: Any) -> Any:
+        """Called once for each thing that is asked for."""
+        order.append("step")
         if len(order) == 5:
             begun.set()
             go_on.wait(30)
-        return refusal(*arguments)
+        return real(*arguments)
 
     def seen(*arguments: Any) -> Any:
         order.append("other")
         return handle(*arguments)
 
-    monkeypatch.setattr(State, "topic_refusal", slow_refusal)
+    monkeypatch.setattr(State, step, slow)
     monkeypatch.setattr(slices, "FIRST_SLICE_SECONDS", 0.0)
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
     with RawClient(holdfast_broker) as client, RawClient(holdfast_broker) as other:
@@ -288,17 +299,16 @@ def test_a_request_of_many_names_lets_others_in_between(
 
         module = apis.module(Api.API_VERSIONS)
         monkeypatch.setitem(apis.loaded_modules, Api.API_VERSIONS, apis.Module(seen, module.refuse, module.decode))
-        names = [{"name": f"new-{number}"} for number in range(500)]
-        client.send(client.request(Api.METADATA, 9, {"topics": names, "allow_auto_topic_creation": True}))
+        client.send(client.request(Api.METADATA, 9, asked))
         assert begun.wait(30)
         other.send(other.request(Api.API_VERSIONS, 0, {}))
         go_on.set()
         other.receive()
         client.receive()
 
-    assert order.count("name") == 500
-    assert order.index("other") < 100, "it came while four hundred names were still to be made"
-    assert len(holdfast_broker.topics.names()) == 500
+    assert order.count("step") == steps
+    assert order.index("other") < steps // 4, "it came while most was still to be done"
+    assert len(holdfast_broker.topics.names()) == (501 if asked is NAMES else 1)
 
 
 def test_a_search_by_time_in_a_batch_does_not_hold_up_anybody(
