@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -149,9 +149,9 @@ class Store:
         """All topics, by name."""
         return self._logs.topics()
 
-    def topic_names(self) -> Iterable[str]:
-        """In no order."""
-        return self._catalog.by_name.keys()
+    def colliding_topic(self, name: str) -> str | None:
+        """A topic whose name differs from this one in "." and "_" alone."""
+        return self._catalog.colliding(name)
 
     def topic_count(self) -> int:
         return len(self._catalog.by_name)
