@@ -14,7 +14,7 @@ from crc32c import crc32c
 from raw_client import Closed, RawClient, batch, server_of
 
 from holdfast.broker import slices
-from holdfast.broker.apis import api_versions
+from holdfast.broker.apis import api_versions, offset_commit
 from holdfast.broker.limits import MIB, Limits
 from holdfast.broker.room import Room
 from holdfast.broker.slices import InThread, Slices, Steps, at_once
@@ -312,6 +312,39 @@ def test_a_request_of_many_things_lets_others_in_between(
     assert order.count("step") == steps
     assert order.index("other") < steps // 4, "it came while most was still to be done"
     assert len(holdfast_broker.topics.names()) == (501 if asked is NAMES else 1)
+
+
+def test_a_commit_of_very_many_partitions_is_read_and_answered_beside_the_loop(
+    holdfast_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: an OffsetCommit that named 200,000 partitions held up everybody for more than a second. Cause: what it
+    asks was put together, and its answer written, in one piece on the event loop. Here: the same answer."""
+    threads: set[str] = set()
+
+    def watched(work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return work(*arguments)
+
+        return run
+
+    for name in ("request_of", "body_of_answer"):
+        monkeypatch.setattr(offset_commit, name, watched(getattr(offset_commit, name)))
+    holdfast_broker.topics.create("orders", 2)
+    loop = holdfast_broker.call(lambda _state: threading.current_thread().name)
+    numbers = range(20_000)
+    partitions = [{"partition_index": number, "committed_offset": 7} for number in numbers]
+    body = {
+        "group_id": "g",
+        "member_id": "",
+        "generation_id_or_member_epoch": -1,
+        "topics": [{"name": "orders", "partitions": partitions}],
+    }
+    with RawClient(holdfast_broker) as client:
+        (topic,) = client.ask(Api.OFFSET_COMMIT, body).topics
+    missing = dict.fromkeys(numbers, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert {each.partition_index: each.error_code for each in topic.partitions} == missing | {0: 0, 1: 0}
+    assert loop not in threads
 
 
 def test_a_new_name_is_compared_only_with_names_that_are_like_it(holdfast_broker: Broker) -> None:
