@@ -24,6 +24,8 @@ except HoldfastError as error:
 
 
 class BrokerProcess:
+    host = "127.0.0.1"
+
     def __init__(self, *args: str, log: Path | None = None) -> None:
         self._log = (log or Path("/dev/null")).open("ab")
         began = time.monotonic()
@@ -55,6 +57,13 @@ class BrokerProcess:
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""
         return self._end(signal.SIGTERM)
+
+    def hang_up(self) -> int:
+        """SIGHUP, as from a terminal that is closed; returns the exit code."""
+        return self._end(signal.SIGHUP)
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
 
     def _end(self, number: signal.Signals) -> int:
         if self._process.poll() is None:

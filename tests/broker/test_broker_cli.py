@@ -17,12 +17,14 @@ from pathlib import Path
 import pytest
 from broker_process import BrokerProcess
 from certificates import make_certificates
+from raw_client import RawClient
 from typer.testing import CliRunner
 
 from holdfast.broker.security.users import load_users
 from holdfast.broker.storage.files import Lock, RealFiles
 from holdfast.cli.broker import app
 from holdfast.model import HoldfastError
+from holdfast.wire.api import Api
 from patience import PATIENCE_S
 
 
@@ -62,6 +64,27 @@ def test_the_ready_line_says_where_and_who_and_sigterm_ends_it_in_order(tmp_path
 
         assert broker.stop() == 0
     assert (tmp_path / "data" / "clean").exists()
+
+
+def test_a_closed_terminal_ends_it_in_order(tmp_path: Path) -> None:
+    """Symptom: who closed the terminal of a broker found its folder as after a crash. Cause: SIGHUP ended the process
+    where it was."""
+    with BrokerProcess("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0") as broker:
+        assert broker.hang_up() == 0
+    assert (tmp_path / "data" / "clean").exists()
+
+
+def test_under_nohup_it_outlives_its_terminal(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does; the process inherits it
+    try:
+        broker = BrokerProcess("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with broker:
+        broker.send(signal.SIGHUP)
+        with RawClient(broker) as client:
+            assert client.ask(Api.API_VERSIONS, version=0).error_code == 0
+        assert broker.stop() == 0
 
 
 def test_a_second_broker_on_the_same_folder_is_refused(tmp_path: Path) -> None:

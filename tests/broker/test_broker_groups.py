@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from raw_client import RawClient
+from raw_client import RawClient, server_of
 
 from holdfast.broker.apis.offset_fetch import MANY_PARTITIONS
+from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
-from holdfast.model import ErrorCode
+from holdfast.group.coordinator.effects import Persist, Reply
+from holdfast.group.messages import CommitRequest, OffsetEntry
+from holdfast.model import ErrorCode, TopicPartition
 from holdfast.testing.broker import Broker
 from holdfast.trace import read_trace_file
 from holdfast.wire.api import Api
-from patience import wait_for
+from patience import PATIENCE_S, wait_for
 
 
 def join_body(group: str = "g", member_id: str = "", **more: Any) -> dict[str, Any]:
@@ -262,3 +267,84 @@ def test_offsets_of_very_many_partitions_are_put_together_beside_the_loop() -> N
             (found,) = client.ask(Api.OFFSET_FETCH, asked, version=version).groups[0].topics
             offsets = {each.partition_index: each.committed_offset for each in found.partitions}
             assert offsets == dict.fromkeys(numbers, -1) | {0: 7}
+
+
+def test_commits_that_wait_for_one_sync_are_looked_through_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: under --flush always 4,000 commits that waited for one sync held up everybody for 6 s. Cause: for each
+    record to be written, all effects that waited were compared with it. Here: nothing is compared, and all of them
+    share a few syncs."""
+    compared = 0
+
+    def same(one: object, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return one is other
+
+    for kind in (Persist, Reply):
+        monkeypatch.setattr(kind, "__eq__", same)
+    many = 300
+    answers: list[Any] = []
+
+    def ask(state: State) -> None:
+        for number in range(many):
+            offsets = {TopicPartition("orders", 0): OffsetEntry(number)}
+            state.groups.ask(CommitRequest(group=f"g{number}", offsets=offsets), answers.append)
+
+    with Broker(data=tmp_path, flush="always") as broker:
+        broker.topics.create("orders", 1)
+        broker.call(ask)
+        wait_for(lambda: len(answers) == many)
+        assert {error for answer in answers for error in answer.errors.values()} == {ErrorCode.NONE}
+        assert compared == 0
+        broker.restart()
+        with RawClient(broker) as client:
+            assert [committed(client, f"g{number}") for number in (0, many - 1)] == [0, many - 1]
+
+
+@pytest.mark.parametrize("ask", ["offsets", "deletion"])
+def test_what_needs_no_sync_waits_for_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    """Symptom: under --flush always, OffsetFetch and DeleteGroups failed with UNKNOWN_SERVER_ERROR while somebody's
+    commit waited for its sync. Cause: they took for granted that their answer comes at once, and it was queued behind
+    the commit's. Here: they get it as soon as the commit is on disk."""
+    gate, begun = threading.Event(), threading.Event()
+    real = os.fdatasync
+
+    def slow(number: int) -> None:
+        if Path(f"/proc/self/fd/{number}").readlink().parent.name == "groups":
+            begun.set()
+            assert gate.wait(PATIENCE_S)
+        real(number)
+
+    with (
+        Broker(data=tmp_path / "data", flush="always") as broker,
+        RawClient(broker) as first,
+        RawClient(broker) as second,
+        RawClient(broker) as other,
+    ):
+        broker.topics.create("orders", 1)
+        assert commit(second, 7, group="idle") == 0
+        monkeypatch.setattr(os, "fdatasync", slow)
+        body = {
+            "group_id": "busy",
+            "member_id": "",
+            "generation_id_or_member_epoch": -1,
+            "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": 1}]}],
+        }
+        first.send(first.request(Api.OFFSET_COMMIT, Api.OFFSET_COMMIT.highest, body))
+        assert begun.wait(PATIENCE_S)
+        threading.Timer(0, _open_when_asked, (broker, gate)).start()
+        if ask == "offsets":
+            assert committed(second, "idle") == 7
+        else:
+            assert second.ask(Api.DELETE_GROUPS, {"groups_names": ["idle", "none"]}).results[0].error_code == 0
+            assert committed(other, "idle") == -1
+
+
+def _open_when_asked(broker: Broker, gate: threading.Event) -> None:
+    """Let the sync end once the second request is in work."""
+    wait_for(lambda: sum(each.busy for each in broker.call(lambda _state: server_of(broker).connections)) == 2)
+    gate.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,11 +14,13 @@ from crc32c import crc32c
 from raw_client import Closed, RawClient, batch, server_of
 
 from holdfast.broker import slices
-from holdfast.broker.apis import api_versions
+from holdfast.broker.apis import api_versions, offset_commit
 from holdfast.broker.limits import MIB, Limits
 from holdfast.broker.room import Room
 from holdfast.broker.slices import InThread, Slices, Steps, at_once
 from holdfast.broker.state import State
+from holdfast.broker.storage.errors import StorageError
+from holdfast.broker.topics import create
 from holdfast.model import ErrorCode
 from holdfast.records import batch as records
 from holdfast.testing.broker import Broker
@@ -258,28 +261,39 @@ def test_a_resource_that_is_changed_twice_in_one_request_is_not_changed(holdfast
 # -- long work
 
 
-def test_a_request_of_many_names_lets_others_in_between(
-    holdfast_broker: Broker, monkeypatch: pytest.MonkeyPatch
+NAMES = {"topics": [{"name": f"new-{number}"} for number in range(500)], "allow_auto_topic_creation": True}
+ONE_TOPIC = {"topics": [{"name": "large"}], "allow_auto_topic_creation": False}
+
+
+@pytest.mark.parametrize(
+    ("step", "asked", "steps"),
+    [("topic_refusal", NAMES, 500), ("replicas", ONE_TOPIC, 2_000)],
+    ids=["many names", "one topic of many partitions"],
+)
+def test_a_request_of_many_things_lets_others_in_between(
+    holdfast_broker: Broker, monkeypatch: pytest.MonkeyPatch, step: str, asked: Any, steps: int
 ) -> None:
-    """Symptom: 9,000 new names in one Metadata request held everybody up for 36 s. Rule: work that grows with a request
-    is done in slices, and the loop serves others between them."""
+    """Symptom: 9,000 new names in one Metadata request held everybody up for 36 s; one name of a topic of 10,000
+    partitions for 47 ms. Rule: work that grows with a request is done in slices, and the loop serves others between
+    them."""
     order: list[str] = []
     begun, go_on = threading.Event(), threading.Event()
-    refusal, handle = State.topic_refusal, api_versions.handle
+    real, handle = getattr(State, step), api_versions.handle
+    holdfast_broker.topics.create("large", 2_000)
 
-    def slow_refusal(*arguments: Any) -> Any:
-        """Asked once for each name."""
-        order.append("name")
+    def slow(*arguments: Any) -> Any:
+        """Called once for each thing that is asked for."""
+        order.append("step")
         if len(order) == 5:
             begun.set()
             go_on.wait(30)
-        return refusal(*arguments)
+        return real(*arguments)
 
     def seen(*arguments: Any) -> Any:
         order.append("other")
         return handle(*arguments)
 
-    monkeypatch.setattr(State, "topic_refusal", slow_refusal)
+    monkeypatch.setattr(State, step, slow)
     monkeypatch.setattr(slices, "FIRST_SLICE_SECONDS", 0.0)
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
     with RawClient(holdfast_broker) as client, RawClient(holdfast_broker) as other:
@@ -288,17 +302,70 @@ def test_a_request_of_many_names_lets_others_in_between(
 
         module = apis.module(Api.API_VERSIONS)
         monkeypatch.setitem(apis.loaded_modules, Api.API_VERSIONS, apis.Module(seen, module.refuse, module.decode))
-        names = [{"name": f"new-{number}"} for number in range(500)]
-        client.send(client.request(Api.METADATA, 9, {"topics": names, "allow_auto_topic_creation": True}))
+        client.send(client.request(Api.METADATA, 9, asked))
         assert begun.wait(30)
         other.send(other.request(Api.API_VERSIONS, 0, {}))
         go_on.set()
         other.receive()
         client.receive()
 
-    assert order.count("name") == 500
-    assert order.index("other") < 100, "it came while four hundred names were still to be made"
-    assert len(holdfast_broker.topics.names()) == 500
+    assert order.count("step") == steps
+    assert order.index("other") < steps // 4, "it came while most was still to be done"
+    assert len(holdfast_broker.topics.names()) == (501 if asked is NAMES else 1)
+
+
+def test_a_commit_of_very_many_partitions_is_read_and_answered_beside_the_loop(
+    holdfast_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: an OffsetCommit that named 200,000 partitions held up everybody for more than a second. Cause: what it
+    asks was put together, and its answer written, in one piece on the event loop. Here: the same answer."""
+    threads: set[str] = set()
+
+    def watched(work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return work(*arguments)
+
+        return run
+
+    for name in ("request_of", "body_of_answer"):
+        monkeypatch.setattr(offset_commit, name, watched(getattr(offset_commit, name)))
+    holdfast_broker.topics.create("orders", 2)
+    loop = holdfast_broker.call(lambda _state: threading.current_thread().name)
+    numbers = range(20_000)
+    partitions = [{"partition_index": number, "committed_offset": 7} for number in numbers]
+    body = {
+        "group_id": "g",
+        "member_id": "",
+        "generation_id_or_member_epoch": -1,
+        "topics": [{"name": "orders", "partitions": partitions}],
+    }
+    with RawClient(holdfast_broker) as client:
+        (topic,) = client.ask(Api.OFFSET_COMMIT, body).topics
+    missing = dict.fromkeys(numbers, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert {each.partition_index: each.error_code for each in topic.partitions} == missing | {0: 0, 1: 0}
+    assert loop not in threads
+
+
+def test_a_new_name_is_compared_only_with_names_that_are_like_it(holdfast_broker: Broker) -> None:
+    """Symptom: with 9,000 topics every new one cost milliseconds of the loop, and a hundred are made at a time. Cause:
+    its name was compared with all others, because of "." and "_"."""
+    for number in range(300):
+        holdfast_broker.topics.create(f"some_{number:03d}", 1)
+
+    def calls(state: State) -> int:
+        seen: list[object] = []
+        sys.setprofile(lambda _frame, event, what: seen.append(what) if event == "c_call" else None)
+        try:
+            create(state, "some_300")
+        finally:
+            sys.setprofile(None)
+        return len(seen)
+
+    assert holdfast_broker.call(calls) < 300
+    for taken in ("some.007", "some.300"):
+        with pytest.raises(StorageError, match="collides"):
+            holdfast_broker.topics.create(taken, 1)
 
 
 def test_a_search_by_time_in_a_batch_does_not_hold_up_anybody(

@@ -37,7 +37,7 @@ from holdfast.trace import TraceFile
 log = logging.getLogger("holdfast.broker")
 
 HOUSEKEEPING_SECONDS = 0.5
-"""Interval flushes are at least a second apart; retention and compaction are done in small shares."""
+"""Interval flushes are at least a second apart; files are removed soon, and retention has its share of work in each."""
 MAX_RACKS = 64
 """One listener each."""
 MAX_PORT = 65_535
@@ -197,6 +197,7 @@ class Broker:
     def _keep_house(self) -> None:
         self.state.flusher.tick()
         self.state.groups.keep_house()
+        self.state.cleaner.tick()
         try:
             self.state.store.keep_house()
         except StorageError as error:
@@ -217,6 +218,7 @@ class Broker:
             await self._state.changes.drained()
             await self._state.flusher.drained()
             self._state.slices.stop()
+            await self._state.cleaner.drained()
             self._state.compiled.stop()
         self._stack.close()
 

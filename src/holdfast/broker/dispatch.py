@@ -18,7 +18,7 @@ from holdfast.broker import apis
 from holdfast.broker.connection import Connection
 from holdfast.broker.exchange import SILENT, Exchange, Later, Parts, Result
 from holdfast.broker.faults import Faults
-from holdfast.broker.slices import READ, WRITING, Floor, InThread, Steps
+from holdfast.broker.slices import PAUSE, READ, WRITING, Floor, InThread, Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode, HoldfastError
@@ -129,6 +129,8 @@ class Dispatcher:
             self._limited_log.exception("%s of version %d failed", exchange.api.name, exchange.version)
             result = apis.module(exchange.api).refuse(exchange, ErrorCode.UNKNOWN_SERVER_ERROR)
             _close_on_stranger(exchange, result)
+        if isinstance(result, Mapping) and isinstance(exchange.client, Connection) and codec.is_long(result):
+            result = _ready(result)
         if isinstance(result, Generator):
             self._in_slices(exchange, result)
             return
@@ -164,6 +166,12 @@ class Dispatcher:
         assert isinstance(body, dict)
         connection.send(codec.encode_response(Api.API_VERSIONS, 0, header.correlation_id, body))
         connection.next()
+
+
+def _ready(result: Result) -> Steps:
+    """A result as the steps that lead to it: a long answer is encoded in slices, wherever it came from."""
+    yield PAUSE
+    return result
 
 
 def _encoded(exchange: Exchange, steps: Steps) -> Steps:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 
 from holdfast.broker.clock import Clock, Timer
 from holdfast.broker.flusher import Flusher
+from holdfast.broker.slices import Steps, Until
 from holdfast.broker.storage.errors import StorageError, disk_trouble
 from holdfast.broker.storage.journal import Journal
 from holdfast.group.coordinator.checks import refusal
@@ -69,6 +70,8 @@ class Groups:
         journal.housekept = False
         self._trace = trace
         self._queue: deque[Effect] = deque()
+        self._unwritten: deque[Persist] = deque()
+        """Records that are being written together; empty at all other times."""
         self._performing = False
         self._timer: Timer | None = None
         self._armed_at = 0.0
@@ -92,6 +95,22 @@ class Groups:
         question = Question(request, answered)
         self._perform(self._coordinator.handle(question, request, self._clock.now_ms()))
         return question
+
+    def answer_to(self, request: Request | AdminRequest) -> Steps:
+        """The same in steps. The answer may come later even where the coordinator has it at once: it is behind effects
+        that wait for a thread at work on the journal."""
+        answers: list[Answer | AdminAnswer] = []
+        wake: list[Callable[[Callable[[], None]], None]] = []
+
+        def answered(answer: Answer | AdminAnswer) -> None:
+            answers.append(answer)
+            for call in wake:
+                call(lambda: None)
+
+        self.ask(request, answered)
+        if not answers:
+            yield Until(wake.append)
+        return answers[0]
 
     def gone(self, question: Question) -> None:
         """The client behind a question went away."""
@@ -176,16 +195,26 @@ class Groups:
 
     def _persist(self, first: Persist) -> None:
         """Write this record. If a sync follows, write the other queued records too, so that they share it."""
-        self._append(first)
         if self._flusher is None:
+            self._append(first)
             return
-        for effect in [effect for effect in self._queue if isinstance(effect, Persist)]:
-            if effect in self._queue:  # not if a reset took it out
-                self._queue.remove(effect)
-                self._append(effect)
+        self._take_records(first)
+        while self._unwritten:  # a reset takes out those that must not be written any more
+            self._append(self._unwritten.popleft())
         end, path = self._journal.size, self._journal.path
         self._free.clear()
         self._flusher.after_sync(lambda failures: self._synced(end, failures.of(path)))
+
+    def _take_records(self, first: Persist) -> None:
+        """Take all records out of the queue in one pass: thousands of commits may wait for one sync."""
+        self._unwritten.append(first)
+        others: deque[Effect] = deque()
+        for effect in self._queue:
+            if isinstance(effect, Persist):
+                self._unwritten.append(effect)
+            else:
+                others.append(effect)
+        self._queue = others
 
     def _append(self, effect: Persist) -> None:
         entries = [encode_record(record) for record in effect.records]
@@ -214,6 +243,7 @@ class Groups:
         log.error("groups: %s %s", error.what, error.do)
         failed = [effect.token for effect in self._queue if isinstance(effect, Reply)]
         self._queue.clear()
+        self._unwritten.clear()
         now = self._clock.now_ms()
         failed += [effect.token for effect in self._coordinator.close(now) if isinstance(effect, Reply)]
         self._refuse(failed, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -236,6 +266,7 @@ class Groups:
         log.error("groups: %s is reset to what its log says: %s %s", group, error.what, error.do)
         mine = [effect for effect in self._queue if _concerns(effect, group)]
         self._queue = deque(effect for effect in self._queue if not _concerns(effect, group))
+        self._unwritten = deque(effect for effect in self._unwritten if not _concerns(effect, group))
         failed = [effect.token for effect in mine if isinstance(effect, Reply)]
         try:
             records = [decode_record(key, value) for key, value in self._journal.live(of_group(group))]

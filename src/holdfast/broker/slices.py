@@ -32,6 +32,9 @@ CROWDED_SLICE_SECONDS = 0.0005
 SLICE_SECONDS = 0.010
 """Length of the slice that queued jobs get in each turn of the loop."""
 
+MANY_ITEMS = 1_000
+"""Too many for one piece of work on the loop: milliseconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class InThread:
@@ -50,8 +53,8 @@ class Until:
 
 
 CHECK, SEARCH, READ, DELETE, LOGIN = "check", "search", "read", "delete", "login"
-"""The lanes: checking produced batches, searching stored batches, decoding large requests, syncing the start offset of
-a log after DeleteRecords, and comparing passwords."""
+"""The lanes: checking produced batches, searching stored batches, decoding large requests, preparing deletions (syncing
+the start of a log after DeleteRecords, and what retention asks of the disk), and comparing passwords."""
 
 
 class Phase(Enum):
@@ -64,6 +67,28 @@ class Phase(Enum):
 PAUSE, WRITING = Phase.PAUSE, Phase.WRITING
 
 Steps = Generator[InThread | Until | Phase | None, Any, Any]
+
+
+def in_lane(work: Generator[Callable[[], Any] | None, Any, Any], lane: str) -> Steps:
+    """Storage's long work as steps: on the loop, but its slow pieces in a thread."""
+    step = partial(next, work)
+    while True:
+        try:
+            piece = step()
+        except StopIteration as end:
+            return end.value
+        try:
+            step = partial(work.send, (yield PAUSE if piece is None else InThread(piece, lane)))
+        except Exception as error:  # noqa: BLE001  # raised where the piece was asked for
+            step = partial(work.throw, error)
+
+
+def beside(items: int, work: Callable[[], Any]) -> Steps:
+    """Work in one piece that takes microseconds for each of its items, and touches nothing that the loop owns: in a
+    thread if they are many."""
+    if items > MANY_ITEMS:
+        return (yield InThread(work, READ))
+    return work()
 
 
 def _never() -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from holdfast.broker.changes import Changes
+from holdfast.broker.cleaner import Cleaner
 from holdfast.broker.clock import Clock
 from holdfast.broker.compiled_check import CompiledCheck
 from holdfast.broker.exchange import Exchange
@@ -75,6 +76,7 @@ class State:
         self.storage_log = StorageLog(clock.now_ms)
         self.limited_log = LimitedLog(log, time.monotonic)
         self.slices = Slices()
+        self.cleaner = Cleaner(store.space, self.slices)
         self.compiled = CompiledCheck()
         self.nodes: tuple[Node, ...] = ()
         """Set once the listeners know their ports."""

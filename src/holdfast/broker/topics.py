@@ -48,13 +48,10 @@ def create(
 
 def check_collision(state: State, name: str) -> None:
     """Kafka's rule: names of metrics can't tell "." from "_", so topics that differ in these alone collide."""
-    if "." not in name and "_" not in name:
-        return
-    flat = name.replace(".", "_")
-    for other in state.store.topic_names():
-        if len(other) == len(name) and other != name and other.replace(".", "_") == flat:
-            what = f"{name!r} collides with {other!r}: a '.' and a '_' can't be told apart in the names of metrics."
-            raise StorageError(ErrorCode.INVALID_TOPIC_EXCEPTION, what, "Choose another name.")
+    other = state.store.colliding_topic(name)
+    if other is not None:
+        what = f"{name!r} collides with {other!r}: a '.' and a '_' can't be told apart in the names of metrics."
+        raise StorageError(ErrorCode.INVALID_TOPIC_EXCEPTION, what, "Choose another name.")
 
 
 def check_room(state: State, *, topics: int, partitions: int) -> None:

@@ -1,7 +1,7 @@
 """`holdfast broker`: a Kafka-compatible broker in one process, and the users that may log in to it.
 
-It prints one ready line on standard output once clients can connect; everything else goes to standard error. SIGTERM
-and SIGINT shut it down cleanly.
+It prints one ready line on standard output once clients can connect; everything else goes to standard error. SIGTERM,
+SIGINT and SIGHUP (a closed terminal) shut it down cleanly.
 """
 
 from __future__ import annotations
@@ -158,7 +158,9 @@ def _take_all_files() -> None:
 async def _serve(settings: BrokerSettings, output: Output) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue  # nohup: it is to outlive its terminal
         loop.add_signal_handler(number, stopping.set)
     async with Broker(settings) as running:
         node = running.state.nodes[0]

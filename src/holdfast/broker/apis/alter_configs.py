@@ -6,12 +6,12 @@ Not implemented: changing the broker's own settings, which are given when it sta
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.broker.configs import TOPIC_RESOURCE
 from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.named import by_key
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
@@ -24,21 +24,22 @@ def handle(exchange: Exchange, state: State) -> Steps:
 
 
 def each_once(exchange: Exchange, state: State, change: Callable[[Any], Body]) -> Steps:
-    """Change every resource that is named once. Of two changes of the same resource neither is made: which of them is
-    meant can't be known."""
-    counts = Counter((each.resource_type, each.resource_name) for each in exchange.body.resources)
+    """Change every resource that is named once."""
+    asked, repeated = yield from by_key(exchange.body.resources, _resource)
 
     def once(each: Any) -> Body:
-        if counts[each.resource_type, each.resource_name] == 1:
-            return change(each)
-        return result(each, ErrorCode.INVALID_REQUEST, "The resource is named more than once in this request.")
+        if _resource(each) in repeated:
+            return result(each, ErrorCode.INVALID_REQUEST, "The resource is named more than once in this request.")
+        return change(each)
 
     responses = yield from state.changes.each(
-        {(each.resource_type, each.resource_name): each for each in exchange.body.resources}.values(),
-        once,
-        lambda each, error: result(each, error.error, f"{error.what} {error.do}"),
+        asked.values(), once, lambda each, error: result(each, error.error, f"{error.what} {error.do}")
     )
     return {"responses": responses}
+
+
+def _resource(asked: Any) -> tuple[int, str]:
+    return asked.resource_type, asked.resource_name
 
 
 def _replace(exchange: Exchange, state: State, asked: Any) -> Body:

@@ -5,10 +5,10 @@ Version notes: 2 compact · 3 nothing that we use.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.named import by_key
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
@@ -18,11 +18,10 @@ from holdfast.model import ErrorCode
 
 
 def handle(exchange: Exchange, state: State) -> Steps:
-    counts = Counter(topic.name for topic in exchange.body.topics)
-    asked = {topic.name: topic for topic in exchange.body.topics}
+    asked, repeated = yield from by_key(exchange.body.topics, lambda topic: topic.name)
     results = yield from state.changes.each(
         asked.values(),
-        lambda topic: _answer(exchange, state, topic, counts[topic.name]),
+        lambda topic: _answer(exchange, state, topic, repeated=topic.name in repeated),
         lambda topic, error: _result(topic.name, error.error, f"{error.what} {error.do}"),
     )
     return {"results": results}
@@ -37,8 +36,8 @@ def _result(name: str, error: ErrorCode, message: str | None = None) -> dict[str
     return {"name": name, "error_code": error, "error_message": message}
 
 
-def _answer(exchange: Exchange, state: State, asked: Any, count: int) -> Body:
-    if count > 1:
+def _answer(exchange: Exchange, state: State, asked: Any, *, repeated: bool) -> Body:
+    if repeated:
         return _result(asked.name, ErrorCode.INVALID_REQUEST, "The topic is named more than once in this request.")
     error = state.topic_refusal(exchange, Operation.ALTER, asked.name)
     if error is not ErrorCode.NONE:

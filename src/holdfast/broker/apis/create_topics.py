@@ -6,11 +6,11 @@ Replica assignments are kept as they are given: with `--rack` they say in which 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from holdfast.broker.configs import topic_entries
 from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.named import by_key
 from holdfast.broker.security.rules import Operation, Resource, rule_text
 from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
@@ -23,15 +23,16 @@ _CONFIG_FIELDS = ("name", "value", "config_source")
 
 
 def handle(exchange: Exchange, state: State) -> Steps:
-    counts = Counter(topic.name for topic in exchange.body.topics)
-    asked = {topic.name: topic for topic in exchange.body.topics}
+    asked, repeated = yield from by_key(exchange.body.topics, lambda topic: topic.name)
     so_far = NOTHING_SO_FAR
 
     def answer(topic: Any) -> Body:
         """A request that only validates is held to the broker's limits too: otherwise the answer could list more
         topics than there may be, in hundreds of megabytes."""
         nonlocal so_far
-        body = _answer(exchange, state, topic, counts[topic.name], so_far)
+        if topic.name in repeated:
+            return _refused(topic.name, ErrorCode.INVALID_REQUEST, "The topic is named more than once in this request.")
+        body = _answer(exchange, state, topic, so_far)
         if exchange.body.validate_only and body["error_code"] is ErrorCode.NONE:
             so_far = SoFar(so_far.topics + 1, so_far.partitions + body["num_partitions"])
         return body
@@ -53,9 +54,7 @@ def _refused(name: str, error: ErrorCode, message: str | None) -> dict[str, Any]
     return {"name": name, "error_code": error, "error_message": message, "configs": []}
 
 
-def _answer(exchange: Exchange, state: State, asked: Any, count: int, so_far: SoFar) -> dict[str, Any]:
-    if count > 1:
-        return _refused(asked.name, ErrorCode.INVALID_REQUEST, "The topic is named more than once in this request.")
+def _answer(exchange: Exchange, state: State, asked: Any, so_far: SoFar) -> dict[str, Any]:
     allowed = state.may(exchange, Operation.CREATE, Resource.CLUSTER, "")
     if not allowed and not state.may(exchange, Operation.CREATE, Resource.TOPIC, asked.name):
         state.tell_refusal(exchange, Operation.CREATE, Resource.TOPIC, asked.name)

@@ -9,15 +9,14 @@ from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
-from holdfast.group.coordinator.requests import AdminAnswer, DeleteGroupAnswer, DeleteGroupRequest
-from holdfast.group.messages import Answer
+from holdfast.group.coordinator.requests import DeleteGroupAnswer, DeleteGroupRequest
 from holdfast.model import ErrorCode
 
 
 def handle(exchange: Exchange, state: State) -> Steps:
     results = []
     for name in dict.fromkeys(exchange.body.groups_names):
-        results.append({"group_id": name, "error_code": _delete(exchange, state, name)})
+        results.append({"group_id": name, "error_code": (yield from _delete(exchange, state, name))})
         yield PAUSE
     return {"results": results}
 
@@ -27,12 +26,10 @@ def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
     return {"results": [{"group_id": name, "error_code": error} for name in exchange.body.groups_names]}
 
 
-def _delete(exchange: Exchange, state: State, name: str) -> ErrorCode:
+def _delete(exchange: Exchange, state: State, name: str) -> Steps:
     error = state.group_refusal(exchange, Operation.DELETE, name)
     if error is not ErrorCode.NONE:
         return error
-    answers: list[Answer | AdminAnswer] = []
-    state.groups.ask(DeleteGroupRequest(group=name), answers.append)
-    answer = answers[0]
+    answer = yield from state.groups.answer_to(DeleteGroupRequest(group=name))
     assert isinstance(answer, DeleteGroupAnswer)
     return answer.error

@@ -5,11 +5,13 @@ Version notes: 4 compact · 5 a message with an error · 6 by topic id.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.named import by_key
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
@@ -21,23 +23,24 @@ Asked = tuple[str | None, UUID | None]
 
 
 def handle(exchange: Exchange, state: State) -> Steps:
+    asked, _ = yield from by_key(_asked(exchange), lambda each: each)
     responses = yield from state.changes.each(
-        _asked(exchange),
-        lambda asked: _delete(exchange, state, *asked),
-        lambda asked, error: _answer(*asked, error.error, error.what),
+        asked,
+        lambda each: _delete(exchange, state, *each),
+        lambda each, error: _answer(each[0], each[1], error.error, error.what),
     )
     return {"responses": responses}
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
     assert exchange is not None
-    return {"responses": [_answer(name, topic_id, error) for name, topic_id in _asked(exchange)]}
+    return {"responses": [_answer(name, topic_id, error) for name, topic_id in dict.fromkeys(_asked(exchange))]}
 
 
-def _asked(exchange: Exchange) -> list[Asked]:
+def _asked(exchange: Exchange) -> Iterable[Asked]:
     if exchange.version >= 6:
-        return list(dict.fromkeys((topic.name, topic.topic_id) for topic in exchange.body.topics))
-    return [(name, None) for name in dict.fromkeys(exchange.body.topic_names)]
+        return ((topic.name, topic.topic_id) for topic in exchange.body.topics)
+    return ((name, None) for name in exchange.body.topic_names)
 
 
 def _answer(name: str | None, topic_id: UUID | None, error: ErrorCode, message: str | None = None) -> dict[str, Any]:

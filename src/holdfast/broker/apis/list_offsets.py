@@ -7,17 +7,16 @@ never need. Not implemented: 11, which is about tiered storage.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from holdfast.broker.apis.fetch import epoch_error
 from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.named import by_key
 from holdfast.broker.security.rules import Operation
-from holdfast.broker.slices import PAUSE, SEARCH, InThread, Steps
+from holdfast.broker.slices import PAUSE, SEARCH, Steps, in_lane
 from holdfast.broker.state import LEADER_EPOCH, State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.log import Log
-from holdfast.broker.storage.times import Search
 from holdfast.model import ErrorCode
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -29,7 +28,8 @@ NOTHING = (-1, -1, -1)
 
 def handle(exchange: Exchange, state: State) -> Steps:
     """A partition that is named twice is refused, as in Kafka: which of the two times is meant can't be known."""
-    counts = Counter((topic.name, each.partition_index) for topic in exchange.body.topics for each in topic.partitions)
+    named = ((topic.name, each.partition_index) for topic in exchange.body.topics for each in topic.partitions)
+    _, repeated = yield from by_key(named, lambda name: name)
     answered: set[tuple[str, int]] = set()
     topics = []
     for topic in exchange.body.topics:
@@ -39,7 +39,7 @@ def handle(exchange: Exchange, state: State) -> Steps:
             key = (topic.name, each.partition_index)
             if key not in answered:
                 answered.add(key)
-                error = ErrorCode.INVALID_REQUEST if counts[key] > 1 else refusal
+                error = ErrorCode.INVALID_REQUEST if key in repeated else refusal
                 partitions.append((yield from _partition(exchange.version, state, topic.name, each, error)))
             yield PAUSE
         topics.append({"name": topic.name, "partitions": partitions})
@@ -89,19 +89,8 @@ def _find(log: Log, timestamp: int) -> Steps:
     if timestamp == LATEST_TIERED:
         return NOTHING
     if timestamp == MAX_TIMESTAMP:
-        timestamp = log.greatest_time()
+        timestamp = yield from in_lane(log.search_greatest_time(), SEARCH)
         if timestamp < 0:
             return NOTHING
-    found = yield from _in_thread(log.search_time(timestamp))
+    found = yield from in_lane(log.search_time(timestamp), SEARCH)
     return NOTHING if found is None else (found.timestamp, found.offset, LEADER_EPOCH)
-
-
-def _in_thread(search: Search) -> Steps:
-    """Search the log on the loop, but look into batches, which may take seconds, in a thread."""
-    value = None
-    while True:
-        try:
-            look = search.send(value)
-        except StopIteration as end:
-            return end.value
-        value = yield (PAUSE if look is None else InThread(look, SEARCH))

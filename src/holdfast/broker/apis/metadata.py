@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.named import by_key
 from holdfast.broker.security.rules import Operation, Resource
 from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import LEADER_EPOCH, NO_OPERATIONS, State
@@ -21,6 +22,9 @@ from holdfast.broker.topics import create
 from holdfast.model import ErrorCode
 
 NONE = ErrorCode.NONE
+PARTITIONS_AT_A_TIME = 100
+"""Between two pauses: some tenths of a millisecond."""
+
 Key = tuple[str | None, UUID | None]
 """A topic's name or id."""
 
@@ -28,7 +32,7 @@ Key = tuple[str | None, UUID | None]
 def handle(exchange: Exchange, state: State) -> Steps:
     asked = exchange.body.topics
     everything = asked is None or (exchange.version == 0 and not asked)
-    topics = yield from _all(exchange, state) if everything else _asked(exchange, state, asked)
+    topics = yield from (_all(exchange, state) if everything else _asked(exchange, state, asked))
     return {**_cluster(state), "topics": topics}
 
 
@@ -50,25 +54,33 @@ def _all(exchange: Exchange, state: State) -> Steps:
     answers = []
     for topic in state.store.topics():
         if state.may(exchange, Operation.DESCRIBE, Resource.TOPIC, topic.name):
-            answers.append(_found(exchange, state, topic))
+            answers.append((yield from _found(exchange, state, topic)))
             yield PAUSE
     return answers
 
 
 def _asked(exchange: Exchange, state: State, asked: Any) -> Steps:
-    keys = list(dict.fromkeys((wanted.name, getattr(wanted, "topic_id", None)) for wanted in asked))
-    found: dict[Key, Body] = {}
+    keys, _ = yield from by_key(asked, lambda wanted: (wanted.name, getattr(wanted, "topic_id", None)))
+    found: dict[Key, Topic | ErrorCode] = {}
     for key in keys:
         if not _creates(exchange, state, *key):
-            found[key] = _one(exchange, state, *key)
+            found[key] = _look_up(exchange, state, *key)
         yield PAUSE
     made = yield from state.changes.each(
         (key for key in keys if key not in found),
-        lambda key: (key, _one(exchange, state, *key)),
-        lambda key, error: (key, _missing(exchange, *key, error.error)),
+        lambda key: (key, _look_up(exchange, state, *key)),
+        lambda key, error: (key, error.error),
     )
     found.update(made)
-    return [found[key] for key in keys]
+    answers = []
+    for name, topic_id in keys:
+        topic = found[name, topic_id]
+        if isinstance(topic, Topic):
+            answers.append((yield from _found(exchange, state, topic)))
+        else:
+            answers.append(_missing(exchange, None if topic_id is not None else name or "", topic_id, topic))
+        yield PAUSE
+    return answers
 
 
 def _creates(exchange: Exchange, state: State, name: str | None, topic_id: UUID | None) -> bool:
@@ -82,32 +94,30 @@ def _wants_creation(exchange: Exchange, state: State) -> bool:
     return getattr(exchange.body, "allow_auto_topic_creation", True) and state.settings.auto_create_topics
 
 
-def _one(exchange: Exchange, state: State, name: str | None, topic_id: UUID | None) -> Body:
+def _look_up(exchange: Exchange, state: State, name: str | None, topic_id: UUID | None) -> Topic | ErrorCode:
+    """The topic, created if that is wanted, or why there is none to show."""
     if topic_id is not None:
         topic = state.store.topic_by_id(topic_id)
         if topic is None or not state.may(exchange, Operation.DESCRIBE, Resource.TOPIC, topic.name):
-            return _missing(exchange, None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _found(exchange, state, topic)
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return topic
     if name is None:
-        return _missing(exchange, "", None, ErrorCode.INVALID_REQUEST)
+        return ErrorCode.INVALID_REQUEST
     refusal = state.topic_refusal(exchange, Operation.DESCRIBE, name)
     if refusal is not NONE:
-        return _missing(exchange, name, None, refusal)
-    topic = state.store.topic(name)
-    if topic is not None:
-        return _found(exchange, state, topic)
-    return _created(exchange, state, name)
+        return refusal
+    return state.store.topic(name) or _created(exchange, state, name)
 
 
-def _created(exchange: Exchange, state: State, name: str) -> Body:
+def _created(exchange: Exchange, state: State, name: str) -> Topic | ErrorCode:
     """Create a missing topic where that is wanted. Kafka makes clients ask again; here it exists at once."""
     try:
         check_name(name)
         if _wants_creation(exchange, state) and _may_create(exchange, state, name):
-            return _found(exchange, state, create(state, name))
+            return create(state, name)
     except StorageError as error:
-        return _missing(exchange, name, None, error.error)
-    return _missing(exchange, name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return error.error
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _may_create(exchange: Exchange, state: State, name: str) -> bool:
@@ -115,7 +125,8 @@ def _may_create(exchange: Exchange, state: State, name: str) -> bool:
     return allowed or state.may(exchange, Operation.CREATE, Resource.TOPIC, name)
 
 
-def _found(exchange: Exchange, state: State, topic: Topic) -> dict[str, Any]:
+def _found(exchange: Exchange, state: State, topic: Topic) -> Steps:
+    """A topic may have ten thousand partitions."""
     operations = NO_OPERATIONS
     if getattr(exchange.body, "include_topic_authorized_operations", False):
         operations = state.operations(exchange, Resource.TOPIC, topic.name)
@@ -132,6 +143,8 @@ def _found(exchange: Exchange, state: State, topic: Topic) -> dict[str, Any]:
                 "isr_nodes": replicas,
             }
         )
+        if number % PARTITIONS_AT_A_TIME == PARTITIONS_AT_A_TIME - 1:
+            yield PAUSE
     return {
         "error_code": NONE,
         "name": topic.name,

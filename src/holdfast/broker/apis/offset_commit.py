@@ -7,13 +7,14 @@ Topics that don't exist, or that the user may not read, are refused one by one, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from holdfast.broker.apis.membership import refuse
-from holdfast.broker.exchange import PARKED, Exchange
+from holdfast.broker.exchange import PARKED, Body, Exchange
 from holdfast.broker.security.rules import Operation
-from holdfast.broker.slices import PAUSE, Steps
+from holdfast.broker.slices import PAUSE, Steps, beside
 from holdfast.broker.state import State
 from holdfast.group.coordinator.requests import AdminAnswer
 from holdfast.group.messages import Answer, CommitAnswer, CommitRequest
@@ -22,27 +23,37 @@ from holdfast.wire.groups_served import body_of_answer, request_of
 
 __all__ = ["handle", "refuse"]
 
+Refused = Mapping[TopicPartition, ErrorCode]
+
 
 def handle(exchange: Exchange, state: State) -> Steps:
-    request = request_of(exchange.frame)
+    items = sum(len(topic.partitions) for topic in exchange.body.topics)
+    request = yield from beside(items, partial(request_of, exchange.frame))
     assert isinstance(request, CommitRequest)
     error = state.group_refusal(exchange, Operation.READ, request.group)
     if error is not ErrorCode.NONE:
-        return refuse(exchange, error)
+        return (yield from beside(items, partial(refuse, exchange, error)))
     refused = yield from refusals(exchange, state, request.offsets)
-    kept = replace(request, offsets={key: entry for key, entry in request.offsets.items() if key not in refused})
+    kept = (yield from beside(items, partial(_without, request, refused))) if refused else request
 
     def answered(answer: Answer | AdminAnswer) -> None:
         assert isinstance(answer, CommitAnswer)
-        everything = CommitAnswer(errors={**answer.errors, **refused})
-        exchange.resume(lambda: body_of_answer(request, everything, exchange.version))
+        exchange.resume(lambda: beside(items, partial(_body, exchange, request, answer, refused)))
 
     if refused and not kept.offsets:
-        answered(CommitAnswer())
-        return PARKED
+        return (yield from beside(items, partial(_body, exchange, request, CommitAnswer(), refused)))
     question = state.groups.ask(kept, answered)
     exchange.on_gone = lambda: state.groups.gone(question)
     return PARKED
+
+
+def _without(request: CommitRequest, refused: Refused) -> CommitRequest:
+    return replace(request, offsets={key: entry for key, entry in request.offsets.items() if key not in refused})
+
+
+def _body(exchange: Exchange, request: CommitRequest, answer: CommitAnswer, refused: Refused) -> Body:
+    everything = CommitAnswer(errors={**answer.errors, **refused})
+    return body_of_answer(request, everything, exchange.version)
 
 
 def refusals(exchange: Exchange, state: State, partitions: Iterable[TopicPartition]) -> Steps:

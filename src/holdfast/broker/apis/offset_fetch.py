@@ -14,8 +14,7 @@ from holdfast.broker.exchange import Body, Exchange
 from holdfast.broker.security.rules import Operation, Resource
 from holdfast.broker.slices import PAUSE, READ, InThread, Steps
 from holdfast.broker.state import State
-from holdfast.group.coordinator.requests import AdminAnswer
-from holdfast.group.messages import Answer, FetchOffsetsAnswer, FetchOffsetsRequest
+from holdfast.group.messages import FetchOffsetsAnswer, FetchOffsetsRequest
 from holdfast.model import ErrorCode
 from holdfast.wire.groups_served import offset_fetch_body, offset_fetches_of
 
@@ -31,7 +30,7 @@ def handle(exchange: Exchange, state: State) -> Steps:
     for request in offset_fetches_of(exchange.frame):
         if request.group in answers:
             continue
-        answer = _answer(exchange, state, request)
+        answer = yield from _answer(exchange, state, request)
         size = sum(32 + len(each.topic) + len(entry.metadata or "") for each, entry in answer.offsets.items())
         if size > room and answers:
             answer = FetchOffsetsAnswer(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -52,13 +51,11 @@ def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
     return offset_fetch_body([(request, FetchOffsetsAnswer(error=error)) for request in requests], exchange.version)
 
 
-def _answer(exchange: Exchange, state: State, request: FetchOffsetsRequest) -> FetchOffsetsAnswer:
+def _answer(exchange: Exchange, state: State, request: FetchOffsetsRequest) -> Steps:
     error = state.group_refusal(exchange, Operation.DESCRIBE, request.group)
     if error is not ErrorCode.NONE:
         return FetchOffsetsAnswer(error=error)
-    answers: list[Answer | AdminAnswer] = []
-    state.groups.ask(request, answers.append)
-    answer = answers[0]
+    answer = yield from state.groups.answer_to(request)
     assert isinstance(answer, FetchOffsetsAnswer)
     visible = {
         partition: entry

@@ -32,6 +32,23 @@ class LogConfig:
     timestamp_after_max_ms: int = 3_600_000
     """A batch from further in the future is refused: it would hold up retention until then."""
 
+    def is_old(self, newest: int, now: int, untouched_ms: float) -> bool:
+        """Whether a segment has outlived the retention time. `newest` is the greatest timestamp in it, -1 if there is
+        none: then it has no age, and only its size can make it go.
+
+        Timestamps in the future, later than any producer may send, come from before the clock was set back. They would
+        keep the segment for as long as the clock was set back. So its age is then the time since its last write.
+        """
+        if self.retention_ms == UNLIMITED:
+            return False
+        if newest > now + self.timestamp_after_max_ms:
+            return untouched_ms > self.retention_ms
+        return 0 <= newest < now - self.retention_ms
+
+    def surplus(self, size: int) -> int:
+        """How many of these bytes of a log are beyond what retention keeps; -1 where it keeps everything."""
+        return size - self.retention_bytes if self.retention_bytes != UNLIMITED else -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:

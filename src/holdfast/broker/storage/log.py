@@ -9,8 +9,9 @@ messages. `segments` keeps the files.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import NamedTuple
 
 from holdfast.broker.storage.batch import check_produced, check_time, stamp
@@ -25,7 +26,9 @@ from holdfast.broker.storage.segment import FileRange, Segment, damaged
 from holdfast.broker.storage.segments import Segments
 from holdfast.broker.storage.start import START_FILE, read_start, write_start
 from holdfast.broker.storage.sync import Syncer
-from holdfast.broker.storage.times import Search, TimedOffset, first_at, run_here
+from holdfast.broker.storage.times import Search, TimedOffset, first_at
+from holdfast.broker.storage.trash import Trash
+from holdfast.broker.storage.work import Work, run_here
 from holdfast.model import ErrorCode
 from holdfast.records.header import BatchHeader
 
@@ -57,7 +60,9 @@ class Log:
         steady: Callable[[], float],
         config: LogConfig,
         report: Callable[[Recovery], None],
+        trash: Trash | None = None,
     ) -> None:
+        """Without `trash`, files are removed at once."""
         self.topic = topic
         self.partition = partition
         self.config = config
@@ -72,12 +77,21 @@ class Log:
         """Milliseconds that never go back, for durations."""
         self._producers = Producers()
         self._segments = Segments(
-            pool, folder, topic=topic, partition=partition, syncer=syncer, steady=steady, report=report
+            pool,
+            folder,
+            topic=topic,
+            partition=partition,
+            syncer=syncer,
+            steady=steady,
+            report=report,
+            trash=Trash(syncer) if trash is None else trash,
         )
         self._changed = False
         """Whether the last segment's index file is out of date."""
         self._rolling = False
         """A new segment could not be created; its file may exist already."""
+        self.retired = False
+        """Set when this object is not to be used any more: its topic was deleted, or its files opened anew."""
         self.log_start_offset = 0
         self.log_end_offset = 0
         with self._disk("Opening"):
@@ -264,19 +278,20 @@ class Log:
     def search_time(self, timestamp: int) -> Search:
         """The same as a search whose slow parts, looking into batches, may run in a thread (see `times.Search`)."""
         with self._disk("Searching"):
-            # A copy, because segments may be added or deleted while a batch is searched in a thread.
-            opened = (self._segments.ensure_open(segment) for segment in tuple(self._segments))
-            return (yield from first_at(opened, timestamp, self.log_start_offset))
+            return (yield from first_at(self._segments.one_by_one(), timestamp, self.log_start_offset))
 
-    def greatest_time(self) -> int:
+    def search_greatest_time(self) -> Work[int]:
         """The greatest time of all records, -1 if there is none."""
+        greatest = NO_TIMESTAMP
         with self._disk("Searching"):
-            times = [self._segments.ensure_open(segment).max_timestamp for segment in self._segments]
-        return max(times, default=NO_TIMESTAMP)
+            for segment in self._segments.one_by_one():
+                greatest = max(greatest, segment.max_timestamp)
+                yield None
+        return greatest
 
     def offset_of_max_time(self) -> TimedOffset | None:
         """The first record with the greatest time of all (ListOffsets' MAX_TIMESTAMP)."""
-        greatest = self.greatest_time()
+        greatest = run_here(self.search_greatest_time())
         return None if greatest < 0 else self.offset_for_time(greatest)
 
     # Deleting
@@ -305,55 +320,52 @@ class Log:
             write_start(self._files, self._folder, offset)
 
     def started_at(self, offset: int) -> None:
-        """The new start is on disk. Delete whole segments below it; if that fails, retention does it later."""
+        """The new start is on disk. Delete whole segments below it; if that fails, it is tried again later."""
         self.log_start_offset = max(self.log_start_offset, offset)
         with contextlib.suppress(OSError):
             self._drop_below_start()
 
     def _drop_below_start(self) -> None:
-        while len(self._segments) > 1 and self._segments[1].base_offset <= self.log_start_offset:
-            self._drop_first()
-
-    def _drop_first(self) -> None:
-        self._segments.drop_first()
-        self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
+        self._segments.drop(self._segments.whole_below(self.log_start_offset))
 
     def apply_retention(self) -> int:
         """Delete segments that are too old or too many, oldest first; returns how many."""
+        return run_here(self.retention())
+
+    def retention(self) -> Work[int]:
+        """The same in pieces. Between two of them records may be appended or deleted, and the log may be retired."""
         now = self._clock()
         self._producers.expire(now)
         with self._disk("Deleting old segments of"):
             self._drop_below_start()
-            return sum(1 for _ in self._retire(now))
-
-    def _retire(self, now: int) -> Iterator[None]:
-        surplus = self.size - self.config.retention_bytes if self.config.retention_bytes != UNLIMITED else -1
-        while self._segments and self.log_end_offset > self.log_start_offset:
-            first = self._segments[0]
-            size = first.bytes_on_disk
-            too_old = self._is_old(first, now)
-            if not too_old and (surplus < size or size == 0):
-                return
-            if len(self._segments) == 1:
-                # The new one carries the log end; it must be on disk before the last data goes.
-                self._roll()
-                self._files.fsync_dir(self._folder)
-            self._drop_first()
-            surplus -= size
-            yield
+            if self.config.retention_bytes != UNLIMITED:
+                yield self._segments.measure()
+            dropped, surplus, surplus_from = 0, 0, None
+            while not self.retired and self._segments and self.log_end_offset > self.log_start_offset:
+                first = self._segments[0]
+                if first is not surplus_from:
+                    surplus = self.config.surplus(self.size)
+                size = first.bytes_on_disk
+                if not self._is_old(first, now) and (surplus < size or size == 0):
+                    break
+                if len(self._segments) == 1:
+                    # The new one carries the log end; it must be on disk before the last data goes.
+                    self._roll()
+                    yield partial(self._files.fsync_dir, self._folder)
+                    continue
+                # The start moves first: from then on nobody begins to read there.
+                self.log_start_offset = max(self.log_start_offset, self._segments[1].base_offset)
+                self._segments.drop(1)
+                dropped += 1
+                surplus, surplus_from = surplus - size, self._segments[0]
+                yield None
+            return dropped
 
     def _is_old(self, segment: Segment, now: int) -> bool:
-        """A segment without any timestamp has no age; only its size can make it go.
-
-        Timestamps in the future, later than any producer may send, come from before the clock was set back. They would
-        keep the segment for as long as the clock was set back. So its age is then the time since its last write.
-        """
         if self.config.retention_ms == UNLIMITED:
-            return False
+            return False  # without opening it
         newest = self._segments.ensure_open(segment).max_timestamp
-        if newest > now + self.config.timestamp_after_max_ms:
-            return self._steady() - segment.touched_ms > self.config.retention_ms
-        return 0 <= newest < now - self.config.retention_ms
+        return self.config.is_old(newest, now, self._steady() - segment.touched_ms)
 
     # After a failed fsync
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from uuid import UUID
 
 from holdfast.broker.storage.config import LogConfig, parse
@@ -12,6 +13,8 @@ from holdfast.broker.storage.mend import Mend
 from holdfast.broker.storage.pool import FilePool
 from holdfast.broker.storage.sync import Syncer
 from holdfast.broker.storage.topics import Catalog, Topic, partitions_on_disk, topic_folder
+from holdfast.broker.storage.trash import Trash
+from holdfast.broker.storage.work import Work
 from holdfast.model import ErrorCode, TopicPartition
 
 
@@ -27,6 +30,7 @@ class Logs:
         clock: Callable[[], int],
         steady: Callable[[], float],
         report: Callable[[Recovery], None],
+        trash: Trash,
     ) -> None:
         self._catalog = catalog
         self._pool = pool
@@ -34,6 +38,7 @@ class Logs:
         self._clock = clock
         self._steady = steady
         self._report = report
+        self._trash = trash
         self._open: dict[tuple[UUID, int], Log] = {}
 
     def of(self, topic: Topic, partition: int) -> Log:
@@ -58,6 +63,7 @@ class Logs:
             steady=self._steady,
             config=parse(topic.configs),
             report=self._report,
+            trash=self._trash,
         )
         self._open[topic.topic_id, partition] = log
         return log
@@ -67,9 +73,15 @@ class Logs:
 
     def with_data(self) -> Iterator[tuple[Topic, int]]:
         """The partitions that ever held a record, open or not."""
-        for _, topic in sorted(self._catalog.by_name.items()):
-            for partition in partitions_on_disk(self._pool.files, topic):
-                yield topic, partition
+        return ((topic, partition) for topic in self.topics() for partition in self.look_up(topic)())
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return [topic for _, topic in sorted(self._catalog.by_name.items())]
+
+    def look_up(self, topic: Topic) -> Callable[[], list[int]]:
+        """Work for any thread: which of a topic's partitions ever held a record."""
+        return partial(partitions_on_disk, self._pool.files, topic)
 
     def repair(self) -> None:
         """After a crash: open all partitions with data. One that can't be opened does not keep the others from being
@@ -88,15 +100,19 @@ class Logs:
             if topic_id == topic.topic_id:
                 log.config = config
 
-    def forget(self, topic: Topic) -> None:
-        for key in [key for key in self._open if key[0] == topic.topic_id]:
-            del self._open[key]
+    def forget(self, topic: Topic) -> list[Log]:
+        """Returns its open logs, which are not used any more."""
+        keys = ((topic.topic_id, partition) for partition in range(topic.partitions))
+        logs = [log for key in keys if (log := self._open.pop(key, None)) is not None]
+        for log in logs:
+            log.retired = True
+        return logs
 
-    def apply_retention(self, topic: Topic, partition: int) -> int:
+    def retention(self, topic: Topic, partition: int) -> Work[int]:
         """Returns how many segments went."""
         if topic.topic_id not in self._catalog.by_id:
             return 0  # deleted since it was queued
-        return self.of(topic, partition).apply_retention()
+        return (yield from self.of(topic, partition).retention())
 
     # After a failed fsync
 
@@ -107,6 +123,7 @@ class Logs:
     def use_mended(self, mend: Mend) -> None:
         for (topic_id, partition), log in list(self._open.items()):
             if log.owns(mend.path) and not log.use_mended(mend):
+                log.retired = True
                 del self._open[topic_id, partition]
                 self.open(self._catalog.by_id[topic_id], partition)  # now, so that what is missing is reported now
 

@@ -50,11 +50,12 @@ class MemoryLock:
 
 
 class MemoryFiles:
-    """A folder tree in a dictionary."""
+    """A folder tree in dictionaries."""
 
     def __init__(self) -> None:
         self._files: dict[str, MemoryFile] = {}
-        self._folders: set[str] = {""}
+        self._folders: dict[str, set[str]] = {"": set()}
+        """Each folder, with the names in it."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         file = self._files.get(path)
@@ -62,7 +63,16 @@ class MemoryFiles:
             if not create or path.rpartition("/")[0] not in self._folders:
                 raise FileNotFoundError(path)
             file = self._files[path] = MemoryFile()
+            self._enter(path)
         return file
+
+    def _enter(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        self._folders[folder].add(name)
+
+    def _leave(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        self._folders[folder].discard(name)
 
     def size(self, path: str) -> int:
         if path not in self._files:
@@ -71,26 +81,32 @@ class MemoryFiles:
 
     def mkdir(self, path: str) -> None:
         parts = path.split("/")
-        self._folders.update("/".join(parts[:depth]) for depth in range(1, len(parts) + 1))
+        for depth in range(1, len(parts) + 1):
+            folder = "/".join(parts[:depth])
+            if folder not in self._folders:
+                self._folders[folder] = set()
+                self._enter(folder)
 
     def listdir(self, path: str) -> list[str]:
         if path not in self._folders:
             raise FileNotFoundError(path)
-        prefix = f"{path}/" if path else ""
-        below = [name[len(prefix) :] for name in (*self._files, *self._folders) if name.startswith(prefix)]
-        return sorted({name for name in below if name and "/" not in name})
+        return sorted(self._folders[path])
 
     def rename(self, old: str, new: str) -> None:
         if old not in self._files:
             raise FileNotFoundError(old)
         self._files[new] = self._files.pop(old)
+        self._leave(old)
+        self._enter(new)
 
     def unlink(self, path: str) -> None:
         if self._files.pop(path, None) is None:
             raise FileNotFoundError(path)
+        self._leave(path)
 
     def rmdir(self, path: str) -> None:
-        self._folders.discard(path)
+        if self._folders.pop(path, None) is not None:
+            self._leave(path)
 
     def fsync_dir(self, path: str) -> None:
         """Memory has nothing to sync to."""

@@ -123,7 +123,8 @@ class FilePool:
     def forget(self, path: str) -> None:
         """Drop the handle of a file that is about to go. Slices in flight keep it alive until they are sent."""
         with self._alone:
-            self._open.pop(path, None)
+            gone = self._open.pop(path, None)
+        del gone  # closed here and not under the lock: what a large file took is freed with its last handle
 
     def clear(self) -> None:
         with self._alone:

@@ -62,10 +62,12 @@ class Segment:
         "_index_read",
         "_on_hole",
         "_pool",
+        "_size_found",
         "_unchecked",
         "_unchecked_left",
         "base_offset",
         "created_ms",
+        "dropped",
         "end_offset",
         "holes",
         "index",
@@ -86,6 +88,7 @@ class Segment:
         self.index_path = f"{folder}/{base_offset:020d}{INDEX_SUFFIX}"
         self.index = SparseIndex()
         self.size = 0
+        self._size_found: int | None = None
         self.end_offset = base_offset
         self.max_timestamp = NO_TIMESTAMP
         self.created_ms: float = NO_TIMESTAMP
@@ -93,6 +96,8 @@ class Segment:
         """When it was last written to, or opened, by the clock that never goes back."""
         self.holes: list[Hole] = []
         self.opened = False
+        self.dropped = False
+        """Cut off from its log: its files may be gone at any moment."""
         self.stored_producers: bytes | None = None
         """The producers' state from the index file, None if there was no usable one."""
         self._index_due = 0
@@ -111,7 +116,13 @@ class Segment:
     @property
     def bytes_on_disk(self) -> int:
         """Its size, also before it was opened."""
-        return self.size if self.opened else self._pool.files.size(self.path)
+        return self.size if self.opened else self.look_up_size()
+
+    def look_up_size(self) -> int:
+        """The file's size before it is opened. It is looked up once: only opened ones are written to."""
+        if self._size_found is None:
+            self._size_found = self._pool.files.size(self.path)
+        return self._size_found
 
     # Opening
 
@@ -225,9 +236,9 @@ class Segment:
     def remove(self) -> None:
         """The log first: an index without a log is ignored and swept, a log without an index is rebuilt."""
         for path in (self.path, self.index_path):
-            self._pool.forget(path)
             with contextlib.suppress(FileNotFoundError):
                 self._pool.files.unlink(path)
+            self._pool.forget(path)  # now, so that nobody has opened it again meanwhile
 
     # Reading
 

@@ -6,9 +6,11 @@ is cut off, everything else that is damaged becomes a hole, and both are reporte
 
 from __future__ import annotations
 
+import contextlib
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import overload
 
@@ -17,6 +19,7 @@ from holdfast.broker.storage.pool import FilePool
 from holdfast.broker.storage.scan import Hole, Scan, Visit
 from holdfast.broker.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
 from holdfast.broker.storage.sync import Syncer
+from holdfast.broker.storage.trash import Trash
 
 _LOG_NAME = re.compile(rf"\d{{20}}{re.escape(LOG_SUFFIX)}")
 _INDEX_NAME = re.compile(rf"\d{{20}}{re.escape(INDEX_SUFFIX)}")
@@ -35,6 +38,7 @@ class Segments(Sequence[Segment]):
         syncer: Syncer,
         steady: Callable[[], float],
         report: Callable[[Recovery], None],
+        trash: Trash,
     ) -> None:
         self._pool = pool
         self._folder = folder
@@ -43,6 +47,7 @@ class Segments(Sequence[Segment]):
         self._syncer = syncer
         self._steady = steady
         self._report = report
+        self._trash = trash
         self._all: list[Segment] = []
         self._bases: list[int] = []
         """Their first offsets, for bisecting."""
@@ -62,6 +67,17 @@ class Segments(Sequence[Segment]):
         """Bytes on disk, index files not counted."""
         return sum(segment.bytes_on_disk for segment in self._all)
 
+    def one_by_one(self) -> Iterator[Segment]:
+        """All of them, opened when their turn comes. Segments may be added and deleted meanwhile."""
+        for segment in tuple(self._all):
+            if not segment.dropped:
+                yield self.ensure_open(segment)
+
+    def measure(self) -> Callable[[], None] | None:
+        """Work for any thread, after which asking for the size is quick; None if it is so already."""
+        unknown = [segment for segment in self._all if not segment.opened]
+        return partial(_measure, unknown) if unknown else None
+
     def holding(self, offset: int) -> Segment:
         """The one that this offset is in, or would be."""
         return self._all[max(bisect_right(self._bases, offset) - 1, 0)]
@@ -73,12 +89,15 @@ class Segments(Sequence[Segment]):
     # Files that come and go
 
     def load(self, names: Sequence[str]) -> None:
-        """Take over the files of these names. Indexes whose log is gone are removed: a deletion was interrupted."""
+        """Take over the files of these names, but for those being removed. Indexes whose log is gone are removed: a
+        deletion was interrupted."""
+        going = self._trash.bases(self._folder)
         bases = {int(name.removesuffix(LOG_SUFFIX)) for name in names if _LOG_NAME.fullmatch(name)}
+        known = bases | going
         for name in names:
-            if _INDEX_NAME.fullmatch(name) and int(name.removesuffix(INDEX_SUFFIX)) not in bases:
+            if _INDEX_NAME.fullmatch(name) and int(name.removesuffix(INDEX_SUFFIX)) not in known:
                 self._pool.files.unlink(f"{self._folder}/{name}")
-        for base in sorted(bases):
+        for base in sorted(bases - going):
             self._add(Segment(self._pool, self._folder, base, self._found_hole))
 
     def create(self, base_offset: int) -> Segment:
@@ -94,12 +113,19 @@ class Segments(Sequence[Segment]):
         self._all.append(segment)
         self._bases.append(segment.base_offset)
 
-    def drop_first(self) -> None:
-        first = self._all[0]
-        first.remove()
-        self._syncer.renewed(first.path)
-        del self._all[0], self._bases[0]
-        self._syncer.changed_folder(self._folder)
+    def drop(self, count: int) -> None:
+        """Cut off the first `count`, whose files are removed now or later. Raises an OSError if the disk refuses now;
+        then it is tried again later."""
+        gone = self._all[:count]
+        del self._all[:count], self._bases[:count]
+        for segment in gone:
+            segment.dropped = True
+            self._syncer.renewed(segment.path)
+        self._trash.put(self._folder, gone)
+
+    def whole_below(self, offset: int) -> int:
+        """How many of the first ones have nothing at `offset` or behind it. The last one always stays."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
 
     # Opening
 
@@ -164,3 +190,9 @@ class Segments(Sequence[Segment]):
                 reason=reason,
             )
         )
+
+
+def _measure(segments: Sequence[Segment]) -> None:
+    for segment in segments:
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            segment.look_up_size()

@@ -11,7 +11,7 @@ disk, so a topic that is deleted and created again never sees old files, and no 
 Partitions open on first use and share a bounded number of file handles, so thousands cost nothing until they are used.
 After a crash those with data are opened at once, so that every repair is reported on start. Records carry the time of
 day, which may be set back; durations are measured by a clock that never goes back. Most methods hand on to what does
-the work (`topics`, `log`, `journal`, `sync`, `mend`, `retention`), and callers need not know which.
+the work (`topics`, `log`, `journal`, `sync`, `mend`, `space`), and callers need not know which.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -36,9 +36,12 @@ from holdfast.broker.storage.mend import Mend, Mender
 from holdfast.broker.storage.pool import FilePool, open_files_allowed
 from holdfast.broker.storage.producer_ids import ProducerIds
 from holdfast.broker.storage.retention import CHECK_MS, Retention
+from holdfast.broker.storage.space import Space, all_of
 from holdfast.broker.storage.sweep import Sweeper
 from holdfast.broker.storage.sync import DEFAULT_INTERVAL_MS, Failures, FlushPolicy, Syncer, SyncRound
 from holdfast.broker.storage.topics import TOPICS_FOLDER, Catalog, Plan, Topic, grown_topic, new_topic
+from holdfast.broker.storage.trash import Trash
+from holdfast.broker.storage.work import run_here
 from holdfast.model import ErrorCode, TopicPartition
 
 _CLEAN = "clean"
@@ -53,8 +56,8 @@ def steady_clock() -> float:
 
 
 class Store:
-    """Open with `Store(directory)` or `Store(None)` for memory; close with `close()`. Not thread-safe, except for
-    `SyncRound.run`.
+    """Open with `Store(directory)` or `Store(None)` for memory; close with `close()`. Not thread-safe, except for the
+    `run` of what is taken.
     """
 
     def __init__(
@@ -101,12 +104,20 @@ class Store:
             self._files.mkdir(TOPICS_FOLDER)
             self._catalog.set_property("cluster.id", str(self._new_id()))
         self._producer_ids = ProducerIds(self._catalog)
+        trash = Trash(self._syncer)
         self._logs = Logs(
-            self._catalog, self._pool, self._syncer, clock=self._clock, steady=self._steady, report=self._found
+            self._catalog,
+            self._pool,
+            self._syncer,
+            clock=self._clock,
+            steady=self._steady,
+            report=self._found,
+            trash=trash,
         )
-        self._retention = Retention(self._logs, steady=self._steady, every_ms=self._retention_check_ms)
-        self._sweeper = Sweeper(self._pool, self._catalog)
-        self._sweep()
+        retention = Retention(self._logs, steady=self._steady, every_ms=self._retention_check_ms)
+        self.space = Space(Sweeper(self._pool, self._catalog), trash, retention, self._logs, self._catalog)
+        with contextlib.suppress(StorageError):  # what the disk refuses now is tried again with the ticks
+            self.space.sweep()
         if not clean:
             self._logs.repair()
 
@@ -136,11 +147,11 @@ class Store:
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
-        return [topic for _, topic in sorted(self._catalog.by_name.items())]
+        return self._logs.topics()
 
-    def topic_names(self) -> Iterable[str]:
-        """In no order."""
-        return self._catalog.by_name.keys()
+    def colliding_topic(self, name: str) -> str | None:
+        """A topic whose name differs from this one in "." and "_" alone."""
+        return self._catalog.colliding(name)
 
     def topic_count(self) -> int:
         return len(self._catalog.by_name)
@@ -189,16 +200,12 @@ class Store:
         return topic
 
     def delete_topic(self, name: str) -> Topic:
-        """Forget a topic at once. Its files go now if they are few, else with the next ticks or the next start."""
+        """Forget a topic at once. Its files go now if they are few, else with the next ticks or the next start; or with
+        the next removals, if those are taken."""
         topic = self._catalog.existing(name)
         self._catalog.begin_delete(topic)
-        self._catalog.when_written(lambda: self._forget(topic))
+        self._catalog.when_written(lambda: self.space.topic_deleted(topic))
         return topic
-
-    def _forget(self, topic: Topic) -> None:
-        self._logs.forget(topic)
-        self._sweeper.add(topic)
-        self._sweep()
 
     def when_written(self, what: Callable[[], None]) -> None:
         """Call `what` when the changes just made to the catalog are on disk."""
@@ -214,15 +221,6 @@ class Store:
 
     def finish_plan(self, plan: Plan) -> None:
         self._catalog.finish(plan)
-
-    def _sweep(self) -> None:
-        """What the disk refuses now is tried again with the ticks."""
-        with contextlib.suppress(StorageError):
-            self._sweep_some()
-
-    def _sweep_some(self) -> None:
-        if not self._catalog.writing:  # its journal would make us wait
-            self._sweeper.run()
 
     # Partitions
 
@@ -306,37 +304,30 @@ class Store:
         self._mender.finish(mend)
         self._logs.use_mended(mend)
 
+    # Housekeeping
+
+    def apply_retention(self) -> int:
+        """All of it now; returns how many segments went."""
+        return sum(run_here(self._logs.retention(topic, number)) for topic, number in self._logs.with_data())
+
     def tick(self) -> None:
-        """Do all that is due, on this thread: `keep_house`, syncs and mends. For callers without a
-        loop; the broker has a `Flusher`."""
+        """Do all that is due, on this thread. For callers without a loop; the broker has a `Flusher` and a `Cleaner`.
+
+        One thing that fails does not keep the others from being done; the first failure is raised at the end.
+        """
         if self.sync_due():
             self._syncer.sync()
         mend = self.take_mend()
         if mend is not None:
             self.finish_mend(mend.run())
-        self.keep_house()
+        all_of(self.space.sweep, self.space.empty_trash, self.space.retain, self.keep_house)
 
     def keep_house(self) -> None:
-        """Call every second or so: a share of what frees space, then compaction of journals.
-
-        One thing that fails does not keep the others from being done; the first failure is raised at the end.
-        """
-        work = [self._sweep_some, *self._retention.due()]
-        work += [journal.compact_if_due for journal in self._journals.values() if journal.housekept]
+        """Call every second or so: compacts journals."""
+        work = [journal.compact_if_due for journal in self._journals.values() if journal.housekept]
         if not self._catalog.writing:
             work.append(self._catalog_journal.compact_if_due)
-        failures: list[StorageError] = []
-        for each in work:
-            try:
-                each()
-            except StorageError as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-
-    def apply_retention(self) -> int:
-        """All of it now; returns how many segments went."""
-        return sum(self._logs.apply_retention(topic, partition) for topic, partition in self._logs.with_data())
+        all_of(*work)
 
     def close(self) -> None:
         """Sync everything, leave indexes behind and mark the folder as stopped in order."""
@@ -347,6 +338,8 @@ class Store:
             self._mender.hurry()
             while (mend := self.take_mend()) is not None:
                 self.finish_mend(mend.run())
+            with contextlib.suppress(StorageError):  # what the disk refuses is found again by the next start
+                self.space.empty_trash()
             self._syncer.sync()
             self._logs.close()
             self._files.open(_CLEAN, create=True).close()

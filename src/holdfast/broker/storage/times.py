@@ -7,10 +7,11 @@ decompression that all decoding has.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.broker.storage.segment import Segment
+from holdfast.broker.storage.work import Work
 from holdfast.model import HoldfastError
 from holdfast.records.header import LOG_APPEND_TIME, BatchHeader
 
@@ -23,33 +24,32 @@ class TimedOffset:
     timestamp: int
 
 
-Search = Generator[Callable[[], "TimedOffset | None"] | None, "TimedOffset | None", "TimedOffset | None"]
-"""A search that yields its slow parts: its caller runs each, in a thread if it likes, and sends back the result. None
-is a pause, in which the caller may do something else."""
-
-
-def run_here(search: Search) -> TimedOffset | None:
-    """Run a search to its end, slow parts and all."""
-    found = None
-    while True:
-        try:
-            look = search.send(found)
-        except StopIteration as end:
-            value: TimedOffset | None = end.value
-            return value
-        found = None if look is None else look()
+Search = Work["TimedOffset | None"]
 
 
 def first_at(segments: Iterable[Segment], timestamp: int, log_start: int) -> Search:
     """The first record at `timestamp` or later, from offset `log_start` on. Times need not rise."""
     for segment in segments:
-        found = yield from segment.find_time(timestamp, behind=segment.position_before(log_start))
-        while found is not None:
-            position, header = found
-            record = yield from _first_in(segment, position, header, timestamp, log_start)
-            if record is not None:
-                return record
-            found = yield from segment.find_time(timestamp, behind=position + header.size)
+        yield None  # there may be thousands
+        try:
+            record: TimedOffset | None = yield from _first_of(segment, timestamp, log_start)
+        except FileNotFoundError:
+            if not segment.dropped:
+                raise
+            continue  # deleted while we looked
+        if record is not None:
+            return record
+    return None
+
+
+def _first_of(segment: Segment, timestamp: int, log_start: int) -> Search:
+    found = yield from segment.find_time(timestamp, behind=segment.position_before(log_start))
+    while found is not None:
+        position, header = found
+        record: TimedOffset | None = yield from _first_in(segment, position, header, timestamp, log_start)
+        if record is not None:
+            return record
+        found = yield from segment.find_time(timestamp, behind=position + header.size)
     return None
 
 
@@ -60,7 +60,8 @@ def _first_in(segment: Segment, position: int, header: BatchHeader, timestamp: i
     if header.attributes & LOG_APPEND_TIME:
         return whole
     batch = segment.read(position, header.size)
-    return (yield lambda: _look(batch, timestamp, log_start, whole))
+    record: TimedOffset | None = yield lambda: _look(batch, timestamp, log_start, whole)
+    return record
 
 
 def _look(batch: bytes, timestamp: int, log_start: int, whole: TimedOffset) -> TimedOffset | None:

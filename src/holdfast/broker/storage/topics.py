@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -70,6 +70,10 @@ def _check_replicas(replicas: Sequence[Sequence[int]], partitions: int) -> None:
     if replicas and (len(replicas) != partitions or any(not ids for ids in replicas)):
         what = f"{len(replicas)} replica lists were given for {partitions} partitions."
         raise StorageError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what, "Give one list of brokers for each partition.")
+
+
+def _flat(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def topic_folder(topic: Topic) -> str:
@@ -130,6 +134,8 @@ class Catalog:
         self._journal = journal
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
+        self._by_flat_name: dict[str, set[str]] = {}
+        """Names that differ in "." and "_" alone are together."""
         self.properties: dict[str, str] = {}
         self.partitions = 0
         """Of all topics together."""
@@ -158,9 +164,21 @@ class Catalog:
             self.partitions -= known.partitions
             if self.by_name.get(known.name) is known:
                 del self.by_name[known.name]
+                self._forget_flat_name(known.name)
         if topic is not None:
             self.partitions += topic.partitions
             self.by_id[topic_id] = self.by_name[topic.name] = topic
+            self._by_flat_name.setdefault(_flat(topic.name), set()).add(topic.name)
+
+    def _forget_flat_name(self, name: str) -> None:
+        alike = self._by_flat_name[_flat(name)]
+        alike.discard(name)
+        if not alike:
+            del self._by_flat_name[_flat(name)]
+
+    def colliding(self, name: str) -> str | None:
+        """A topic whose name differs from this one in "." and "_" alone."""
+        return min(self._by_flat_name.get(_flat(name), set()) - {name}, default=None)
 
     def existing(self, name: str) -> Topic:
         topic = self.by_name.get(name)
@@ -186,9 +204,10 @@ class Catalog:
             lambda: self._set(topic_id, before),
         )
 
-    def finish_delete(self, topic: Topic) -> None:
+    def finish_delete(self, topics: Iterable[Topic]) -> None:
         """Not synced: if it gets lost, the next start finds nothing to remove and finishes it again."""
-        self._journal.append([(_TOPIC + topic.topic_id.bytes, None)], commit=False)
+        self._check_free()
+        self._journal.append([(_TOPIC + topic.topic_id.bytes, None) for topic in topics], commit=False)
 
     def set_property(self, name: str, value: str) -> None:
         before = self.properties.get(name)
