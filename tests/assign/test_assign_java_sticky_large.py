@@ -1,6 +1,6 @@
 """Kafka's large sticky cases, from bytes to bytes: a million partitions and two thousand members.
 
-edge A11 K-9987, K-12464, K-12675: the cost at scale. The limits leave room for compiling the kernels.
+Each takes seconds. The limits are for a busy machine, and leave room for compiling the kernels.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def loads(planned: RoundPlan) -> np.ndarray:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("racks", [False, True])
 def test_a_million_partitions_with_equal_subscriptions(racks: bool) -> None:
-    """Java: AbstractStickyAssignorTest.testLargeAssignmentAndGroupWithUniformSubscription"""
+    """Java: AbstractStickyAssignorTest.testLargeAssignmentAndGroupWithUniformSubscription
+
+    edge A11 K-9987, K-12675: the sticky assignor took minutes at this size, and rounds timed out.
+    """
     topics = {f"t{i:03d}": 2000 for i in range(50 if racks else 500)}
     wanted = {f"c{i:04d}": list(topics) for i in range(2000)}
     for planned in twice(topics, wanted, racks):
@@ -62,7 +65,10 @@ def test_a_million_partitions_with_equal_subscriptions(racks: bool) -> None:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("racks", [False, True])
 def test_a_million_partitions_and_one_member_that_wants_less(racks: bool) -> None:
-    """Java: AbstractStickyAssignorTest.testLargeAssignmentAndGroupWithNonEqualSubscription"""
+    """Java: AbstractStickyAssignorTest.testLargeAssignmentAndGroupWithNonEqualSubscription
+
+    edge A11 K-12464: the same where one member wants something else, which took another way through the assignor.
+    """
     topics = {f"t{i:03d}": 2000 for i in range(50 if racks else 500)}
     wanted = {f"c{i:04d}": list(topics) for i in range(1999)} | {"c1999": ["t000"]}
     for planned in twice(topics, wanted, racks):

@@ -165,6 +165,28 @@ def test_positions_of_a_round_that_was_cut_are_handed_over_by_the_next_one() -> 
     assert not plan(COOPERATIVE, TWELVE, again, generation=7, before=cut).handed, "somebody else led in between"
 
 
+def test_a_newcomer_is_handed_again_what_a_cut_round_was_to_bring() -> None:
+    """Symptom: a round that handed partitions over to a member that had just come was cut twice, by others that came
+    after it. It then began at the last commit, although the one before had handed its positions over. Cause: the leader
+    took a member without a generation for one that may have restarted, and forgot what it had handed on. Rule: who held
+    no generation when it was handed positions, and holds none now, has got no result in between. A process that
+    restarts comes under another id."""
+    final = {TopicPartition("orders", 0): OffsetEntry(70, 2)}
+    newcomer = member("c", generation=-1)
+    gave = [member("a", range(1, 6), note=MemberNote(positions=final)), member("b", range(6, 12)), newcomer]
+    cut = plan(COOPERATIVE, TWELVE, gave, generation=4)
+    assert cut.handed == {"c": final}
+    again = [member("a", range(1, 6)), member("b", range(6, 12)), newcomer]
+    following = plan(COOPERATIVE, TWELVE, again, generation=5, before=cut)
+    assert sent(following, "c").positions == final
+    third = plan(COOPERATIVE, TWELVE, again, generation=6, before=following)
+    assert sent(third, "c").positions == final, "and so on, while rounds are cut"
+    got = [member("a", range(1, 6)), member("b", range(6, 12)), member("c", generation=5)]
+    assert not plan(COOPERATIVE, TWELVE, got, generation=6, before=following).handed, "it may have been further"
+    restarted = [member("a", range(1, 6)), member("b", range(6, 12)), member("c-2", generation=-1)]
+    assert not plan(COOPERATIVE, TWELVE, restarted, generation=6, before=following).handed, "it may be another process"
+
+
 def test_positions_are_not_handed_over_again_for_a_static_member_that_may_have_got_them() -> None:
     """Symptom: in the simulator's world 12729 a partition's committed offset went back by 1,300. Cause: a static member
     that is too slow for a round stays in it, with what it said when it joined the last one. So it seemed not to have

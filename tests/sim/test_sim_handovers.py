@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.sim.grounds import LEADING_OUT_GROUND, RARE_GROUND
+from holdfast.sim.grounds import LEADING_OUT_GROUND, NEWCOMERS_GROUND, RARE_GROUND, SLOW_SYNC_GROUND
 from holdfast.sim.happenings import parse_happenings
 from holdfast.sim.world import World
 
@@ -60,3 +60,30 @@ def test_who_drains_together_with_the_leader_leaves_nothing_behind_either(seed: 
     both = "join@3s,drain:c0@6s,drain:c1@6s,join@9s,join@9.2s,drain:c2@12s,drain:c3@12.01s,join@15s"
     world = replace(RARE_GROUND, seed=seed, happenings=parse_happenings(both))
     assert World(world, keep_records=False).run().violations == []
+
+
+def test_a_newcomer_is_handed_again_what_it_missed_because_others_joined() -> None:
+    """Symptom: a member that had just joined began with what another had already done.
+
+    Cause: the round that handed the partition over was cut by the next one to join, before the newcomer had its result.
+    Its former owner's commit had been overtaken by its join, so the leader alone had the position; and the leader kept
+    none for members without a generation.
+
+    Rule: who held no generation then and holds none now has got nothing in between.
+    """
+    assert World(NEWCOMERS_GROUND, keep_records=False).run().violations == []
+
+
+def test_a_leader_that_drains_is_out_although_a_newcomer_is_slower_than_its_joins() -> None:
+    """Symptom: a leader was told to drain and stayed, and the group rebalanced once a heartbeat.
+
+    Cause: the newcomer's sync came after the leader's next join, every time. It never got what was handed over to it,
+    and the leader stayed because of that.
+
+    Rule: from the second time on the leader waits for a heartbeat interval, and the newcomer has its result.
+    """
+    result = World(SLOW_SYNC_GROUND).run()
+    assert result.violations == []
+    (ended,) = (record for record in result.records if record.step == "process-ended" and record.member == "c0")
+    assert ended.at < 6_000.0, "within three heartbeats"
+    assert not any(record.step == "leave-overdue" for record in result.records)

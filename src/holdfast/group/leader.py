@@ -221,10 +221,10 @@ def _untaken(
     """Positions that the previous round was to hand over and did not, because another round cut it before all members
     had its result. Their former owner offers them only once.
 
-    Only for members that still hold the same generation as then: nobody has read these partitions since. A member
-    without a generation may have read them and restarted, and one of a future generation is wrong. A static member that
-    was too slow for this round is in it all the same, with what it said when it joined the last one. So of static ones
-    it is not known whether they have got the result.
+    Only for members that still hold the same generation as then: nobody has read these partitions since. A newcomer
+    holds none, then as now. If one held a generation then and holds none now, it may have read them and restarted, and
+    one of a future generation is wrong. A static member that was too slow for this round is in it all the same, with
+    what it said when it joined the last one. So of static ones it is not known whether they have got the result.
     """
     if before is None or before.generation != generation - 1:
         return []
@@ -232,8 +232,8 @@ def _untaken(
     held = {name: planned.held_generation(name) for name in known}
     return [
         before.handed[name]
-        for name, then in held.items()
-        if NO_GENERATION < then < before.generation and then == before.round.held_generation(name)
+        for name, now in held.items()
+        if now < before.generation and now == before.round.held_generation(name)
     ]
 
 

@@ -29,6 +29,7 @@ from holdfast.group.messages import (
     LeaveAnswer,
     LeaveRequest,
     SyncAnswer,
+    SyncRequest,
 )
 from holdfast.sim.network import Connection, OnAnswer, OnFailure
 
@@ -99,7 +100,10 @@ class Channel:
                 connection.close("given up")
         elif serial == member.state.requests.heartbeat:
             connection = self.data
-        connection.ask(request, timeout, answered, failed)
+        if isinstance(request, SyncRequest) and member.plan.sync_ms:
+            member.later(member.plan.sync_ms, connection.ask, request, timeout, answered, failed)
+        else:
+            connection.ask(request, timeout, answered, failed)
 
     def reconnect(self) -> None:
         """The network works again: stop waiting for answers that it has lost."""

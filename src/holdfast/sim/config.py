@@ -39,12 +39,17 @@ class MemberPlan:
     again when it is done, which may be later than `poll_ms` and than max.poll.interval.ms."""
     batch_spread: float = 0.0
     """The share by which such a batch may be shorter or longer. Without it equal members poll in step."""
+    sync_ms: float = 0.0
+    """How long it takes to send its sync when its join was answered: a slow process, or a slow line."""
     restore_ms: float = 0.0
     """How long the state of one partition takes to restore before it can be processed; one partition at a time."""
     listener_raises: bool = False
     commit_on_revoke: bool = True
     stores_in_listener: bool = False
     """Whether it stores how far it is only when its listener is called, and now and then between."""
+    commits_in_listener: bool = False
+    """Whether it commits by itself, in its listener, what it has done of the partitions that are revoked. Without
+    `commit_on_revoke`, which is the driver's."""
     commits_ahead: bool = True
     """Whether a revoke's commit goes ahead of the join. If not, it is being tried again, and the join may overtake it.
     """
@@ -64,6 +69,10 @@ class MemberPlan:
     """Whether members poke each other: a datagram that makes them ask the coordinator at once."""
     watchdog: bool = False
     """Whether a watchdog commits and leaves for it when its process crashes."""
+
+    @property
+    def commits_what_it_gives_up(self) -> bool:
+        return self.commit_on_revoke or self.commits_in_listener
 
     @property
     def slow(self) -> bool:
@@ -166,7 +175,9 @@ def _member_line(member: MemberPlan) -> str:
     words += [f"static {member.instance_id}"] if member.instance_id else []
     words += ["topics " + ",".join(member.topics)] if member.topics != ("orders",) else []
     words += [name for name in ("foreign", "pokes", "watchdog", "listener_raises") if getattr(member, name)]
-    words += ["no commit on revoke"] if not member.commit_on_revoke else []
+    words += ["no commit on revoke"] if not member.commits_what_it_gives_up else []
+    words += ["commits in its listener"] if member.commits_in_listener else []
+    words += [f"syncs after {member.sync_ms:.0f} ms"] if member.sync_ms else []
     spread = f" ± {member.batch_spread:.0%}" if member.batch_spread else ""
     words += [f"batch {member.batch_ms:g} ms{spread}"] if member.slow else []
     words += [f"restores a partition in {member.restore_ms:g} ms"] if member.restore_ms else []

@@ -96,6 +96,9 @@ ORDERLY_GROUND = replace(
 )
 """Members come, drain, leave and restart, and nothing breaks: nothing may be done twice."""
 
+LISTENING_GROUND = replace(ORDERLY_GROUND, members=_members(3, commit_interval_ms=10.0, listener_ms=300.0))
+"""The same with listeners that take their time."""
+
 BUSY_COMMITS_GROUND = replace(
     ORDERLY_GROUND, seed=22, network=NetworkProfile(jitter_ms=40.0), short_notes=True, plan_ms=50.0
 )
@@ -137,6 +140,11 @@ INTERRUPTED_GROUND = replace(
 )
 """A member joins in the middle of the round that hands partitions over to another newcomer."""
 
+NEWCOMERS_GROUND = replace(
+    INTERRUPTED_GROUND, seed=0, happenings=parse_happenings("join@3s,join@3.3s,join@3.5s,join@3.7s,join@3.9s")
+)
+"""The same, and more of them join before the first has a round's result."""
+
 MIDDLE_GROUND = replace(
     RARE_GROUND,
     topics=(("orders", 6),),
@@ -162,6 +170,21 @@ STORING_GROUND = replace(
 )
 """The same with applications that store how far they are when their listener is called."""
 
+COMMITTING_GROUND = replace(
+    MIXED_GROUND,
+    members=(
+        MIXED_GROUND.members[0],
+        *_members(3, commit_interval_ms=20_000.0, commit_on_revoke=False, commits_in_listener=True),
+    ),
+)
+"""The same with applications that commit by themselves when their listener is called."""
+
+BUSY_APPLICATIONS_GROUND = replace(
+    BUSY_COMMITS_GROUND,
+    members=_members(3, commit_interval_ms=10.0, commit_on_revoke=False, commits_in_listener=True),
+)
+"""Such applications, and now and then they commit between two calls too, on a slow network."""
+
 LEADING_OUT_GROUND = replace(
     RARE_GROUND,
     seed=130,
@@ -175,6 +198,15 @@ LEADING_OUT_GROUND = replace(
 )
 """A leader gives up all it has, because it subscribes to something else, and drains: it leaves right after the round
 that hands its positions over."""
+
+SLOW_SYNC_GROUND = replace(
+    ORDERLY_GROUND,
+    members=(*_members(2, commit_interval_ms=20_000.0), replace(_members(3)[2], start_ms=3_000.0, sync_ms=200.0)),
+    happenings=parse_happenings("drain:c0@3.05s"),
+    duration_ms=6_000,
+    network=NetworkProfile(),
+)
+"""A leader drains while it hands partitions over to a newcomer that is slower than the leader's next join."""
 
 FROZEN_GROUND = replace(
     PROVING_GROUND,

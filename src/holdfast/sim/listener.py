@@ -129,13 +129,16 @@ class Listener:
         late = member.plan.stores_in_listener
         self._unstored, self._uncommitted = (processed, {}) if late else ({}, processed)
         final = member.app.close(step.partitions, "left" if member.state.phase is Phase.LEAVING else "revoked")
-        self._final = final if member.plan.commit_on_revoke else {}
+        self._final = final if member.plan.commits_what_it_gives_up else {}
 
     def _tell(self, call: Call, then: Callable[[], None]) -> None:
         member = self._member
         self._uncommitted, self._unstored = {**self._uncommitted, **self._unstored}, {}
         if isinstance(call, Assigned):
             self._starts.update({partition: entry.offset for partition, entry in call.offsets.items()})
+        elif isinstance(call, Revoked) and member.plan.commits_in_listener:
+            member.offsets.commit(self._uncommitted, ahead_of_join=self._ahead_of_join)
+            self._uncommitted = {}
         self.note(call)
         if member.plan.listener_raises:
             member.trace("listener-raised")

@@ -80,6 +80,7 @@ def random_world(seed: int) -> WorldConfig:
     )
     happenings = tuple(_random_happenings(random, names, topics, duration))
     members = _storing_late(seed, _with_retried_commits(seed, members))
+    members = _with_slow_syncs(seed, _committing_themselves(seed, members))
     members, happenings = _with_watchdogs(seed, members, happenings)
     world = WorldConfig(
         seed=seed,
@@ -166,6 +167,23 @@ def _storing_late(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPla
     """In every fourth world: applications that store how far they are only in their listener. Drawn apart too."""
     late = Random(f"storing late in {seed}").random() < 0.25
     return tuple(replace(plan, stores_in_listener=True) for plan in members) if late else members
+
+
+def _committing_themselves(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
+    """In every fourth world: whoever leaves commits to the application commits in its listener. Drawn apart too."""
+    if Random(f"committing themselves in {seed}").random() >= 0.25:
+        return members
+    return tuple(plan if plan.commit_on_revoke else replace(plan, commits_in_listener=True) for plan in members)
+
+
+def _with_slow_syncs(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
+    """In every sixth world: one member is slower than the others' next join. Drawn apart too."""
+    random = Random(f"slow syncs of {seed}")
+    if random.random() >= 1 / 6:
+        return members
+    slow = random.randrange(len(members))
+    sync_ms = random.uniform(20.0, 500.0)
+    return tuple(replace(plan, sync_ms=sync_ms) if n == slow else plan for n, plan in enumerate(members))
 
 
 def _with_watchdogs(

@@ -18,8 +18,6 @@ from holdfast.group.member import (
     JoinAnswered,
     LeaveAnswered,
     Phase,
-    Plan,
-    Planned,
     Poke,
     Poked,
     Polled,
@@ -36,12 +34,11 @@ from holdfast.group.messages import (
     JoinRequest,
     LeaveAnswer,
     LeaveRequest,
-    OffsetEntry,
     SyncAnswer,
     SyncRequest,
 )
-from holdfast.group.user_data import Endpoint, LeaderNote, read_member_note
-from holdfast.model import ErrorCode, Membership, RebalanceProtocol, TopicPartition
+from holdfast.group.user_data import Endpoint, LeaderNote
+from holdfast.model import ErrorCode, Membership
 
 
 def leave_answered(member: Driven) -> Driven:
@@ -134,20 +131,6 @@ def test_an_answer_to_a_join_of_long_ago_vouches_for_nothing() -> None:
     assert not may_process(member.state, member.now), "the round may be over, and its answer have waited for us"
     member.answer_sync("orders-0", note=LeaderNote())
     assert may_process(member.state, member.now)
-
-
-def test_a_leader_that_drains_joins_once_more_while_it_hands_over_what_was_promised() -> None:
-    """Its leave would cut the round, and only a leader that has handed positions over can hand them over again."""
-    promise = LeaderNote(all_read=True, withheld=True)
-    member = Driven().subscribe().answer_join(leader="m-1", members=("m-1", "m-2")).planned(orders=1)
-    member.answer_sync(note=promise).feed(Drain("scaled down")).notified()
-    for hands_over in (True, True, False):
-        assert member.phase is Phase.JOINING
-        member.answer_join(generation=member.state.membership.generation + 1, leader="m-1", members=("m-1", "m-2"))
-        (plan,) = member.effects(Plan)
-        member.feed(Planned(plan.serial, {"m-1": b"", "m-2": b""}, {"orders": 1}, hands_over=hands_over))
-        member.answer_sync(note=LeaderNote()).notified()
-    assert member.phase is Phase.LEAVING
 
 
 def test_a_process_that_was_frozen_while_its_join_waited_waits_for_the_answer() -> None:
@@ -436,71 +419,6 @@ def test_subscribing_again_while_leaving_joins_after_the_leave() -> None:
     leave_answered(member.notified())
     assert member.phase is Phase.JOINING
     assert member.joins()[0].topics == ("pay",)
-
-
-def test_draining_keeps_working_while_the_leader_plans_the_partitions_away() -> None:
-    member = Driven().stable_with("orders-0", "orders-1").feed(Drain("deploy"))
-    assert member.calls() == []
-    assert member.state.owned == tps("orders-0", "orders-1")
-    note = read_member_note(member.joins()[0].user_data)
-    assert note is not None
-    assert note.draining
-    assert member.joins()[0].topics == ("orders",), "never an empty topic list: a foreign leader would hand them on"
-    member.answer_join(generation=2).answer_sync(note=LeaderNote(withheld=True))
-    assert member.calls()[0] == Revoked(tps("orders-0", "orders-1"))
-    member.notified()
-    assert member.requests(LeaveRequest)
-    assert member.requests(JoinRequest) == []
-
-
-def test_whoever_drains_hands_its_positions_over_in_one_more_round_and_then_leaves() -> None:
-    """The next owners start without asking the coordinator, and nobody waits for the last commit."""
-    reaches = LeaderNote(knows_drain=True, all_read=True)
-    member = Driven().stable_with("orders-0", note=reaches).feed(Drain("deploy")).answer_join(generation=2)
-    member.answer_sync(note=LeaderNote(knows_drain=True, all_read=True, withheld=True))
-    assert member.calls()[0] == Revoked(tps("orders-0"))
-    member.notified(orders_0=17)
-    (join,) = member.joins()
-    note = read_member_note(join.user_data)
-    assert note is not None
-    assert (note.draining, note.positions) == (True, {TopicPartition("orders", 0): OffsetEntry(17)})
-    member.answer_join(generation=3).answer_sync(note=reaches).notified()
-    assert len(member.requests(LeaveRequest)) == 1
-
-
-def test_whoever_drains_with_nothing_to_hand_over_leaves_at_once() -> None:
-    reaches = LeaderNote(knows_drain=True, all_read=True)
-    member = Driven().stable_with("orders-0", note=reaches).feed(Drain("deploy")).answer_join(generation=2)
-    member.answer_sync(note=LeaderNote(knows_drain=True, all_read=True, withheld=True)).notified()
-    assert len(member.requests(LeaveRequest)) == 1
-
-
-def test_a_drain_asked_for_in_the_middle_of_a_round_waits_for_a_round_that_carries_the_flag() -> None:
-    member = Driven().subscribe().answer_join().feed(Drain("deploy"))
-    member.answer_sync("orders-0", note=LeaderNote()).notified()
-    assert member.phase is Phase.JOINING
-    note = read_member_note(member.joins()[0].user_data)
-    assert note is not None
-    assert note.draining
-
-
-def test_the_last_member_drains_by_leaving_with_what_nobody_else_can_take() -> None:
-    member = Driven().stable_with("orders-0").feed(Drain("deploy"))
-    member.answer_join(generation=2).answer_sync("orders-0", note=LeaderNote()).notified()
-    assert member.calls() == [Revoked(tps("orders-0"))]
-    leave_answered(member.notified())
-    assert member.phase is Phase.CLOSED
-
-
-def test_a_draining_static_member_does_leave() -> None:
-    member = Driven(settings={"instance_id": "pod-0"}).stable_with("orders-0").feed(Drain("scale-in"))
-    member.answer_join(generation=2).answer_sync(note=LeaderNote()).notified()
-    assert member.requests(LeaveRequest)[0].members[0].instance_id == "pod-0"
-
-
-def test_an_eager_member_drains_by_leaving() -> None:
-    member = Driven(RebalanceProtocol.EAGER).stable_with("orders-0").feed(Drain("deploy"))
-    assert member.calls() == [Revoked(tps("orders-0"))]
 
 
 def test_an_illegal_event_changes_nothing_and_says_whose_fault_it_is() -> None:

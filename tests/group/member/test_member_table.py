@@ -162,6 +162,18 @@ def drained_while_a_round_waits_for_its_poll() -> Followed:
     return member.feed(gone, after_ms=2_000.0).feed(mb.Drain("deploy"))
 
 
+def drained_too_long_without_an_id() -> Followed:
+    member = Followed()
+    member.subscribe().feed(mb.Drain("deploy"))
+    return member.feed(mb.Polled(), after_ms=299_999.0).feed(mb.Tick(), after_ms=1.0)
+
+
+def static_with_nothing_and_done(event: mb.Event) -> Followed:
+    member = Followed(settings={"instance_id": "pod-0"})
+    member.stable_with().feed(event)
+    return member
+
+
 def unsubscribed_and_never_answered(*, again: bool) -> Followed:
     member = Followed()
     member.stable_with("orders-0").feed(mb.Unsubscribe()).notified()
@@ -210,6 +222,8 @@ RARE: tuple[Callable[[], Followed], ...] = (
     its_partition_is_gone_and_its_sync_failed,
     drained_and_expelled,
     drained_while_a_round_waits_for_its_poll,
+    drained_too_long_without_an_id,
+    *(partial(static_with_nothing_and_done, event) for event in (mb.Close("done"), mb.Unsubscribe())),
     *(partial(unsubscribed_and_never_answered, again=again) for again in (True, False)),
     *(partial(unsubscribed_and_expelled, again=again) for again in (True, False)),
     refused_to_become_cooperative,

@@ -26,6 +26,11 @@ JOIN_WAIT_MS = 250.0
 joined by then. If it takes longer, the group waits for heartbeats of others, and until the last of them has joined
 commits under the old generation are still accepted."""
 
+MAX_STAYED = 8
+"""For how many more rounds a leader that drains stays so that members get what it hands over: as many as the rounds in
+a row that members ask for by themselves (`syncing.MAX_HURRIED`). Usually one is enough. A member that never gets a
+result, or a group that others join all the time, must not keep the leader from leaving."""
+
 MAX_LEAVES = 3
 """How often a leave is sent. A coordinator that moved is found by the second, and close() must not wait for ever."""
 
@@ -67,7 +72,7 @@ def _leave_after_round(turn: Turn) -> None:
         joining = state.phase is Phase.JOINING
         wait_ms = JOIN_WAIT_MS if joining else state.config.heartbeat_interval_ms
         turn.set_leaving(after_round=True, at=turn.now + wait_ms)
-        turn.trace("leave-after-round", cause=state.leaving.closing or UNSUBSCRIBED_REASON)
+        turn.trace("leave-after-round", cause=state.leaving.closing or state.draining or UNSUBSCRIBED_REASON)
 
 
 def _leave(turn: Turn) -> None:
@@ -137,8 +142,7 @@ def drain(turn: Turn, event: Drain) -> None:
     """From STABLE: have the leader plan our partitions away, or start a round that waits for us; work goes on."""
     if turn.state.drain.aside is not Aside.NO:
         return  # asked twice
-    turn.set_drain(reason=event.reason)
-    turn.trace("draining", cause=event.reason, owned=as_value(turn.state.owned))
+    _begin_draining(turn, event)
     if turn.state.rejoin is None and aside.fits(turn.state):
         aside.begin(turn)
     elif turn.state.cooperative:
@@ -150,8 +154,17 @@ def drain(turn: Turn, event: Drain) -> None:
 def note_drain(turn: Turn, event: Drain) -> None:
     """In the middle of a round: the next join carries the drain flag."""
     turn.set(owed=Owed(_draining(event.reason)))
-    turn.set_drain(reason=event.reason)
-    turn.trace("draining", cause=event.reason, owned=as_value(turn.state.owned))
+    _begin_draining(turn, event)
+
+
+def _begin_draining(turn: Turn, event: Drain) -> None:
+    """No round takes longer than the rebalance timeout: the coordinator goes on without whoever is missing then. So a
+    drain that takes longer waits for something that may never come."""
+    state = turn.state
+    first = state.draining is None
+    until = turn.now + state.config.rebalance_timeout_ms if first else state.drain.until
+    turn.set_drain(reason=event.reason, until=until)
+    turn.trace("draining", cause=event.reason, owned=as_value(state.owned))
 
 
 def _draining(reason: str | None) -> str:
@@ -171,8 +184,9 @@ def drain_after_round(turn: Turn) -> bool:
     if state.round.leads and state.round.promised and state.planning.hands_over:
         # Our leave would cut this round. Whoever has not got its result by then would never get the positions in it,
         # because only we can hand them over again. So another round comes first: who joins that one has got them.
-        turn.set(owed=state.owed or Owed(_draining(state.draining)))
-        return False
+        if state.drain.stayed < MAX_STAYED:
+            return _stay(turn)
+        _tell_overdue(turn, f"in {MAX_STAYED} more rounds some members may not have got what we hand over")
     if not state.owned or state.said.drains:
         _leave(turn)
         return True
@@ -187,9 +201,39 @@ def drain_after_round(turn: Turn) -> bool:
     return True
 
 
+def _stay(turn: Turn) -> bool:
+    """Ask for one more round. True if it is put off: if the first one at once was cut too, somebody is slower than our
+    joins, and gets the result only if we wait."""
+    state = turn.state
+    turn.set_drain(stayed=state.drain.stayed + 1)
+    if state.owed is not None or state.drain.stayed == 0:
+        turn.set(owed=state.owed or Owed(_draining(state.draining)))
+        return False
+    later = turn.now + state.config.heartbeat_interval_ms
+    turn.set(owed=Owed(_draining(state.draining), look_at=later, put_off_until=later))
+    turn.trace("rejoin-put-off", cause="some member may not have got what we hand over", owned=as_value(state.owned))
+    return True
+
+
 def leave_now(turn: Turn) -> None:
     """`leave_at` has come."""
     _leave(turn)
+
+
+def leave_overdue(turn: Turn) -> None:
+    """The drain has lasted as long as it may, whatever it waits for: rounds that are cut, members that come all the
+    time, an owner that is gone. What is left is committed and given up, as at a close."""
+    state = turn.state
+    turn.set_drain(until=None)
+    _tell_overdue(turn, f"the drain was not done within {state.config.rebalance_timeout_ms} ms")
+    if state.phase is Phase.STABLE:
+        _leave(turn)
+    else:
+        _leave_after_round(turn)
+
+
+def _tell_overdue(turn: Turn, cause: str) -> None:
+    turn.trace("leave-overdue", cause=cause, owned=as_value(turn.state.owned))
 
 
 def evict(turn: Turn) -> None:

@@ -207,6 +207,10 @@ class Draining:
 
     reason: str | None = None
     """Why we drain, if we do."""
+    until: float | None = None
+    """When we stop waiting for others and leave."""
+    stayed: int = 0
+    """As the leader: how many rounds we have joined only because members may not have got what we hand over."""
     aside: Aside = Aside.NO
     rested_at: float | None = None
     """When the last rebalance is surely over."""

@@ -22,7 +22,7 @@ from holdfast.group.member.joining import (
     retry_join,
     vanished,
 )
-from holdfast.group.member.leaving import evict, leave_again, leave_failed, leave_now
+from holdfast.group.member.leaving import evict, leave_again, leave_failed, leave_now, leave_overdue
 from holdfast.group.member.parts import NO_TROUBLE, Owed
 from holdfast.group.member.state import MemberState, Phase
 from holdfast.group.member.trouble import back_off_ms, clear_trouble, judge, troubled
@@ -35,6 +35,9 @@ BUSY = frozenset({Phase.PREPARING, Phase.JOINING, Phase.PLANNING, Phase.SYNCING,
 
 HEARTBEATING = frozenset({Phase.PREPARING, Phase.PLANNING, Phase.SYNCING, Phase.APPLYING, Phase.STABLE, Phase.LEAVING})
 MUST_POLL = BUSY | {Phase.STABLE}
+DRAINING = frozenset({Phase.JOINING, Phase.PLANNING, Phase.SYNCING, Phase.STABLE})
+"""Phases in which a drain that takes too long ends. In others the listener is called first."""
+
 RETRYING = frozenset({Phase.JOINING, Phase.LEAVING})
 """Phases in which a failed request is sent again after a back-off."""
 
@@ -69,6 +72,8 @@ def next_deadline(state: MemberState) -> float | None:
         times.append(state.last_polled_at + state.config.max_poll_interval_ms)
     if state.leaving.at is not None and _may_leave(state):
         times.append(state.leaving.at)
+    if state.phase in DRAINING:
+        times.append(state.drain.until)
     if state.phase is Phase.STABLE:
         look_at = None if state.owed is None else state.owed.look_at
         times += (state.planning.again_at, look_at, aside.due_at(state), adapting.due_at(state))
@@ -115,6 +120,8 @@ def tick(turn: Turn, _event: object) -> None:
         evict(turn)
     elif state.leaving.at is not None and turn.now >= state.leaving.at and _may_leave(state):
         leave_now(turn)
+    elif (until := state.drain.until) is not None and turn.now >= until and state.phase in DRAINING:
+        leave_overdue(turn)
     elif state.owed is not None and state.phase is Phase.STABLE and _looks_now(state.owed, turn.now):
         _join_when_polled(turn, state.owed.reason)
     elif (aside_at := aside.due_at(state)) is not None and turn.now >= aside_at:

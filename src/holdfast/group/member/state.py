@@ -61,17 +61,18 @@ class Phase(Enum):
 
     Replies: none; a parked join keeps the membership alive by itself.
     Transitions: answered, leading -> PLANNING; answered, following -> SYNCING; membership lost, or something to revoke
-    before the next try -> PREPARING; a refused try to make the group cooperative -> STABLE; Close or Unsubscribe ->
-    LEAVING, or without an id yet at once -> CLOSED or UNSUBSCRIBED; the application stops polling -> EVICTED; a fatal
-    answer -> FAILED.
+    before the next try -> PREPARING; a refused try to make the group cooperative -> STABLE; Close, Unsubscribe or a
+    drain that takes too long -> LEAVING, or without an id yet at once -> CLOSED or UNSUBSCRIBED; the application stops
+    polling -> EVICTED; a fatal answer -> FAILED.
     """
     PLANNING = "planning"
     """We lead, and the assignor is at work.
 
     Replies: heartbeats (KAFKA-10134), whose REBALANCE_IN_PROGRESS waits until the round is through.
     Transitions: Planned -> SYNCING; PlanFailed -> SYNCING, every member keeping its partitions, or on with planning;
-    membership lost, or the round is over -> PREPARING or JOINING; Close or Unsubscribe -> LEAVING, or for a static
-    member CLOSED or UNSUBSCRIBED; the application stops polling -> EVICTED; a fatal answer -> FAILED.
+    membership lost, or the round is over -> PREPARING or JOINING; Close, Unsubscribe or a drain that takes too long ->
+    LEAVING, or for a static member CLOSED or UNSUBSCRIBED; the application stops polling -> EVICTED; a fatal answer ->
+    FAILED.
     """
     SYNCING = "syncing"
     """A SyncGroup is under way.
@@ -79,8 +80,8 @@ class Phase(Enum):
     Replies: heartbeats, as in PLANNING.
     Transitions: answered -> APPLYING; REBALANCE_IN_PROGRESS -> JOINING with the generation kept (KAFKA-13891), or
     PREPARING if something must be given up first; a result that does not fit -> JOINING, or STABLE after too many
-    rounds in a row; Close or Unsubscribe -> LEAVING, or for a static member CLOSED or UNSUBSCRIBED; the application
-    stops polling -> EVICTED; a fatal answer -> FAILED.
+    rounds in a row; Close, Unsubscribe or a drain that takes too long -> LEAVING, or for a static member CLOSED or
+    UNSUBSCRIBED; the application stops polling -> EVICTED; a fatal answer -> FAILED.
     """
     APPLYING = "applying"
     """The round's result is known, and the listener is being told (KIP-429 3a–3d).

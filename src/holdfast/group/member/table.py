@@ -149,7 +149,8 @@ TABLE: Mapping[type[Any], Row] = {
     ),
     ev.Tick: row(
         Handled(stable.tick, (P.EVICTED,)),
-        ((P.JOINING,), Handled(stable.tick, (P.PREPARING, P.EVICTED, P.LEAVING))),
+        # Closed, if a drain takes too long and the member has lost its membership meanwhile.
+        ((P.JOINING,), Handled(stable.tick, (P.PREPARING, P.EVICTED, P.LEAVING, P.CLOSED))),
         ((P.PLANNING, P.SYNCING), Handled(stable.tick, (P.EVICTED, P.LEAVING))),
         ((P.STABLE,), Handled(stable.tick, (*BEFORE_A_JOIN, P.EVICTED, P.LEAVING))),
         ((P.LEAVING,), Handled(stable.tick, ENDS)),

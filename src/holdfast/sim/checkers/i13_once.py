@@ -81,6 +81,6 @@ class DoneOnce(Checker):
             return
         plans = {plan.name: plan for plan in config.members}
         for at, by, what in self._again:
-            if plans.get(by, config.members[0]).commit_on_revoke:  # one that joined later is like the first
+            if plans.get(by, config.members[0]).commits_what_it_gives_up:  # one that joined later is like the first
                 self.violated(at, what)
                 return

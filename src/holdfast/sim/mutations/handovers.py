@@ -8,14 +8,17 @@ from typing import Any
 
 from holdfast.group.leader import LeaderPlan
 from holdfast.group.member import Close, Effect, Event, MemberState, Phase, SyncAnswered
+from holdfast.model import NO_GENERATION
 from holdfast.sim.grounds import (
     INTERRUPTED_GROUND,
     LEADING_OUT_GROUND,
     MIDDLE_GROUND,
+    NEWCOMERS_GROUND,
     OWED_GROUND,
     POKING_GROUND,
     RESTART_GROUND,
     SLOW_GROUND,
+    SLOW_SYNC_GROUND,
     TIGHT_GROUND,
 )
 from holdfast.sim.member import SimMember
@@ -100,7 +103,45 @@ def leaves_before_its_promise_is_kept(member: SimMember) -> None:
     before_each_step(member, lambda state, _event: replace(state, round=replace(state.round, promised=False)))
 
 
+def newcomer_forgotten(member: SimMember) -> None:
+    """rule: a newcomer that missed the round which handed positions over to it is not handed them again."""
+    sound = member.plan_round
+
+    def plan(*args: Any, **options: Any) -> LeaderPlan:
+        before = options["before"]
+        if before is not None:
+            known = {n: p for n, p in before.handed.items() if before.round.held_generation(n) != NO_GENERATION}
+            options["before"] = replace(before, handed=known)
+        return sound(*args, **options)
+
+    member.plan_round = plan
+
+
+def drain_never_ends(member: SimMember) -> None:
+    """rule: a leader that drains asks for one more round at once, again and again. A member that is slower never gets
+    the result, so there is always one more."""
+
+    def change(state: MemberState, _event: Event) -> MemberState:
+        return replace(state, drain=replace(state.drain, stayed=0, until=None))
+
+    before_each_step(member, change)
+
+
 HANDOVERS: tuple[Mutation, ...] = (
+    Mutation(
+        name="newcomer-forgotten",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(newcomer_forgotten),
+        world=NEWCOMERS_GROUND,
+    ),
+    Mutation(
+        name="drain-never-ends",
+        edge="rule",
+        caught_by=("I7",),
+        break_it=every_member(drain_never_ends),
+        world=SLOW_SYNC_GROUND,
+    ),
     Mutation(
         name="cut-round-forgotten",
         edge="rule",

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from holdfast.group.member import Call, MemberState, Revoked
+from holdfast.group.member import Assigned, Call, Effect, MemberState, Notify, Phase, Revoked
 from holdfast.group.session.steps import Await, Commit, Committer, HoldBack, LetGo, Step, Tell
 from holdfast.model import TopicPartition
 from holdfast.sim.grounds import (
+    BUSY_APPLICATIONS_GROUND,
     BUSY_COMMITS_GROUND,
+    COMMITTING_GROUND,
     FROZEN_GROUND,
+    INTERRUPTED_GROUND,
+    LISTENING_GROUND,
     MIXED_GROUND,
     ORDERLY_GROUND,
+    RARE_GROUND,
     SILENT_GROUND,
     STATIC_NEWCOMERS_GROUND,
     STORING_GROUND,
 )
 from holdfast.sim.member import SimMember
-from holdfast.sim.mutations.mutation import Mutation, every_member
+from holdfast.sim.mutations.mutation import Mutation, change_effects, every_member
 from holdfast.sim.mutations.patched import Patched
 
 Steps = tuple[Step, ...]
@@ -144,7 +149,142 @@ def not_committed_after_the_listener(member: SimMember) -> None:
     _change(member, change)
 
 
+def works_on_while_committing(member: SimMember) -> None:
+    """rule: what is revoked is processed on while it is committed and the listener is told, and let go only then."""
+    sound = member.app.close
+    held: set[TopicPartition] = set()
+
+    def close(partitions: Iterable[TopicPartition], why: str) -> dict[TopicPartition, int]:
+        if why == "revoked":
+            held.update(partitions)
+            return member.app.positions(partitions)
+        taken = held.intersection(partitions)
+        held.difference_update(taken)
+        return {**sound(taken, "revoked"), **sound(set(partitions) - taken, why)}
+
+    member.app = Patched(member.app, close=close)  # type: ignore[assignment]  # a mutation
+
+
+def never_committed_at_close(member: SimMember) -> None:
+    """rule: a member that closes or drains leaves without a commit of what it has done."""
+    _change_leaving(member, lambda step: isinstance(step, Commit))
+
+
+def leave_overtakes_the_commit(member: SimMember) -> None:
+    """rule: no join follows that could carry positions, and the last commit is not waited for: the leave is first."""
+    _change_leaving(member, lambda step: isinstance(step, Await))
+
+
+def _change_leaving(member: SimMember, left_out: Callable[[Step], bool]) -> None:
+    """Leave steps out when the member is about to leave."""
+    sound = member.listener.steps_around
+
+    def steps_around(state: MemberState, call: Call, committer: Committer) -> Steps:
+        steps = sound(state, call, committer)
+        return tuple(step for step in steps if not left_out(step)) if state.phase is Phase.LEAVING else steps
+
+    member.listener.steps_around = steps_around
+
+
+def drain_hands_nothing_over(member: SimMember) -> None:
+    """rule: a draining member does not wait for its commit, because its next join carries its positions; and then that
+    join does not carry them."""
+    sound = member.listener.steps_around
+
+    def steps_around(state: MemberState, call: Call, committer: Committer) -> Steps:
+        steps = sound(state, call, committer)
+        if state.draining is None:
+            return steps
+        return tuple(replace(step, hands_over=False) if isinstance(step, LetGo) else step for step in steps)
+
+    member.listener.steps_around = steps_around
+
+
+def handed_position_not_used(member: SimMember) -> None:
+    """rule: a position is handed over, and its new owner starts at the last commit all the same."""
+
+    def change(effect: Effect) -> Effect:
+        if not isinstance(effect, Notify):
+            return effect
+        return replace(
+            effect, calls=tuple(replace(c, offsets={}) if isinstance(c, Assigned) else c for c in effect.calls)
+        )
+
+    change_effects(member, change)
+
+
+def application_commit_not_awaited(member: SimMember) -> None:
+    """rule: what an application commits in its listener is not waited for, although no join carries it, and the join
+    overtakes it."""
+
+    def change(_call: Call, steps: Steps) -> Steps:
+        told = next((number for number, step in enumerate(steps) if isinstance(step, Tell)), 0)
+        return (*steps[:told], *(step for step in steps[told:] if not isinstance(step, Await)))
+
+    _change(member, change)
+
+
+def older_application_commit_comes_later(member: SimMember) -> None:
+    """rule: what an application has committed before its listener is called is not waited for, and arrives after what
+    the listener commits, on the other connection."""
+
+    def change(_call: Call, steps: Steps) -> Steps:
+        told = next((number for number, step in enumerate(steps) if isinstance(step, Tell)), 0)
+        return (*(step for step in steps[:told] if not isinstance(step, Await)), *steps[told:])
+
+    _change(member, change)
+
+
 SESSION: tuple[Mutation, ...] = (
+    Mutation(
+        name="works-on-while-committing",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(works_on_while_committing),
+        world=LISTENING_GROUND,
+    ),
+    Mutation(
+        name="never-committed-at-close",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(never_committed_at_close),
+        world=ORDERLY_GROUND,
+    ),
+    Mutation(
+        name="leave-overtakes-the-commit",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(leave_overtakes_the_commit),
+        world=RARE_GROUND,
+    ),
+    Mutation(
+        name="drain-hands-nothing-over",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(drain_hands_nothing_over),
+        world=RARE_GROUND,
+    ),
+    Mutation(
+        name="handed-position-not-used",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(handed_position_not_used),
+        world=INTERRUPTED_GROUND,
+    ),
+    Mutation(
+        name="application-commit-not-awaited",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(application_commit_not_awaited),
+        world=COMMITTING_GROUND,
+    ),
+    Mutation(
+        name="older-application-commit-comes-later",
+        edge="rule",
+        caught_by=("I3",),
+        break_it=every_member(older_application_commit_comes_later),
+        world=BUSY_APPLICATIONS_GROUND,
+    ),
     Mutation(
         name="freeze-not-noticed",
         edge="rule",
