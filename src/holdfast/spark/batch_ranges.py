@@ -8,9 +8,13 @@ Spark, so all of it is in this module, and a plan that is not recognised is an e
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.offsets import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,6 +67,31 @@ def batch_ranges(batch: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
         first, _ = found.get(partition, (start, end))
         found[partition] = (first, end)
     return found
+
+
+_delivered: ContextVar[Ranges | None] = ContextVar("delivered", default=None)
+
+
+@contextmanager
+def delivering(ranges: Ranges) -> Iterator[None]:
+    """Inside, the rows are a stateful query's results of these ranges. After a crash they may reach beyond what the
+    running batch reads."""
+    token = _delivered.set(ranges)
+    try:
+        yield
+    finally:
+        _delivered.reset(token)
+
+
+def origins(batch: DataFrame) -> Ranges | None:
+    """Where the batch's rows can have come from; None if it can't be told, as for streams of other sources."""
+    delivered = _delivered.get()
+    if delivered is not None:
+        return delivered
+    try:
+        return batch_ranges(batch)
+    except HoldfastError:
+        return None
 
 
 def query_of(batch: DataFrame) -> str:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.exactly_once_origin import check_origins, checked_ranges
 from holdfast.spark.offsets import Ranges
 
 if TYPE_CHECKING:
@@ -312,16 +313,21 @@ def _commits_by_itself(connection: Any) -> bool:
 
 
 def ranges_of_rows(rows: DataFrame, names: tuple[str, str, str]) -> dict[TopicPartition, tuple[int, int]]:
-    """Partition -> [first offset, last offset + 1) of the batch's rows."""
+    """Partition -> [first offset, last offset + 1) of the batch's rows. Rows that don't say where they came from are
+    refused: the ledger could neither recognise them later nor leave others in their place."""
     from pyspark.sql import functions as f
 
+    from holdfast.spark.batch_ranges import origins
     from holdfast.spark.files.columns import Columns, check_columns
 
     topic, partition, offset = names
-    types = {field.name: field.dataType.typeName() for field in rows.schema.fields}
-    check_columns(Columns(topic=topic, partition=partition, offset=offset), types)
-    found = rows.groupBy(topic, partition).agg(f.min(offset), f.max(offset)).collect()
-    return {TopicPartition(name, number): (first, last + 1) for name, number, first, last in sorted(found)}
+    columns = Columns(topic=topic, partition=partition, offset=offset)
+    check_columns(columns, {field.name: field.dataType.typeName() for field in rows.schema.fields})
+    no_offset = f.max(f.col(offset).isNull())
+    found = rows.groupBy(topic, partition).agg(f.min(offset), f.max(offset), no_offset).collect()
+    ranges = checked_ranges([tuple(one) for one in found], columns)
+    check_origins(ranges, origins(rows) if ranges else None)
+    return ranges
 
 
 def only_new(

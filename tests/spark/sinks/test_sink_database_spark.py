@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from postgres_server import Postgres
 from sink_queries import run_query
 
+from holdfast.model import HoldfastError
 from holdfast.spark import exactly_once
 from holdfast.testing.broker import Broker
 from kept import KEPT
@@ -192,7 +193,6 @@ def test_rows_that_are_left_out_are_told(
 
 
 def test_ranges_that_can_not_be_known_are_an_error_and_not_a_guess(spark: SparkSession, tmp_path: Path) -> None:
-    from holdfast.model import HoldfastError
     from holdfast.spark.batch_ranges import batch_ranges
 
     with pytest.raises(HoldfastError, match="BATCH_RANGES_UNKNOWN"):
