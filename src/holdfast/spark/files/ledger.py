@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.files.layout import folder_of
+from holdfast.spark.files.layout import folder_of, numbered_name, numbers_of
 from holdfast.spark.files.store import Store
 
 VERSION = 1
@@ -192,10 +192,10 @@ class Ledger:
 
     def newest_snapshot(self) -> Snapshot | None:
         while True:
-            names = self._store.names(self.snapshots_folder)
-            if not names:
+            numbers = self.snapshot_numbers()
+            if not numbers:
                 return None
-            snapshot = self.snapshot(int(names[-1].removesuffix(".json")))
+            snapshot = self.snapshot(numbers[-1])
             if snapshot is not None:
                 return snapshot
 
@@ -209,11 +209,17 @@ class Ledger:
         data = self._store.read(name)
         return None if data is None else decode_snapshot(data, name)
 
+    def entry_numbers(self) -> list[int]:
+        return numbers_of(self._store.names(self.entries_folder))
+
+    def snapshot_numbers(self) -> list[int]:
+        return numbers_of(self._store.names(self.snapshots_folder))
+
     def entry_name(self, number: int) -> str:
-        return f"{self.entries_folder}/{number:012d}.json"
+        return f"{self.entries_folder}/{numbered_name(number)}"
 
     def snapshot_name(self, number: int) -> str:
-        return f"{self.snapshots_folder}/{number:012d}.json"
+        return f"{self.snapshots_folder}/{numbered_name(number)}"
 
     def _reach(self) -> int:
         """The last entry that a snapshot covers; 0 if there is none."""

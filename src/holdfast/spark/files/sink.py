@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.columns import Columns
-from holdfast.spark.files.layout import FED_BY, LEDGER, README, SCHEMAS, SINK
+from holdfast.spark.files.layout import FED_BY, LEDGER, README, SCHEMAS, SINK, is_partition, is_topic
 from holdfast.spark.files.ledger import Content, Ledger
 from holdfast.spark.files.store import Store, open_store
 
@@ -74,8 +74,9 @@ def partitions_under(store: Store, *roots: str) -> list[TopicPartition]:
         TopicPartition(topic, int(number))
         for root in roots
         for topic in store.names(root)
+        if is_topic(topic)
         for number in store.names(f"{root}/{topic}")
-        if number.isdigit()
+        if is_partition(number)
     }
     return sorted(found)
 

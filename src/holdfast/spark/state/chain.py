@@ -16,13 +16,14 @@ Pure, except for the `Store`: no clock, no Spark.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.files.layout import checked_topic
+from holdfast.spark.files.layout import checked_topic, numbered_name, numbers_of
 from holdfast.spark.files.ledger import MAX_ATTEMPTS, FileRef
 from holdfast.spark.files.store import Store
 from holdfast.spark.state.runs import NOT_YET
@@ -31,6 +32,8 @@ VERSION = 1
 ROOT = "_holdfast/state"
 KNOWN = "_holdfast/known"
 OUTBOX = "outbox"
+
+_RUN = re.compile(r"[0-9a-f]{32}\.arrow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +158,7 @@ class Chain:
         )
 
     def numbers(self) -> list[int]:
-        return [int(name.removesuffix(".json")) for name in self._store.names(self.entries_folder)]
+        return numbers_of(self._store.names(self.entries_folder))
 
     def entry(self, number: int) -> Entry | None:
         name = self.entry_name(number)
@@ -166,10 +169,15 @@ class Chain:
             raise self.unreadable(name, f"no entry of version {VERSION} ({error})") from error
 
     def entry_name(self, number: int) -> str:
-        return f"{self.entries_folder}/{number:012d}.json"
+        return f"{self.entries_folder}/{numbered_name(number)}"
 
     def new_run_name(self) -> str:
         return f"{self.runs_folder}/{uuid.uuid4().hex}.arrow"
+
+    @staticmethod
+    def is_run(name: str) -> bool:
+        """Whether a file has the kind of name that `new_run_name` makes. All others are somebody else's."""
+        return _RUN.fullmatch(name) is not None
 
     def new_output_name(self) -> str:
         return f"{OUTBOX}/{self.partition.topic}/{self.partition.partition}/{uuid.uuid4().hex}.parquet"
