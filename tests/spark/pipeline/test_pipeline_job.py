@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.model import HoldfastError
+from holdfast.spark.files.columns import Columns
+from holdfast.spark.files.layout import FED_BY
+from holdfast.spark.files.sink import open_sink
+from holdfast.spark.files.store import LocalStore
 from holdfast.spark.pipeline.job import load_module, transformed
 from holdfast.spark.pipeline.progress import Report
 from holdfast.spark.pipeline.runner import Run, plain_errors
@@ -75,11 +80,12 @@ def a_run(tmp_path: Path, bootstrap: str, said: list[str], **more: str) -> Run:
     job = tmp_path / "my_job.py"
     job.write_text("import pyspark.sql\ndef transform(rows):\n    return rows\n")
     source = {"kafka.bootstrap.servers": bootstrap, "kafka.group.id": "g", "subscribe": "orders", **more}
+    sink = {"path": str(tmp_path / "sink")}
 
     def say(report: Report) -> None:
         said.append(f"{report.event} {report.message}")
 
-    return Run(Pipeline(job=job, checkpoint="c", source=source), say=say)
+    return Run(Pipeline(job=job, checkpoint="c", source=source, sink=sink), say=say)
 
 
 def test_a_start_is_told_at_once_and_the_job_is_imported_when_there_is_a_session(
@@ -120,3 +126,53 @@ def test_wrong_options_and_absent_brokers_are_told_before_spark_starts(
     with pytest.raises(HoldfastError, match="Did you mean startingOffsets"):  # noqa: SIM117 - the second is what fails
         with a_run(tmp_path, "127.0.0.1:1", [], startingOfsets="latest"):
             pass
+
+
+def refused(pipeline: Pipeline) -> HoldfastError:
+    """Why a pipeline does not start, although nothing is asked of its broker."""
+    with pytest.raises(HoldfastError) as raised, Run(pipeline, say=lambda _: None):
+        pass
+    return raised.value
+
+
+@pytest.fixture
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """A pipeline that would start, on a machine where Spark and brokers may not be asked."""
+    job = tmp_path / "my_job.py"
+    job.write_text("def transform(rows):\n    return rows\n")
+    monkeypatch.setattr(Run, "start_spark", lambda self: pytest.fail("Spark was started"))
+    monkeypatch.setattr("holdfast.spark.pipeline.runner.check_reachable", lambda _: pytest.fail("a broker was asked"))
+    source = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
+    return Pipeline(job=job, checkpoint="c", source=source, sink={"path": str(tmp_path / "sink")})
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ({"compresion": "zstd"}, "INVALID_OPTION", "Did you mean compression?"),
+        ({"compression": "zsdt"}, "INVALID_OPTION", "Did you mean zstd?"),
+        ({"compression": "brotli"}, "INVALID_OPTION", "Choose snappy, zstd"),
+        ({"partitonBy": "day"}, "INVALID_OPTION", "Did you mean partitionBy?"),
+        ({"partitionBy": "day,,country"}, "INVALID_OPTION", "Name columns, each once"),
+        ({"path": "{tmp}/my_job.py/sink"}, "STORE_NOT_WRITABLE", "my_job.py: Not a directory"),
+        ({"path": "{tmp}/my_job.py"}, "STORE_NOT_WRITABLE", "my_job.py: Not a directory"),
+        ({"path": "ftp://host/sink"}, "STORE_UNSUPPORTED", "A sink can't live at ftp://host/sink"),
+        ({"path": "webhdfs://host/x", "holdfast.store.usr": "me"}, "INVALID_OPTION", "holdfast.store.user"),
+    ],
+)
+def test_a_wrong_option_of_the_file_sink_is_told_before_spark_starts(
+    tmp_path: Path, whole: Pipeline, options: dict[str, str], code: str, said: str
+) -> None:
+    """Symptom: twenty seconds of Spark's start, and then what was mistyped."""
+    given = {key: value.replace("{tmp}", str(tmp_path)) for key, value in options.items()}
+    error = refused(replace(whole, sink={**whole.sink, **given}))
+    assert error.code == code
+    assert said in str(error)
+
+
+def test_a_sink_that_holds_something_else_is_told_before_spark_starts(tmp_path: Path, whole: Pipeline) -> None:
+    store = LocalStore(tmp_path / "sink")
+    open_sink(store, Columns(offset="position"))
+    assert refused(whole).code == "SINK_COLUMNS_DIFFER"
+    store.create(FED_BY, b"{}")
+    assert refused(whole).code == "SINK_SHARED"

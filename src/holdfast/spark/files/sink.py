@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.buckets import AT_START_S
 from holdfast.spark.files.columns import Columns
 from holdfast.spark.files.layout import FED_BY, LEDGER, README, SCHEMAS, SINK, is_partition, is_topic
 from holdfast.spark.files.ledger import Content, Ledger
@@ -87,6 +88,10 @@ def open_sink(store: Store, columns: Columns) -> None:
     if store.read(SINK) is None:
         store.create(README, README_TEXT.encode())
         store.create(SINK, wanted)
+    refuse_other_columns(store, columns)
+
+
+def refuse_other_columns(store: Store, columns: Columns) -> None:
     made = sink_columns(store)
     if made != columns:
         raise HoldfastError(
@@ -94,6 +99,15 @@ def open_sink(store: Store, columns: Columns) -> None:
             f"This sink goes by the columns {made.topic}, {made.partition} and {made.offset}.",
             "Write with the same topicColumn, partitionColumn and offsetColumn, or into another path.",
         )
+
+
+def check_writable(path: str, options: Mapping[str, str], columns: Columns) -> None:
+    """Refuse a path where rows with these columns can't be written, before anything runs."""
+    store = open_store(path, options, patience_s=AT_START_S)
+    store.prove()
+    refuse_fed(store)
+    if store.read(SINK) is not None:
+        refuse_other_columns(store, columns)
 
 
 def refuse_fed(store: Store) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ class Store(Protocol):
     """What a file system must offer to hold a sink."""
 
     def prove(self) -> None:
-        """Try out whether `create` is exclusive here, and raise if not. Does nothing where that is known."""
+        """Try out whether files can be created here, exclusively, and raise if not."""
 
     def create(self, name: str, data: bytes) -> bool:
         """Create the file with this content, durably; False, with nothing changed, if the name is taken.
@@ -90,7 +91,19 @@ class LocalStore:
         self.root = Path(root)
 
     def prove(self) -> None:
-        """Nothing to do: link(2) is exclusive. If the file system has no hard links, `create` raises."""
+        """Refuse a folder that nobody can write into. link(2) is exclusive; without hard links, `create` raises."""
+        if self.root.is_dir() and os.access(self.root, os.W_OK | os.X_OK):
+            return
+        there = next(folder for folder in (self.root.absolute(), *self.root.absolute().parents) if folder.exists())
+        try:
+            with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=there):
+                pass
+        except OSError as error:
+            raise HoldfastError(
+                "STORE_NOT_WRITABLE",
+                f"Nothing can be written to {self.root}: {there}: {error.strerror}.",
+                "Check the path, and that this user may write there.",
+            ) from error
 
     def create(self, name: str, data: bytes) -> bool:
         with self._temporary(name) as (temporary, file):

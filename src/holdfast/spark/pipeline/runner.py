@@ -26,7 +26,7 @@ from holdfast.spark.pipeline.job import check_file, function_of, load_module, tr
 from holdfast.spark.pipeline.progress import Batches, InGroup, Report, count_batches, in_group
 from holdfast.spark.pipeline.python import need_pyspark, quick_python, use_bundled_java
 from holdfast.spark.pipeline.replacing import Announced, Succession
-from holdfast.spark.pipeline.settings import FOREACH_BATCH, Pipeline
+from holdfast.spark.pipeline.settings import FILES, FOREACH_BATCH, Pipeline
 from holdfast.spark.pipeline.warming import warm_up
 
 if TYPE_CHECKING:
@@ -117,8 +117,18 @@ class Run:
         need_pyspark()
         options = parse(source, streaming=True)
         check_member(options)
+        self._check_sink()
         check_reachable(options.kafka)
         self._tell("starting", message="the brokers answer; Spark starts")
+
+    def _check_sink(self) -> None:
+        """Of the file sink. What other sinks take, only Spark knows."""
+        from holdfast.spark.files.options import parse_writing
+        from holdfast.spark.files.sink import check_writable
+
+        if self._pipeline.sink_format == FILES:
+            sink = self._pipeline.sink
+            check_writable(sink["path"], sink, parse_writing(sink).columns)
 
     def _open(self, job: Path) -> None:
         pipeline = self._pipeline
@@ -245,7 +255,7 @@ class Run:
         if self._write is not None:
             return writer.foreachBatch(self._write).start()
         sink = dict(pipeline.sink)
-        if pipeline.sink_format == "holdfast-files":
+        if pipeline.sink_format == FILES:
             sink.setdefault("writer", pipeline.name)
         return writer.format(pipeline.sink_format).options(**sink).start()
 
