@@ -13,7 +13,7 @@ from holdfast.spark.files.columns import Columns
 from holdfast.spark.files.layout import FED_BY
 from holdfast.spark.files.sink import open_sink
 from holdfast.spark.files.store import LocalStore
-from holdfast.spark.pipeline.job import load_module, transformed
+from holdfast.spark.pipeline.job import check_file, load_module, transformed
 from holdfast.spark.pipeline.progress import Report
 from holdfast.spark.pipeline.runner import Run, plain_errors
 from holdfast.spark.pipeline.settings import Pipeline
@@ -176,3 +176,49 @@ def test_a_sink_that_holds_something_else_is_told_before_spark_starts(tmp_path: 
     assert refused(whole).code == "SINK_COLUMNS_DIFFER"
     store.create(FED_BY, b"{}")
     assert refused(whole).code == "SINK_SHARED"
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "said"),
+    [
+        ("def transform(rows):\n    def nope(): ...\n", "nope", "my_job.py has no function nope: it has transform."),
+        ("class Jobs:\n    def nope(self): ...\n", "nope", "my_job.py has no function nope: it has none."),
+        ("def clean(rows): ...\ndef _help(): ...\n", "transform", "it has clean. Define `def transform(rows): …`, or"),
+        ("def tidy(r): ...\ndef clean_up(r): ...\n", "cleanup", "or name another one: my_job.py:clean_up."),
+    ],
+)
+def test_a_function_that_the_jobs_file_lacks_is_told_before_spark_starts(
+    whole: Pipeline, text: str, asked: str, said: str
+) -> None:
+    """Symptom: twenty seconds of Spark's start, and then that it has no such function, but not which ones it has."""
+    assert whole.job is not None
+    whole.job.write_text(text)
+    error = refused(replace(whole, function=asked))
+    assert error.code == "JOB_HAS_NO_FUNCTION"
+    assert said in str(error)
+
+
+def test_a_job_without_its_sink_is_told_before_spark_starts(whole: Pipeline) -> None:
+    error = refused(replace(whole, sink_format="foreachBatch", sink={}))
+    assert "my_job.py has no function write: it has transform. Define `def write(rows, batch_id): …`." in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from elsewhere import nope",
+        "import elsewhere as nope",
+        "from elsewhere import *",
+        "nope = partial(clean, 3)",
+        "try:\n    nope = 1\nexcept OSError:\n    pass",
+        "for nope in (1, 2): ...",
+        "globals()['nope'] = print",
+        "def __getattr__(name): ...",
+        "def make():\n    global nope\n    nope = print\nmake()",
+        "if (nope := print): ...",
+    ],
+)
+def test_a_function_that_may_come_from_anywhere_is_not_refused_early(tmp_path: Path, text: str) -> None:
+    job = tmp_path / "my_job.py"
+    job.write_text(text)
+    check_file(job, ["nope"])

@@ -22,7 +22,7 @@ from holdfast.model import HoldfastError
 from holdfast.spark.checking import check_member, check_reachable
 from holdfast.spark.explaining import explain
 from holdfast.spark.options import parse
-from holdfast.spark.pipeline.job import check_file, function_of, load_module, transformed
+from holdfast.spark.pipeline.job import WRITE, check_file, function_of, load_module, transformed
 from holdfast.spark.pipeline.progress import Batches, InGroup, Report, count_batches, in_group
 from holdfast.spark.pipeline.python import need_pyspark, quick_python, use_bundled_java
 from holdfast.spark.pipeline.replacing import Announced, Succession
@@ -113,13 +113,18 @@ class Run:
     def _check(self, job: Path) -> None:
         source, group = self._pipeline.source, self._pipeline.group
         self._tell("starting", message=f"{job.name}, reads {_what(source)} in group {group}")
-        check_file(job)
+        check_file(job, self._functions())
         need_pyspark()
         options = parse(source, streaming=True)
         check_member(options)
         self._check_sink()
         check_reachable(options.kafka)
         self._tell("starting", message="the brokers answer; Spark starts")
+
+    def _functions(self) -> tuple[str, ...]:
+        """What the job's file must have."""
+        called = (WRITE,) if self._pipeline.sink_format == FOREACH_BATCH else ()
+        return (self._pipeline.function, *called)
 
     def _check_sink(self) -> None:
         """Of the file sink. What other sinks take, only Spark knows."""
@@ -135,7 +140,7 @@ class Run:
         module = load_module(job)
         transform = function_of(module, pipeline.function)
         self._transform = partial(transformed, job, pipeline.function, transform)
-        self._write = function_of(module, "write") if pipeline.sink_format == FOREACH_BATCH else None
+        self._write = function_of(module, WRITE) if pipeline.sink_format == FOREACH_BATCH else None
         self._spark.sparkContext.addPyFile(str(job))
         self._rows = self._transform(self._source())
         if self._warms_up:
