@@ -164,9 +164,16 @@ class Chain:
         name = self.entry_name(number)
         data = self._store.read(name)
         try:
-            return None if data is None else decode(data)
-        except (KeyError, TypeError, ValueError) as error:
+            found = None if data is None else decode(data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self.unreadable(name, f"no entry of version {VERSION} ({error})") from error
+        if found is not None and not self._holds(found, number):
+            raise self.unreadable(name, "it is an entry of another partition, or of another number")
+        return found
+
+    def _holds(self, entry: Entry, number: int) -> bool:
+        """False for an entry that was put here from elsewhere, as a restored backup may do."""
+        return entry.number == number and all(name.startswith(f"{self.runs_folder}/") for name in entry.files)
 
     def entry_name(self, number: int) -> str:
         return f"{self.entries_folder}/{numbered_name(number)}"
