@@ -69,6 +69,11 @@ def batch_ranges(batch: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
     return found
 
 
+def topic_ids(batch: DataFrame) -> dict[str, str]:
+    """The ids of the topics that the batch reads. A topic that was made anew, or is on another cluster, has another."""
+    return {name: id_ for slice_ in _slices(_execution(batch)) for name, id_ in slice_.topic_ids.items()}
+
+
 _delivered: ContextVar[Ranges | None] = ContextVar("delivered", default=None)
 
 

@@ -1,4 +1,4 @@
-"""What comes into a state or a ledger from elsewhere: entries of other chains."""
+"""What comes into a state or a ledger from elsewhere: entries of other chains and offsets of other topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from holdfast.spark.files.layout import new_data_name
 from holdfast.spark.files.ledger import Addition, FileRef, Ledger, Snapshot
 from holdfast.spark.files.ledger import encode as encode_listed
 from holdfast.spark.files.store import LocalStore
-from holdfast.spark.state.chain import Chain, RunRef, beginning, encode
+from holdfast.spark.state.batch import Batch
+from holdfast.spark.state.chain import Chain, Entry, RunRef, beginning, encode
 
 P, OTHER = TopicPartition("orders", 3), TopicPartition("orders", 4)
 
@@ -65,3 +66,31 @@ def test_a_ledgers_file_of_another_partition_or_number_is_told(store: LocalStore
     store.create(theirs.snapshot_name(1), encode_listed(snapshot))
     with pytest.raises(HoldfastError, match=r"LEDGER_UNREADABLE: .* belongs elsewhere: it names data/orders/3"):
         theirs.tip()
+
+
+# -- topics of the same name
+
+
+def a_batch(store: LocalStore, start: int, end: int, topic_id: str) -> list[Entry]:
+    ids = {"orders": topic_id} if topic_id else {}
+    return Batch(store, {P: (start, end)}, "batch 7", ids).work(lambda _: {})[P]
+
+
+def test_a_topic_that_was_made_anew_does_not_go_on_with_the_old_ones_state(store: LocalStore) -> None:
+    """Symptom: with failOnDataLoss=false the new topic was read from its beginning, and all its records up to the old
+    one's end were taken for counted. Cause: a state knew its offsets, and not of which topic they were."""
+    a_batch(store, 0, 500, "one")
+    a_batch(store, 500, 600, "one")
+    for start, end in ((0, 100), (600, 700), (900, 950)):
+        with pytest.raises(HoldfastError, match="STATE_OF_OTHER_TOPIC: The state of orders-3 was made of"):
+            a_batch(store, start, end, "two")
+    assert a_batch(store, 600, 700, "one")[-1].end == 700
+
+
+def test_a_state_that_knows_no_topic_learns_it_and_brokers_that_tell_none_are_believed(store: LocalStore) -> None:
+    """Brokers before 2.8 give topics no ids, and states were made before they were kept."""
+    a_batch(store, 0, 10, "")
+    a_batch(store, 10, 20, "one")
+    assert a_batch(store, 20, 30, "")[-1].topic_id == "one"
+    with pytest.raises(HoldfastError, match="STATE_OF_OTHER_TOPIC"):
+        a_batch(store, 30, 40, "two")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.model import HoldfastError, TopicPartition
@@ -46,6 +46,8 @@ class Batch:
     store: Store
     ranges: Ranges
     told: str
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The topics' ids, of those that have one."""
 
     def work(self, job: Job) -> dict[TopicPartition, list[Entry]]:
         """Work until every partition's chain reaches the batch's end. Returns the entries to deliver."""
@@ -84,12 +86,24 @@ class Batch:
     def _left(self, tips: Mapping[TopicPartition, Entry | None]) -> dict[TopicPartition, Work]:
         left = {}
         for partition, (start, end) in sorted(self.ranges.items()):
-            tip = tips[partition] or beginning(start)
+            tip = self._of_this_topic(partition, tips[partition] or beginning(start))
             if tip.end < start:
                 raise self._behind(partition, tip, start)
             if tip.end < end:
                 left[partition] = Work(tip, end)
         return left
+
+    def _of_this_topic(self, partition: TopicPartition, tip: Entry) -> Entry:
+        """The tip with the topic's id. Refuses a state whose offsets are those of another topic's records."""
+        now = self.topic_ids.get(partition.topic, "")
+        if now and tip.topic_id and tip.topic_id != now:
+            raise HoldfastError(
+                "STATE_OF_OTHER_TOPIC",
+                f"The state of {partition} was made of another topic of this name, which was deleted and made anew or "
+                "is on another cluster: its offsets mean other records.",
+                "Give this query a new path for its state and another for its output.",
+            )
+        return replace(tip, topic_id=now or tip.topic_id)
 
     def _made(
         self, job: Job, work: Mapping[TopicPartition, Work], *, patient: bool

@@ -66,6 +66,8 @@ class Entry:
     """How many rows have been dropped for being late, since the beginning."""
     writer: str = ""
     """Who wrote it, for people."""
+    topic_id: str = ""
+    """Of the topic whose offsets these are; empty if its brokers don't tell."""
 
     def next(self, end: int) -> Entry:
         """The entry of a batch that changes only the offset."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.batch_ranges import batch_ranges, stays_in_place
+from holdfast.spark.batch_ranges import batch_ranges, stays_in_place, topic_ids
 from holdfast.spark.files.schema import check_types
 from holdfast.spark.files.sink import schema_id
 from holdfast.spark.files.store import Store, open_store
@@ -57,7 +57,7 @@ def process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: i
     if not ranges:
         run_tasks(batch, rows, plan)  # a rehearsal: workers start and load code
         return
-    one = Batch(store, ranges, told)
+    one = Batch(store, ranges, told, topic_ids(batch))
     entries = one.work(lambda work: run_tasks(batch, rows, replace(plan, work=work)))
     if isinstance(sink, str):
         into_files(open_store(sink, source.options), entries, made.json(), told)
