@@ -1,4 +1,4 @@
-"""What comes into a state or a ledger from elsewhere: entries of other chains and offsets of other topics."""
+"""What comes into a state or a ledger from elsewhere: entries of other chains, offsets of other topics, wrong times."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from holdfast.spark.state.batch import Batch
 from holdfast.spark.state.chain import Chain, Entry, RunRef, beginning, encode
 
 P, OTHER = TopicPartition("orders", 3), TopicPartition("orders", 4)
+DAY_US = 86_400_000_000
+NOW_US = 20_000 * DAY_US
 
 
 @pytest.fixture
@@ -94,3 +96,25 @@ def test_a_state_that_knows_no_topic_learns_it_and_brokers_that_tell_none_are_be
     assert a_batch(store, 20, 30, "")[-1].topic_id == "one"
     with pytest.raises(HoldfastError, match="STATE_OF_OTHER_TOPIC"):
         a_batch(store, 30, 40, "two")
+
+
+# -- times
+
+
+@pytest.mark.parametrize(
+    ("ahead_us", "told"), [(DAY_US // 2, ""), (400 * DAY_US, "at 2025-11-08"), (3_000_000 * DAY_US, "at 10238-06-25")]
+)
+def test_a_watermark_far_ahead_of_the_clock_is_told_once(
+    store: LocalStore, capsys: pytest.CaptureFixture[str], ahead_us: int, told: str
+) -> None:
+    """Symptom: one record with a time of next year, and every row after it was dropped as late, without a word."""
+
+    def job(work: object) -> dict[TopicPartition, Entry]:
+        tip = Chain(store, P).tip() or beginning(0)
+        return {P: replace(tip.next(tip.end + 10), watermark=NOW_US + ahead_us)}
+
+    for start in (0, 10):
+        Batch(store, {P: (start, start + 10)}, "batch 7", now_us=NOW_US).work(job)
+    said = capsys.readouterr().err
+    assert said.count("ahead of the clock: rows before that are late") == (1 if ahead_us > DAY_US else 0)
+    assert told in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ def process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: i
     if not ranges:
         run_tasks(batch, rows, plan)  # a rehearsal: workers start and load code
         return
-    one = Batch(store, ranges, told, topic_ids(batch))
+    one = Batch(store, ranges, told, topic_ids(batch), now_us=time.time_ns() // 1_000)
     entries = one.work(lambda work: run_tasks(batch, rows, replace(plan, work=work)))
     if isinstance(sink, str):
         into_files(open_store(sink, source.options), entries, made.json(), told)
