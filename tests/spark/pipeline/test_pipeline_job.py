@@ -94,6 +94,7 @@ def test_a_start_is_told_at_once_and_the_job_is_imported_when_there_is_a_session
     """Symptoms: ten silent seconds; and a job with `@udf` at the top of its file did not load, because it was imported
     before there was a session. Rule: a line first, then Spark, then the job."""
     said: list[str] = []
+    holdfast_broker.topics.create("orders", partitions=1)
     run = a_run(tmp_path, holdfast_broker.bootstrap, said)
 
     class Stop(Exception):
@@ -128,6 +129,20 @@ def test_wrong_options_and_absent_brokers_are_told_before_spark_starts(
             pass
 
 
+def test_a_topic_that_does_not_exist_is_told_before_spark_starts(
+    tmp_path: Path, holdfast_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: twenty seconds of Spark's start, a try of the job, and then UNKNOWN_TOPIC out of a Java error."""
+    monkeypatch.setattr(Run, "start_spark", lambda self: pytest.fail("Spark was started"))
+    holdfast_broker.topics.create("orders", partitions=1)
+    with pytest.raises(HoldfastError, match=r"UNKNOWN_TOPIC: there is no topic odrers\. Did you mean orders\?"):  # noqa: SIM117 - the second is what fails
+        with a_run(tmp_path, holdfast_broker.bootstrap, [], subscribe="odrers"):
+            pass
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):  # noqa: SIM117 - the second is what fails
+        with a_run(tmp_path, holdfast_broker.bootstrap, [], subscribe="odrers", failOnDataLoss="false"):
+            pass
+
+
 def refused(pipeline: Pipeline) -> HoldfastError:
     """Why a pipeline does not start, although nothing is asked of its broker."""
     with pytest.raises(HoldfastError) as raised, Run(pipeline, say=lambda _: None):
@@ -141,7 +156,7 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     job = tmp_path / "my_job.py"
     job.write_text("def transform(rows):\n    return rows\n")
     monkeypatch.setattr(Run, "start_spark", lambda self: pytest.fail("Spark was started"))
-    monkeypatch.setattr("holdfast.spark.pipeline.runner.check_reachable", lambda _: pytest.fail("a broker was asked"))
+    monkeypatch.setattr("holdfast.spark.pipeline.runner.check_topics", lambda _: pytest.fail("a broker was asked"))
     source = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "g", "subscribe": "orders"}
     return Pipeline(job=job, checkpoint="c", source=source, sink={"path": str(tmp_path / "sink")})
 

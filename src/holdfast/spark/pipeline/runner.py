@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from holdfast.model import HoldfastError
-from holdfast.spark.checking import check_member, check_reachable
+from holdfast.spark.checking import check_member, check_topics
 from holdfast.spark.explaining import explain
 from holdfast.spark.options import parse
 from holdfast.spark.pipeline.job import WRITE, check_file, function_of, load_module, transformed
@@ -118,7 +118,7 @@ class Run:
         options = parse(source, streaming=True)
         check_member(options)
         self._check_sink()
-        check_reachable(options.kafka)
+        check_topics(options)
         self._tell("starting", message="the brokers answer; Spark starts")
 
     def _functions(self) -> tuple[str, ...]:
