@@ -73,6 +73,33 @@ def test_what_spark_raises_becomes_one_line_and_ours_keeps_its_code() -> None:
         raise PySparkException("[X]\nholdfast.model.errors.HoldfastError: SCHEMA_CONFLICT: a column.\n at java")
 
 
+def test_javas_own_errors_become_one_line_too() -> None:
+    """Symptom: sixty lines of Java for a mistyped sink. PySpark wraps only the exceptions that it knows."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it publishes no types
+
+    class Raised(Py4JJavaError):  # type: ignore[misc]  # it has no types
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+        def __str__(self) -> str:
+            return self.text
+
+    text = (
+        "An error occurred while calling o93.start.\n"
+        ": org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: NAME. "
+        "Make sure the provider name is correct.\n\tat org.apache.spark\n"
+        "Caused by: java.lang.ClassNotFoundException: NAME.DefaultSource\n\tat java.base\n"
+    )
+    for name, told in (
+        ("parqet", "QUERY_REFUSED: .*source: parqet"),
+        ("holdfast-fles", "QUERY_REFUSED: .*fles"),
+        ("holdfast-files", "WORKER_PYTHON: "),
+    ):
+        with pytest.raises(HoldfastError, match=f"^{told}") as raised, plain_errors("QUERY_REFUSED"):
+            raise Raised(text.replace("NAME", name))
+        assert "\n" not in str(raised.value)
+
+
 # -- the order of a start
 
 

@@ -351,12 +351,13 @@ class Run:
 
 @contextmanager
 def plain_errors(code: str) -> Iterator[None]:
-    """Spark's errors become one line; ours keep their own code and text."""
+    """Spark's errors become one line; ours keep their own code and text. PySpark does not wrap all of Java's."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it publishes no types
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         said = explain(error)
         ours = re.match(r"([A-Z][A-Z0-9_]+): (.*)", said)
         if ours is not None:

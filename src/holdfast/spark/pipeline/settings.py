@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.client.config.known import did_you_mean
 from holdfast.model import HoldfastError
 
 FILES = "holdfast-files"
@@ -153,6 +154,10 @@ def check(pipeline: Pipeline) -> Pipeline:
     assert pipeline.job is not None
     if not pipeline.job.is_file():
         raise HoldfastError("JOB_NOT_FOUND", f"There is no file {pipeline.job}.", "Check the path.")
+    if pipeline.sink_format not in (FILES, FOREACH_BATCH):
+        near = did_you_mean(pipeline.sink_format, (FILES, FOREACH_BATCH))
+        if near:
+            raise HoldfastError("INVALID_OPTION", f"There is no sink of the format {pipeline.sink_format}.", near)
     if pipeline.trigger != AVAILABLE_NOW:
         duration_ms(pipeline.trigger)
     return pipeline
