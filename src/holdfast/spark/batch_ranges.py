@@ -55,23 +55,25 @@ rows as an RDD."""
 
 def batch_ranges(batch: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
     """Partition -> [from, to) of the batch that `foreachBatch` is called with; empty if it reads nothing."""
+    ranges, _ = ranges_and_topics(batch)
+    return ranges
+
+
+def ranges_and_topics(batch: DataFrame) -> tuple[dict[TopicPartition, tuple[int, int]], dict[str, str]]:
+    """The ranges, and the ids of their topics. A topic that was made anew, or is on another cluster, has another id."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it publishes no types
     from pyspark.errors import PySparkException
 
     try:
-        pieces = [piece for slice_ in _slices(_execution(batch)) for piece in slice_.pieces]
+        slices = _slices(_execution(batch))
     except (AttributeError, Py4JError, PySparkException) as error:
         raise _unknown(f"Spark answered {type(error).__name__}: {error}") from error
+    pieces = [piece for slice_ in slices for piece in slice_.pieces]
     found: dict[TopicPartition, tuple[int, int]] = {}
     for partition, start, end in sorted(pieces):
         first, _ = found.get(partition, (start, end))
         found[partition] = (first, end)
-    return found
-
-
-def topic_ids(batch: DataFrame) -> dict[str, str]:
-    """The ids of the topics that the batch reads. A topic that was made anew, or is on another cluster, has another."""
-    return {name: id_ for slice_ in _slices(_execution(batch)) for name, id_ in slice_.topic_ids.items()}
+    return found, {name: id_ for slice_ in slices for name, id_ in slice_.topic_ids.items()}
 
 
 _delivered: ContextVar[Ranges | None] = ContextVar("delivered", default=None)

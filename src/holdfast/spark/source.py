@@ -75,9 +75,10 @@ class Slice(InputPartition):
     """The ranges of one task. A pure value: `read` needs nothing else."""
 
     def __init__(self, pieces: Sequence[Piece], topic_ids: Mapping[str, str] | None = None) -> None:
-        """`topic_ids`: by topic, where brokers tell it. State is kept with it (`batch_ranges.topic_ids`)."""
+        """`topic_ids`: by topic, where brokers tell it. State goes by it (`batch_ranges`)."""
         self.pieces = list(pieces)
-        self.topic_ids = dict(topic_ids or {})
+        topics = sorted({partition.topic for partition, _, _ in self.pieces} & (topic_ids or {}).keys())
+        self.topic_ids = {topic: topic_ids[topic] for topic in topics} if topic_ids else {}
 
 
 class HoldfastSource(DataSource):

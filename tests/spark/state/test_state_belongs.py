@@ -12,6 +12,7 @@ from holdfast.spark.files.layout import new_data_name
 from holdfast.spark.files.ledger import Addition, FileRef, Ledger, Snapshot
 from holdfast.spark.files.ledger import encode as encode_listed
 from holdfast.spark.files.store import LocalStore
+from holdfast.spark.source import Slice
 from holdfast.spark.state.batch import Batch
 from holdfast.spark.state.chain import Chain, Entry, RunRef, beginning, encode
 
@@ -96,6 +97,13 @@ def test_a_state_that_knows_no_topic_learns_it_and_brokers_that_tell_none_are_be
     assert a_batch(store, 20, 30, "")[-1].topic_id == "one"
     with pytest.raises(HoldfastError, match="STATE_OF_OTHER_TOPIC"):
         a_batch(store, 30, 40, "two")
+
+
+def test_a_task_is_told_the_ids_of_its_own_topics_only() -> None:
+    """A pattern may match a thousand topics, and a batch has a thousand tasks."""
+    ids = {"orders": "one", "payments": "two"}
+    assert Slice([(P, 0, 10), (OTHER, 0, 5)], ids).topic_ids == {"orders": "one"}
+    assert Slice([(P, 0, 10)]).topic_ids == {}
 
 
 # -- times
