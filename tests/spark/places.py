@@ -55,7 +55,7 @@ class Place:
 
     def leave_unfinished(self, folder: str) -> None:
         """What a process that died in the middle of something leaves."""
-        (Path(self.path) / folder / ".new-1234").write_bytes(b"half")
+        (Path(self.path) / folder / f".new-{uuid.uuid4().hex}").write_bytes(b"half")
 
 
 class BucketPlace(Place):
@@ -88,7 +88,7 @@ class BucketPlace(Place):
         store.client.put(name, data)
 
     def leave_unfinished(self, folder: str) -> None:
-        with self.store.writing(f"{folder}/.going/x.parquet/1234"):
+        with self.store.writing(f"{folder}/.going/x.parquet/{uuid.uuid4().hex}"):
             pass
 
 
@@ -120,7 +120,7 @@ class HdfsPlace(Place):
         store.ask("PUT", name, "CREATE", io.BytesIO(data), overwrite="true")
 
     def leave_unfinished(self, folder: str) -> None:
-        self.damage(f"{folder}/.new-1234", b"half")
+        self.damage(f"{folder}/.new-{uuid.uuid4().hex}", b"half")
 
 
 def local_place(folder: Path) -> Place:

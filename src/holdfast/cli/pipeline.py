@@ -282,7 +282,7 @@ def state(
         _print_rows([{"partition": start_empty, "files_removed": gone}], output)
     elif skip_to is not None:
         name, _, offset = skip_to.rpartition("=")
-        if not offset.isdigit():
+        if not offset.isdecimal():
             wrong_use("INVALID_OPTION", f"--skip-to {skip_to!r} has no offset.", "Write orders-3=700.")
         before = upkeep.skip_to(store, upkeep.parse_partition(name), int(offset))
         _print_rows([{"partition": name, "from": before, "to": int(offset)}], output)
@@ -304,7 +304,7 @@ def _sink(path: str) -> Store:
 
 def _seconds(text: str) -> float:
     number, unit = text[:-1], text[-1:]
-    if not number.isdigit() or unit not in _UNITS_S:
+    if not number.isdecimal() or unit not in _UNITS_S:
         wrong_use("TIME_INVALID", f"--older-than {text!r} is not a time.", "Write 90s, 30m, 24h or 7d.")
     return float(int(number) * _UNITS_S[unit])
 

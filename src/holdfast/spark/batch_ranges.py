@@ -8,9 +8,13 @@ Spark, so all of it is in this module, and a plan that is not recognised is an e
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.offsets import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,18 +55,50 @@ rows as an RDD."""
 
 def batch_ranges(batch: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
     """Partition -> [from, to) of the batch that `foreachBatch` is called with; empty if it reads nothing."""
+    ranges, _ = ranges_and_topics(batch)
+    return ranges
+
+
+def ranges_and_topics(batch: DataFrame) -> tuple[dict[TopicPartition, tuple[int, int]], dict[str, str]]:
+    """The ranges, and the ids of their topics. A topic that was made anew, or is on another cluster, has another id."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it publishes no types
     from pyspark.errors import PySparkException
 
     try:
-        pieces = [piece for slice_ in _slices(_execution(batch)) for piece in slice_.pieces]
+        slices = _slices(_execution(batch))
     except (AttributeError, Py4JError, PySparkException) as error:
         raise _unknown(f"Spark answered {type(error).__name__}: {error}") from error
+    pieces = [piece for slice_ in slices for piece in slice_.pieces]
     found: dict[TopicPartition, tuple[int, int]] = {}
     for partition, start, end in sorted(pieces):
         first, _ = found.get(partition, (start, end))
         found[partition] = (first, end)
-    return found
+    return found, {name: id_ for slice_ in slices for name, id_ in slice_.topic_ids.items()}
+
+
+_delivered: ContextVar[Ranges | None] = ContextVar("delivered", default=None)
+
+
+@contextmanager
+def delivering(ranges: Ranges) -> Iterator[None]:
+    """Inside, the rows are a stateful query's results of these ranges. After a crash they may reach beyond what the
+    running batch reads."""
+    token = _delivered.set(ranges)
+    try:
+        yield
+    finally:
+        _delivered.reset(token)
+
+
+def origins(batch: DataFrame) -> Ranges | None:
+    """Where the batch's rows can have come from; None if it can't be told, as for streams of other sources."""
+    delivered = _delivered.get()
+    if delivered is not None:
+        return delivered
+    try:
+        return batch_ranges(batch)
+    except HoldfastError:
+        return None
 
 
 def query_of(batch: DataFrame) -> str:

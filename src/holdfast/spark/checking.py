@@ -15,6 +15,7 @@ from holdfast.model import HoldfastError
 from holdfast.net.cluster import Cluster
 from holdfast.net.config import client_config
 from holdfast.spark.kafka_keys import OURS, PREFIX
+from holdfast.spark.loss import no_such_topics
 from holdfast.spark.options import SourceOptions, parse
 from holdfast.spark.sharing import QUERY_KEYS
 
@@ -68,6 +69,22 @@ def check_member(read: SourceOptions) -> None:
 def within_start(kafka: Mapping[str, str]) -> dict[str, str]:
     """The settings with a time limit for somebody who waits for the start. A limit that the user set stays."""
     return {"default.api.timeout.ms": str(REACH_MS), **kafka}
+
+
+def check_topics(read: SourceOptions) -> None:
+    """Ask the brokers for the topics of a stream. Raises whatever prevents it, and if one is missing and not waited
+    for."""
+    from holdfast.spark.starting import topics_seen
+
+    async def ask() -> None:
+        async with Cluster(client_config(within_start(read.kafka))) as cluster:
+            there = await topics_seen(cluster, read.topics)
+            missing = sorted(name for name in read.topics if not name.startswith("^") and name not in there)
+            if missing and read.fail_on_data_loss:
+                known = [name for name, topic in (await cluster.refresh(None)).topics.items() if not topic.internal]
+                raise no_such_topics(missing, streaming=True, near=did_you_mean(missing[0], known))
+
+    asyncio.run(ask())
 
 
 def check_reachable(kafka: Mapping[str, str]) -> str:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.exactly_once_origin import check_origins, checked_ranges
 from holdfast.spark.offsets import Ranges
 
 if TYPE_CHECKING:
@@ -154,14 +155,30 @@ def all_or_nothing(
     new, counted = still_new(ranges, positions), still_new(number, positions)
     if not (new if ranges else counted):
         return {}
-    taken = sorted(p for p, (start, _) in ranges.items() if p not in new or new[p].start != start)
+    taken = {p: positions[p] for p, (start, _) in sorted(ranges.items()) if p not in new or new[p].start != start}
     if taken:
-        raise HoldfastError(
-            "BATCH_PARTLY_WRITTEN",
-            f"Another application has written {', '.join(map(str, taken))} of this batch meanwhile.",
-            "Restart the query: it does the batch again with the partitions that are still its own.",
-        )
+        raise partly_written(taken, new)
     return {**new, **counted}
+
+
+def partly_written(taken: Mapping[TopicPartition, int], new: Mapping[TopicPartition, New]) -> HoldfastError:
+    """`taken`: where the ledger stands in the partitions of which it has something."""
+    there = ", ".join(f"{partition} before {position}" for partition, position in taken.items())
+    lacking = ", ".join(f"{partition} [{part.start}, {part.end})" for partition, part in sorted(new.items()))
+    commands = " and ".join(
+        f"`holdfast groups reset-offsets GROUP --topic {partition.topic}:{partition.partition} --to-offset {position} "
+        "--execute`"
+        for partition, position in taken.items()
+    )
+    return HoldfastError(
+        "BATCH_PARTLY_WRITTEN",
+        f"The sink has a part of this batch, written in other batches: {there}. It lacks {lacking}; nothing was "
+        "written now.",
+        "Start the query again: it leaves out what others have written and told the group, and does the rest. If it "
+        f"ends in the same way, the group was not told: stop all its applications, run {commands}, and start them "
+        "again. A query that keeps state (an aggregation by Spark) needs all rows: give it an output and a "
+        'sink="…" of its own.',
+    )
 
 
 def left_out(sink: str, batch_id: int, ranges: Ranges, new: Mapping[TopicPartition, New]) -> None:
@@ -312,16 +329,21 @@ def _commits_by_itself(connection: Any) -> bool:
 
 
 def ranges_of_rows(rows: DataFrame, names: tuple[str, str, str]) -> dict[TopicPartition, tuple[int, int]]:
-    """Partition -> [first offset, last offset + 1) of the batch's rows."""
+    """Partition -> [first offset, last offset + 1) of the batch's rows. Rows that don't say where they came from are
+    refused: the ledger could neither recognise them later nor leave others in their place."""
     from pyspark.sql import functions as f
 
+    from holdfast.spark.batch_ranges import origins
     from holdfast.spark.files.columns import Columns, check_columns
 
     topic, partition, offset = names
-    types = {field.name: field.dataType.typeName() for field in rows.schema.fields}
-    check_columns(Columns(topic=topic, partition=partition, offset=offset), types)
-    found = rows.groupBy(topic, partition).agg(f.min(offset), f.max(offset)).collect()
-    return {TopicPartition(name, number): (first, last + 1) for name, number, first, last in sorted(found)}
+    columns = Columns(topic=topic, partition=partition, offset=offset)
+    check_columns(columns, {field.name: field.dataType.typeName() for field in rows.schema.fields})
+    no_offset = f.max(f.col(offset).isNull())
+    found = rows.groupBy(topic, partition).agg(f.min(offset), f.max(offset), no_offset).collect()
+    ranges = checked_ranges([tuple(one) for one in found], columns)
+    check_origins(ranges, origins(rows) if ranges else None)
+    return ranges
 
 
 def only_new(

@@ -15,9 +15,12 @@ _OURS = re.compile(r"^\s*(?:[\w.]+\.)?holdfast\.[\w.]*Error: (?P<said>[A-Z][A-Z0
 """The last line of a Python trace with an error of ours: `holdfast.model.errors.HoldfastError: CODE: what. do`."""
 
 _MISSING = (
-    re.compile(r"\[DATA_SOURCE_NOT_FOUND\][^\n]*holdfast"),
+    re.compile(r"\[DATA_SOURCE_NOT_FOUND\][^\n]*: holdfast(?:-files)?\.\s"),
     re.compile(r"No module named '(?:holdfast|pyspark_holdfast\w*)'"),
 )
+_NO_SOURCE = re.compile(r"\[DATA_SOURCE_NOT_FOUND\][^\n]*")
+"""Below it Java names a class that nobody has heard of."""
+
 _VERSIONS = re.compile(r"\[PYTHON_VERSION_MISMATCH\]|Python in worker has different version")
 
 MOST = 1_000
@@ -71,6 +74,8 @@ def no_java() -> HoldfastError:
 
 
 def _last_error(text: str) -> str:
+    if (unknown := _NO_SOURCE.search(text)) is not None:
+        return unknown[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"(?:Error|Exception):", line)]
     return (errors[-1] if errors else lines[0] if lines else "the query failed")[:500]

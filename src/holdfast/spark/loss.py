@@ -44,8 +44,9 @@ def topics_deleted(topics: Iterable[str]) -> HoldfastError:
     return HoldfastError("TOPIC_DELETED", f"the query reads {names}, which does not exist any more.", DO)
 
 
-def no_such_topics(topics: Iterable[str], *, streaming: bool) -> HoldfastError:
-    do = "Check the name, or create it first"
+def no_such_topics(topics: Iterable[str], *, streaming: bool, near: str = "") -> HoldfastError:
+    """`near`: a suggestion, if there is one."""
+    do = f"{near} Check the name, or create it first".lstrip()
     return HoldfastError(
         "UNKNOWN_TOPIC",
         f"there is no topic {', '.join(sorted(topics))}.",

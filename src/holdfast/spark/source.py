@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -74,8 +74,11 @@ STOPPED = 143
 class Slice(InputPartition):
     """The ranges of one task. A pure value: `read` needs nothing else."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[Piece], topic_ids: Mapping[str, str] | None = None) -> None:
+        """`topic_ids`: by topic, where brokers tell it. State goes by it (`batch_ranges`)."""
         self.pieces = list(pieces)
+        topics = sorted({partition.topic for partition, _, _ in self.pieces} & (topic_ids or {}).keys())
+        self.topic_ids = {topic: topic_ids[topic] for topic in topics} if topic_ids else {}
 
 
 class HoldfastSource(DataSource):
@@ -243,7 +246,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         slices = tasks(
             planned.ranges, at_least=options.min_partitions, at_most_records=options.max_records_per_partition
         )
-        return [Slice(pieces) for pieces in slices]
+        topic_ids = {name: seen.topic_id for name, seen in planned.topics.items() if seen.topic_id}
+        return [Slice(pieces, topic_ids) for pieces in slices]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Not used: Spark calls it late and not always. The next `latestOffset` tells what is done."""

@@ -111,6 +111,19 @@ def test_what_is_missing_is_told_before_spark_starts(tmp_path: Path, without: di
         check(replace(whole, job=tmp_path / "nowhere.py"))
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("holdfast-fles", "holdfast-files"), ("foreachbatch", "foreachBatch"), ("parquet", "")]
+)
+def test_a_mistyped_sink_is_told_before_spark_starts(tmp_path: Path, name: str, meant: str) -> None:
+    """Symptom: a minute on a busy machine, then sixty lines of Java, with WORKER_PYTHON for a cause."""
+    whole = replace(read_toml(written(tmp_path)), sink_format=name)
+    if meant:
+        with pytest.raises(HoldfastError, match=f"INVALID_OPTION: .*{name}. Did you mean {meant}"):
+            check(whole)
+    else:
+        check(whole)
+
+
 def test_times_and_pairs_are_read_or_refused() -> None:
     assert [duration_ms(text) for text in ("0ms", "500ms", "5s", "2 m")] == [0, 500, 5_000, 120_000]
     with pytest.raises(HoldfastError, match="INVALID_TRIGGER"):

@@ -175,7 +175,7 @@ class TurnStore:
     def take_away(self, name: str) -> None:
         self.disk.files.pop(name, None)
 
-    def put_back(self, folder: str) -> None:
+    def put_back(self, folder: str, ours: Callable[[str], bool]) -> None:
         pass  # each call is atomic here: no crash leaves half a removal
 
     def open(self, name: str) -> IO[bytes]:
@@ -186,7 +186,7 @@ class TurnStore:
 
     def put_rows(self, offsets: list[int], *, lasts: bool = True) -> FileRef:
         """A data file, as a task writes it. One that is not to last is old as soon as it is there, until a touch."""
-        name = f"{data_folder_of(ORDERS)}/{next(self.disk.numbers):04d}"
+        name = f"{data_folder_of(ORDERS)}/{next(self.disk.numbers):032x}.parquet"
         if lasts:
             self._mine.add(name)
             self.disk.in_flight[name] = float("inf")

@@ -199,6 +199,20 @@ def test_of_a_batch_that_can_not_be_taken_apart_new_ranges_decide_whatever_its_n
         apply_whole(connect, "q", 8, {P0: (5, 9), P1: (0, 1)}, lambda _: None)
 
 
+def test_of_a_batch_that_is_partly_written_each_part_is_told_and_how_to_get_out(connect: Connect) -> None:
+    """Symptom: "Another application has written orders-0 of this batch meanwhile. Restart the query". It had written a
+    part of orders-0, and where it had died before it told the group, each restart ended in the same way."""
+    assert apply_whole(connect, "other", 1, {P0: (0, 3)}, lambda _: None)
+    with pytest.raises(HoldfastError) as raised:
+        apply_whole(connect, "q", 8, {P0: (0, 9), P1: (0, 1)}, lambda _: None)
+    assert raised.value.what == (
+        "The sink has a part of this batch, written in other batches: orders-0 before 3. It lacks orders-0 [3, 9), "
+        "orders-1 [0, 1); nothing was written now."
+    )
+    assert "`holdfast groups reset-offsets GROUP --topic orders:0 --to-offset 3 --execute`" in raised.value.do
+    assert positions(connect, P0, P1) == {P0: 3}
+
+
 def test_a_connection_that_commits_by_itself_is_refused(connect: Connect, tmp_path: Path) -> None:
     connection = connect()
     if isinstance(connection, sqlite3.Connection):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,10 @@ from confluent_kafka.admin import AdminClient
 from postgres_server import Postgres
 from sink_queries import run_query
 
+from holdfast.cli.main import main
+from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark import exactly_once
+from holdfast.spark.exactly_once import apply_once
 from holdfast.testing.broker import Broker
 from kept import KEPT
 from patience import PATIENCE_S
@@ -191,8 +195,104 @@ def test_rows_that_are_left_out_are_told(
     assert written == [[0, 1, 2], [3]]
 
 
+def test_a_batch_that_is_partly_written_gets_in_as_its_error_says(
+    spark: SparkSession, holdfast_broker: Broker, tmp_path: Path
+) -> None:
+    """Another application has written the first two records of orders-0, and died before it told the group. A restart
+    alone ends in the same way, for ever; with the command that the error names, each record is in once."""
+    from pyspark.errors import StreamingQueryException
+
+    holdfast_broker.topics.create("orders", partitions=2, configs=KEPT)
+    produce(holdfast_broker, ["ann"] * 8)
+    database = tmp_path / "db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("create table done (partition_id integer, offset_id integer)")
+    connection.close()
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(database)
+
+    def add(rows: DataFrame, connection: sqlite3.Connection, _batch_id: int) -> None:
+        connection.executemany(
+            "insert into done values (?, ?)", [(row.partition, row.offset) for row in rows.collect()]
+        )
+
+    def done() -> list[tuple[int, int]]:
+        connection = connect()
+        found = connection.execute("select * from done order by 1, 2").fetchall()
+        connection.close()
+        return found
+
+    apply_once(
+        connect, "s", "holdfast_ledger", {TopicPartition("orders", 0): (0, 2)},
+        lambda connection, _: connection.executemany("insert into done values (?, ?)", [(0, 0), (0, 1)]),
+    )  # fmt: skip
+    sink = exactly_once(connect, add, sink="s", by="batch")
+    rows = stream(spark, holdfast_broker, "g")
+
+    def run() -> None:
+        run_until(rows, sink, tmp_path / "cp", "append", lambda: len(done()) == 8)
+
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="BATCH_PARTLY_WRITTEN") as raised:
+            run()
+    assert done() == [(0, 0), (0, 1)]
+    (command,) = set(re.findall("run `holdfast (.*?)`", str(raised.value)))
+    with pytest.raises(SystemExit) as ended:
+        main([*command.replace("GROUP", "g").split(), "--bootstrap-server", holdfast_broker.bootstrap])
+    assert ended.value.code in (0, None)
+    run()
+    assert done() == [(partition, offset) for partition in range(2) for offset in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("row", "types", "code"),
+    [
+        (("orders", 0, None), "topic string, partition int, offset long", "SINK_NEEDS_ORIGIN: A row has no offset"),
+        ((None, 0, 1), "topic string, partition int, offset long", "SINK_NEEDS_ORIGIN: A row has no topic"),
+        (("orders", 0, 1.5), "topic string, partition int, offset double", "SINK_NEEDS_ORIGIN: The column 'offset'"),
+        (("orders", "0", 1), "topic string, partition string, offset long", "SINK_NEEDS_ORIGIN: The column 'part"),
+    ],
+)
+def test_rows_that_do_not_say_where_they_came_from_are_refused(
+    spark: SparkSession, tmp_path: Path, row: tuple[Any, ...], types: str, code: str
+) -> None:
+    written: list[Any] = []
+    sink = exactly_once(lambda: sqlite3.connect(tmp_path / "db"), lambda *batch: written.append(batch), sink="shop")
+    good = () if "double" in types or "string, offset" in types else (("orders", 0, 7),)
+    with pytest.raises(HoldfastError, match=code):
+        sink(spark.createDataFrame([row, *good], types), 1)
+    assert written == []
+
+
+def test_offsets_that_a_job_has_computed_end_the_query(
+    spark: SparkSession, holdfast_broker: Broker, tmp_path: Path
+) -> None:
+    """Symptom: the ledger stood at 1,000,004, and the next million rows were left out."""
+    from pyspark.errors import StreamingQueryException
+
+    holdfast_broker.topics.create("orders", partitions=2, configs=KEPT)
+    produce(holdfast_broker, ["ann"] * 8)
+    written: list[int] = []
+
+    def write(rows: DataFrame, _connection: Any, _batch_id: int) -> None:
+        written.append(rows.count())
+
+    sink = exactly_once(lambda: sqlite3.connect(tmp_path / "db"), write, sink="shop")
+    rows = stream(spark, holdfast_broker, "g")
+    with pytest.raises(StreamingQueryException, match=r"ROWS_NOT_OF_BATCH.*orders-0 .*this batch read \[0, 4\)"):
+        run_until(
+            rows.selectExpr("topic", "partition", "offset + 1000000 as offset"),
+            sink,
+            tmp_path / "a",
+            "append",
+            lambda: bool(written),
+        )
+    run_until(rows, sink, tmp_path / "b", "append", lambda: bool(written))
+    assert written == [8]
+
+
 def test_ranges_that_can_not_be_known_are_an_error_and_not_a_guess(spark: SparkSession, tmp_path: Path) -> None:
-    from holdfast.model import HoldfastError
     from holdfast.spark.batch_ranges import batch_ranges
 
     with pytest.raises(HoldfastError, match="BATCH_RANGES_UNKNOWN"):

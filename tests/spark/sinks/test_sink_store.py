@@ -110,7 +110,9 @@ def test_a_removal_that_a_crash_left_half_done_is_undone(tmp_path: Path) -> None
     store.create("f/half", b"1")
     (tmp_path / "f/half").rename(tmp_path / "f/.old-half")
     assert store.names("f") == []
-    store.put_back("f")
+    store.put_back("f", lambda name: name == "another")
+    assert store.names("f") == []
+    store.put_back("f", lambda name: name == "half")
     assert store.names("f") == ["half"]
 
 

@@ -14,8 +14,10 @@ from pyspark.sql.types import TimestampNTZType
 from state_events import Events, parsed, produce
 
 import holdfast.spark
-from holdfast.model import HoldfastError
+from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files import committed_files
+from holdfast.spark.files.store import LocalStore
+from holdfast.spark.state.chain import Chain
 from holdfast.testing.broker import Broker
 
 if TYPE_CHECKING:
@@ -133,6 +135,8 @@ def test_a_database_takes_results_once_although_they_are_delivered_again(
         found = sorted(row[0] for row in connection.execute("select id from ids"))
     assert found == events.distinct()
     assert died == ["before", "behind"]
+    tip = Chain(LocalStore(tmp_path / "state"), TopicPartition("orders", 0)).tip()
+    assert tip is not None and tip.topic_id
 
 
 def test_rows_that_the_job_moves_in_foreach_batch_are_put_in_order(

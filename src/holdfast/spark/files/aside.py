@@ -6,10 +6,15 @@ Whoever touches it after the rename finds no file; whoever touched it before is 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Protocol
 
 ASIDE = ".old-"
 """Prefix of files that are being removed. If one stays, a crash interrupted its removal."""
+
+
+_UUID = re.compile(r"[0-9a-f]{32}")
 
 
 class Renaming(Protocol):
@@ -29,6 +34,11 @@ def beside(name: str, other: str) -> str:
     return f"{folder}{slash}{other}"
 
 
+def is_unique(name: str, prefix: str) -> bool:
+    """Whether a name is this prefix and a UUID, as ours are; an editor's hidden files begin with a dot, too."""
+    return name.startswith(prefix) and _UUID.fullmatch(name, len(prefix)) is not None
+
+
 def remove_untouched(store: Renaming, name: str, before: float) -> bool:
     aside = beside(name, ASIDE + name.rpartition("/")[2])
     if not store.move(name, aside):
@@ -43,7 +53,7 @@ def remove_untouched(store: Renaming, name: str, before: float) -> bool:
     return True
 
 
-def put_back(store: Renaming, folder: str, listed: list[str]) -> None:
+def put_back(store: Renaming, folder: str, listed: list[str], ours: Callable[[str], bool]) -> None:
     for name in listed:
-        if name.startswith(ASIDE):
+        if name.startswith(ASIDE) and ours(name.removeprefix(ASIDE)):
             store.move(f"{folder}/{name}", f"{folder}/{name.removeprefix(ASIDE)}")  # unless it was removed meanwhile

@@ -20,14 +20,14 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from holdfast.model import HoldfastError
-from holdfast.spark.files.aside import beside, put_back, remove_untouched
+from holdfast.spark.files.aside import beside, is_unique, put_back, remove_untouched
 from holdfast.spark.files.proving import PROBE, StoreError, prove
 from holdfast.spark.files.ranged import WHOLE_BYTES, opened
 from holdfast.spark.files.store_options import PREFIX, StoreOptions
@@ -111,8 +111,9 @@ class HdfsStore:
         return [name for name in self._listed(folder) if not name.startswith(".")]
 
     def leftovers(self, folder: str) -> list[str]:
-        found = [f"{folder}/{name}" for name in self._listed(folder) if name.startswith(TEMPORARY)]
-        return found + [f"{folder}/{PROBE}/{name}" for name in self._listed(f"{folder}/{PROBE}")]
+        found = [f"{folder}/{name}" for name in self._listed(folder) if is_unique(name, TEMPORARY)]
+        probes = [name for name in self._listed(f"{folder}/{PROBE}") if is_unique(name, "")]
+        return found + [f"{folder}/{PROBE}/{name}" for name in probes]
 
     def _listed(self, folder: str) -> list[str]:
         found = self.ask("GET", folder, "LISTSTATUS")
@@ -159,8 +160,8 @@ class HdfsStore:
     def remove_untouched(self, name: str, before: float) -> bool:
         return remove_untouched(self, name, before)
 
-    def put_back(self, folder: str) -> None:
-        put_back(self, folder, self._listed(folder))
+    def put_back(self, folder: str, ours: Callable[[str], bool]) -> None:
+        put_back(self, folder, self._listed(folder), ours)
 
     def move(self, name: str, to: str) -> bool:
         answer = self.ask("PUT", name, "RENAME", destination=f"{self._path}/{to}")

@@ -1,5 +1,8 @@
 """The names of all files under a sink's path. Topics and partitions are folders; nothing here reads or writes.
 
+Whatever has another name is somebody else's (Spark's `part-…` and `_SUCCESS`, an editor's copy): it is neither read nor
+removed.
+
 _holdfast/sink.json                                   the columns that the sink was created with
 _holdfast/fed_by.json                                 the state whose results it gets; other sinks have none
 _holdfast/schemas/4be1….json                          every schema it was ever written with
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterable
 
 from holdfast.model import HoldfastError, TopicPartition
 
@@ -29,8 +33,43 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """Kafka's own rule for names; it also makes them safe as folder names."""
 
 
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+_NUMBERED = re.compile(r"([0-9]{12}|[1-9][0-9]{12,})\.json")
+_SCHEMA = re.compile(r"[0-9a-f]{16}\.json")
+_PARQUET = re.compile(r"[0-9a-f]{32}\.parquet")
+
+
+def is_topic(name: str) -> bool:
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def is_partition(name: str) -> bool:
+    """Whether a folder has a partition's name. `str.isdigit` would also take 03 and ²."""
+    return _PARTITION.fullmatch(name) is not None
+
+
+def numbered_name(number: int) -> str:
+    """The name of an entry or a snapshot."""
+    return f"{number:012d}.json"
+
+
+def numbers_of(names: Iterable[str]) -> list[int]:
+    """The numbers of the entries or snapshots among these names, lowest first."""
+    return sorted(int(name.removesuffix(".json")) for name in names if _NUMBERED.fullmatch(name))
+
+
+def schema_names(names: Iterable[str]) -> list[str]:
+    """The names of the schemas among these files."""
+    return [name.removesuffix(".json") for name in names if _SCHEMA.fullmatch(name)]
+
+
+def is_data_file(name: str) -> bool:
+    """Whether a file has the kind of name that `new_data_name` makes."""
+    return _PARQUET.fullmatch(name) is not None
+
+
 def checked_topic(topic: object) -> str:
-    if isinstance(topic, str) and _TOPIC.fullmatch(topic) and topic not in (".", ".."):
+    if isinstance(topic, str) and is_topic(topic):
         return topic
     raise HoldfastError(
         "NOT_A_TOPIC",

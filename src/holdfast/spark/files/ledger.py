@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.files.layout import folder_of
+from holdfast.spark.files.layout import data_folder_of, folder_of, numbered_name, numbers_of
 from holdfast.spark.files.store import Store
 
 VERSION = 1
@@ -74,6 +74,9 @@ class Snapshot:
     start: int
     end: int
     files: tuple[FileRef, ...]
+
+
+Listed = TypeVar("Listed", Entry, Snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,28 +195,47 @@ class Ledger:
 
     def newest_snapshot(self) -> Snapshot | None:
         while True:
-            names = self._store.names(self.snapshots_folder)
-            if not names:
+            numbers = self.snapshot_numbers()
+            if not numbers:
                 return None
-            snapshot = self.snapshot(int(names[-1].removesuffix(".json")))
+            snapshot = self.snapshot(numbers[-1])
             if snapshot is not None:
                 return snapshot
 
     def entry(self, number: int) -> Entry | None:
         name = self.entry_name(number)
         data = self._store.read(name)
-        return None if data is None else decode_entry(data, name)
+        return None if data is None else self._of_this_chain(decode_entry(data, name), number, name)
 
     def snapshot(self, number: int) -> Snapshot | None:
         name = self.snapshot_name(number)
         data = self._store.read(name)
-        return None if data is None else decode_snapshot(data, name)
+        return None if data is None else self._of_this_chain(decode_snapshot(data, name), number, name)
+
+    def _of_this_chain(self, found: Listed, number: int, name: str) -> Listed:
+        """Refuse a file that was put here from elsewhere, as a restored backup may do."""
+        folder = data_folder_of(self.partition)
+        others = sorted(file.name for file in found.files if not file.name.startswith(f"{folder}/"))
+        if found.number != number or others:
+            what = f"names {others[0]}" if others else f"says that it is number {found.number}"
+            raise HoldfastError(
+                "LEDGER_UNREADABLE",
+                f"{name} belongs elsewhere: it {what}.",
+                "Restore the right one from a backup; the ledger never writes over a file.",
+            )
+        return found
+
+    def entry_numbers(self) -> list[int]:
+        return numbers_of(self._store.names(self.entries_folder))
+
+    def snapshot_numbers(self) -> list[int]:
+        return numbers_of(self._store.names(self.snapshots_folder))
 
     def entry_name(self, number: int) -> str:
-        return f"{self.entries_folder}/{number:012d}.json"
+        return f"{self.entries_folder}/{numbered_name(number)}"
 
     def snapshot_name(self, number: int) -> str:
-        return f"{self.snapshots_folder}/{number:012d}.json"
+        return f"{self.snapshots_folder}/{numbered_name(number)}"
 
     def _reach(self) -> int:
         """The last entry that a snapshot covers; 0 if there is none."""

@@ -29,7 +29,7 @@ from functools import partial
 from typing import IO, Any, TypeVar
 
 from holdfast.model import HoldfastError
-from holdfast.spark.files.aside import beside
+from holdfast.spark.files.aside import beside, is_unique
 from holdfast.spark.files.buckets import PATIENCE_S, open_bucket, parse_address
 from holdfast.spark.files.proving import PROBE, StoreError, prove
 from holdfast.spark.files.ranged import WHOLE_BYTES, opened
@@ -123,7 +123,8 @@ class ObjectStore:
         kept = self._under(f"{folder}/{KEPT}")
         there = {f"{folder}/{KEPT}/{name}" for name in self._listed(folder)} if kept else set()
         orphans = [name for name in kept if name.rpartition("/")[0] not in there]
-        return sorted([*self._under(f"{folder}/{GOING}"), *self._under(f"{folder}/{PROBE}"), *orphans])
+        marks = [*self._under(f"{folder}/{GOING}"), *self._under(f"{folder}/{PROBE}"), *orphans]
+        return sorted(name for name in marks if is_unique(name.rpartition("/")[2], ""))
 
     def _listed(self, folder: str) -> list[str]:
         found = self._ask(f"list {folder}", lambda: self.client.list_with_delimiter(folder))
@@ -214,7 +215,7 @@ class ObjectStore:
         self.remove(mark)
         return going
 
-    def put_back(self, folder: str) -> None:
+    def put_back(self, folder: str, ours: Callable[[str], bool]) -> None:
         """Nothing to do: files are not moved. The mark of a remover that died is one of the leftovers."""
 
     def _put(self, name: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pyspark.sql.types import StructField, StructType
 
 from holdfast.model import HoldfastError
-from holdfast.spark.files.layout import SCHEMAS
+from holdfast.spark.files.layout import SCHEMAS, schema_names
 from holdfast.spark.files.sink import schemas
 from holdfast.spark.files.store import Store
 
@@ -24,8 +24,8 @@ def type_names(schema: StructType) -> dict[str, str]:
 
 def check_types(store: Store, schema: StructType) -> None:
     """Refuse rows with a column that the sink already has in another type."""
-    names = [name.removesuffix(".json") for name in store.names(SCHEMAS)]
-    before = [StructType.fromJson(json.loads(text)) for text in schemas(store, names).values()]
+    kept = schemas(store, schema_names(store.names(SCHEMAS)))
+    before = [StructType.fromJson(json.loads(text)) for text in kept.values()]
     merged((*before, schema), "Cast it to the type it had, give the new column another name, or write to another path.")
 
 

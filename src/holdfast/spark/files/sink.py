@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.buckets import AT_START_S
 from holdfast.spark.files.columns import Columns
-from holdfast.spark.files.layout import FED_BY, LEDGER, README, SCHEMAS, SINK
+from holdfast.spark.files.layout import FED_BY, LEDGER, README, SCHEMAS, SINK, is_partition, is_topic
 from holdfast.spark.files.ledger import Content, Ledger
 from holdfast.spark.files.store import Store, open_store
 
@@ -74,8 +75,9 @@ def partitions_under(store: Store, *roots: str) -> list[TopicPartition]:
         TopicPartition(topic, int(number))
         for root in roots
         for topic in store.names(root)
+        if is_topic(topic)
         for number in store.names(f"{root}/{topic}")
-        if number.isdigit()
+        if is_partition(number)
     }
     return sorted(found)
 
@@ -86,6 +88,10 @@ def open_sink(store: Store, columns: Columns) -> None:
     if store.read(SINK) is None:
         store.create(README, README_TEXT.encode())
         store.create(SINK, wanted)
+    refuse_other_columns(store, columns)
+
+
+def refuse_other_columns(store: Store, columns: Columns) -> None:
     made = sink_columns(store)
     if made != columns:
         raise HoldfastError(
@@ -93,6 +99,15 @@ def open_sink(store: Store, columns: Columns) -> None:
             f"This sink goes by the columns {made.topic}, {made.partition} and {made.offset}.",
             "Write with the same topicColumn, partitionColumn and offsetColumn, or into another path.",
         )
+
+
+def check_writable(path: str, options: Mapping[str, str], columns: Columns) -> None:
+    """Refuse a path where rows with these columns can't be written, before anything runs."""
+    store = open_store(path, options, patience_s=AT_START_S)
+    store.prove()
+    refuse_fed(store)
+    if store.read(SINK) is not None:
+        refuse_other_columns(store, columns)
 
 
 def refuse_fed(store: Store) -> None:

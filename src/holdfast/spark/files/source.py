@@ -20,14 +20,14 @@ from pyspark.sql.types import StructType
 
 from holdfast.model import HoldfastError
 from holdfast.spark.files.buckets import AT_START_S
-from holdfast.spark.files.columns import Columns, check_columns, parse_columns
-from holdfast.spark.files.folders import check_partition_by, may_hold, parse_partition_by
-from holdfast.spark.files.options import check_options
+from holdfast.spark.files.columns import Columns, check_columns
+from holdfast.spark.files.folders import check_partition_by, may_hold
+from holdfast.spark.files.options import check_options, parse_writing
 from holdfast.spark.files.schema import check_types, type_names
 from holdfast.spark.files.sink import refuse_fed
 from holdfast.spark.files.store import Store, open_store
 from holdfast.spark.files.store_options import StoreOptions, parse_store_options
-from holdfast.spark.internals import PARTITION_BY, StreamArrowWriter, filters_are_passed, needs
+from holdfast.spark.internals import StreamArrowWriter, filters_are_passed, needs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,21 +89,13 @@ class FilesSource(DataSource):
         return Place(str(path), parse_store_options(self.options))
 
     def _write_plan(self, schema: StructType, overwrite: bool) -> WritePlan:
-        from holdfast.spark.files.parquet import COMPRESSIONS
-
         if overwrite:
             raise HoldfastError(
                 "SINK_APPENDS_ONLY", "A ledger only grows; it can't be overwritten.", "Use append mode, or a new path."
             )
-        columns, types = parse_columns(self.options), type_names(schema)
-        check_columns(columns, types)
-        partition_by = parse_partition_by(self.options.get(PARTITION_BY))
-        check_partition_by(partition_by, types)
-        compression = str(self.options.get("compression", "snappy")).lower()
-        if compression not in COMPRESSIONS:
-            raise HoldfastError(
-                "INVALID_OPTION", f"option compression is {compression!r}.", f"Choose {', '.join(COMPRESSIONS)}."
-            )
+        told, types = parse_writing(self.options), type_names(schema)
+        check_columns(told.columns, types)
+        check_partition_by(told.partition_by, types)
         place = self._place()
         store = place.planning()
         store.prove()
@@ -111,11 +103,11 @@ class FilesSource(DataSource):
         check_types(store, schema)  # refuse before anything runs
         return WritePlan(
             place=place,
-            columns=columns,
+            columns=told.columns,
             schema_json=schema.json(),
-            compression=compression,
-            writer=str(self.options.get("writer", "")),
-            partition_by=partition_by,
+            compression=told.compression,
+            writer=told.writer,
+            partition_by=told.partition_by,
         )
 
 

@@ -4,7 +4,8 @@ stores are in `objects`, HDFS is in `hdfs`.
 The ledger relies on one promise above all: `create` is atomic, exclusive and durable. If two callers create one name,
 exactly one gets True, and a crash at any point leaves either no file or the whole one.
 
-Names are relative, with forward slashes. Names whose last part starts with a dot are the store's own and never listed.
+Names are relative, with forward slashes. Names whose last part starts with a dot are hidden: the store's own, or those
+of somebody else's files. They are never listed.
 This module knows nothing of ledgers, Parquet or Spark.
 """
 
@@ -13,15 +14,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import unquote, urlsplit
 
 from holdfast.model import HoldfastError
-from holdfast.spark.files.aside import put_back, remove_untouched
+from holdfast.spark.files.aside import is_unique, put_back, remove_untouched
 
 TEMPORARY = ".new-"
 """Prefix of files that are being written. One that is older than any batch is left over from a crash."""
@@ -31,7 +33,7 @@ class Store(Protocol):
     """What a file system must offer to hold a sink."""
 
     def prove(self) -> None:
-        """Try out whether `create` is exclusive here, and raise if not. Does nothing where that is known."""
+        """Try out whether files can be created here, exclusively, and raise if not."""
 
     def create(self, name: str, data: bytes) -> bool:
         """Create the file with this content, durably; False, with nothing changed, if the name is taken.
@@ -73,8 +75,8 @@ class Store(Protocol):
         If one caller touches a file while another removes it, at most one of them succeeds.
         """
 
-    def put_back(self, folder: str) -> None:
-        """Undo removals in this folder that a crash left half done."""
+    def put_back(self, folder: str, ours: Callable[[str], bool]) -> None:
+        """Undo removals in this folder that a crash left half done, of files with one of our names."""
 
 
 class LocalStore:
@@ -89,7 +91,19 @@ class LocalStore:
         self.root = Path(root)
 
     def prove(self) -> None:
-        """Nothing to do: link(2) is exclusive. If the file system has no hard links, `create` raises."""
+        """Refuse a folder that nobody can write into. link(2) is exclusive; without hard links, `create` raises."""
+        if self.root.is_dir() and os.access(self.root, os.W_OK | os.X_OK):
+            return
+        there = next(folder for folder in (self.root.absolute(), *self.root.absolute().parents) if folder.exists())
+        try:
+            with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=there):
+                pass
+        except OSError as error:
+            raise HoldfastError(
+                "STORE_NOT_WRITABLE",
+                f"Nothing can be written to {self.root}: {there}: {error.strerror}.",
+                "Check the path, and that this user may write there.",
+            ) from error
 
     def create(self, name: str, data: bytes) -> bool:
         with self._temporary(name) as (temporary, file):
@@ -110,7 +124,7 @@ class LocalStore:
         return sorted(name for name in self._listed(folder) if not name.startswith("."))
 
     def leftovers(self, folder: str) -> list[str]:
-        return sorted(f"{folder}/{name}" for name in self._listed(folder) if name.startswith(TEMPORARY))
+        return sorted(f"{folder}/{name}" for name in self._listed(folder) if is_unique(name, TEMPORARY))
 
     def _listed(self, folder: str) -> list[str]:
         try:
@@ -154,8 +168,8 @@ class LocalStore:
     def remove_untouched(self, name: str, before: float) -> bool:
         return remove_untouched(self, name, before)
 
-    def put_back(self, folder: str) -> None:
-        put_back(self, folder, self._listed(folder))
+    def put_back(self, folder: str, ours: Callable[[str], bool]) -> None:
+        put_back(self, folder, self._listed(folder), ours)
 
     def move(self, name: str, to: str) -> bool:
         try:

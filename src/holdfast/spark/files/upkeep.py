@@ -10,6 +10,8 @@ Compaction may take longer than the grace period. Until its snapshot exists, not
 touches all of them whenever another one is written, the last time right before the snapshot; if one is gone, it stops.
 Removing and touching exclude each other (`Store.remove_untouched`).
 
+What has a name that the sink does not give (`layout`) is somebody else's, and stays where it is.
+
 Time is an argument. This module knows nothing of Spark.
 """
 
@@ -19,7 +21,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.files.layout import DATA, LEDGER, SCHEMAS, data_folder_of, new_name_beside, parent_of
+from holdfast.spark.files.layout import (
+    DATA,
+    LEDGER,
+    SCHEMAS,
+    data_folder_of,
+    is_data_file,
+    new_name_beside,
+    parent_of,
+)
 from holdfast.spark.files.ledger import Content, FileRef, Ledger, Snapshot
 from holdfast.spark.files.parquet import ROW_GROUP_ROWS, compression_of, parquet_writer
 from holdfast.spark.files.sink import partitions_of, partitions_under
@@ -204,9 +214,9 @@ def clean(store: Store, *, now: float, grace_s: float, dry_run: bool = False) ->
             remove(kind, name)
         folders = _data_folders(store, data_folder_of(partition))
         for folder in folders:
-            store.put_back(folder)
+            store.put_back(folder, is_data_file)
         referenced = _referenced(store, ledger, without={name for _, name in expired})
-        for name in (f"{folder}/{file}" for folder in folders for file in store.names(folder) if "=" not in file):
+        for name in (f"{folder}/{file}" for folder in folders for file in store.names(folder) if is_data_file(file)):
             if name not in referenced and _older(store, name, before):
                 remove_data(name)
         remove_unfinished(*folders, ledger.entries_folder, ledger.snapshots_folder)
@@ -222,31 +232,27 @@ def _data_folders(store: Store, folder: str) -> list[str]:
 
 def _expired(store: Store, ledger: Ledger, before: float) -> list[tuple[str, str]]:
     """Entries and snapshots that a newer snapshot, made before `before`, covers; oldest first."""
-    numbers = [int(name.removesuffix(".json")) for name in store.names(ledger.snapshots_folder)]
+    numbers = ledger.snapshot_numbers()
     through = 0
     superseded: list[tuple[str, str]] = []
     for number in numbers:
         if _older(store, ledger.snapshot_name(number), before) and (snapshot := ledger.snapshot(number)) is not None:
             through = snapshot.through
             superseded = [("snapshots", ledger.snapshot_name(older)) for older in numbers if older < number]
-    entries = [
-        ("entries", f"{ledger.entries_folder}/{name}")
-        for name in store.names(ledger.entries_folder)
-        if int(name.removesuffix(".json")) <= through
-    ]
+    entries = [("entries", ledger.entry_name(number)) for number in ledger.entry_numbers() if number <= through]
     return entries + superseded
 
 
 def _referenced(store: Store, ledger: Ledger, *, without: set[str]) -> set[str]:
     """Every data file that is in some entry or snapshot."""
     found: set[str] = set()
-    for name in store.names(ledger.entries_folder):
-        if f"{ledger.entries_folder}/{name}" not in without:
-            entry = ledger.entry(int(name.removesuffix(".json")))
+    for number in ledger.entry_numbers():
+        if ledger.entry_name(number) not in without:
+            entry = ledger.entry(number)
             found.update(() if entry is None else (file.name for file in entry.files))
-    for name in store.names(ledger.snapshots_folder):
-        if f"{ledger.snapshots_folder}/{name}" not in without:
-            snapshot = ledger.snapshot(int(name.removesuffix(".json")))
+    for number in ledger.snapshot_numbers():
+        if ledger.snapshot_name(number) not in without:
+            snapshot = ledger.snapshot(number)
             found.update(() if snapshot is None else (file.name for file in snapshot.files))
     return found
 

@@ -19,14 +19,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from holdfast.model import HoldfastError
-from holdfast.spark.checking import check_member, check_reachable
+from holdfast.spark.checking import check_member, check_topics
 from holdfast.spark.explaining import explain
 from holdfast.spark.options import parse
-from holdfast.spark.pipeline.job import check_file, function_of, load_module, transformed
+from holdfast.spark.pipeline.job import WRITE, check_file, function_of, load_module, transformed
 from holdfast.spark.pipeline.progress import Batches, InGroup, Report, count_batches, in_group
 from holdfast.spark.pipeline.python import need_pyspark, quick_python, use_bundled_java
 from holdfast.spark.pipeline.replacing import Announced, Succession
-from holdfast.spark.pipeline.settings import FOREACH_BATCH, Pipeline
+from holdfast.spark.pipeline.settings import FILES, FOREACH_BATCH, Pipeline
 from holdfast.spark.pipeline.warming import warm_up
 
 if TYPE_CHECKING:
@@ -113,19 +113,34 @@ class Run:
     def _check(self, job: Path) -> None:
         source, group = self._pipeline.source, self._pipeline.group
         self._tell("starting", message=f"{job.name}, reads {_what(source)} in group {group}")
-        check_file(job)
+        check_file(job, self._functions())
         need_pyspark()
         options = parse(source, streaming=True)
         check_member(options)
-        check_reachable(options.kafka)
+        self._check_sink()
+        check_topics(options)
         self._tell("starting", message="the brokers answer; Spark starts")
+
+    def _functions(self) -> tuple[str, ...]:
+        """What the job's file must have."""
+        called = (WRITE,) if self._pipeline.sink_format == FOREACH_BATCH else ()
+        return (self._pipeline.function, *called)
+
+    def _check_sink(self) -> None:
+        """Of the file sink. What other sinks take, only Spark knows."""
+        from holdfast.spark.files.options import parse_writing
+        from holdfast.spark.files.sink import check_writable
+
+        if self._pipeline.sink_format == FILES:
+            sink = self._pipeline.sink
+            check_writable(sink["path"], sink, parse_writing(sink).columns)
 
     def _open(self, job: Path) -> None:
         pipeline = self._pipeline
         module = load_module(job)
         transform = function_of(module, pipeline.function)
         self._transform = partial(transformed, job, pipeline.function, transform)
-        self._write = function_of(module, "write") if pipeline.sink_format == FOREACH_BATCH else None
+        self._write = function_of(module, WRITE) if pipeline.sink_format == FOREACH_BATCH else None
         self._spark.sparkContext.addPyFile(str(job))
         self._rows = self._transform(self._source())
         if self._warms_up:
@@ -245,7 +260,7 @@ class Run:
         if self._write is not None:
             return writer.foreachBatch(self._write).start()
         sink = dict(pipeline.sink)
-        if pipeline.sink_format == "holdfast-files":
+        if pipeline.sink_format == FILES:
             sink.setdefault("writer", pipeline.name)
         return writer.format(pipeline.sink_format).options(**sink).start()
 
@@ -336,12 +351,13 @@ class Run:
 
 @contextmanager
 def plain_errors(code: str) -> Iterator[None]:
-    """Spark's errors become one line; ours keep their own code and text."""
+    """Spark's errors become one line; ours keep their own code and text. PySpark does not wrap all of Java's."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it publishes no types
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         said = explain(error)
         ours = re.match(r"([A-Z][A-Z0-9_]+): (.*)", said)
         if ours is not None:

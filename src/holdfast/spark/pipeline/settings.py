@@ -30,7 +30,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.client.config.known import did_you_mean
 from holdfast.model import HoldfastError
+
+FILES = "holdfast-files"
+"""The exactly-once file sink."""
 
 FOREACH_BATCH = "foreachBatch"
 """The sink is a function in the job's file: `write(rows, batch_id)`."""
@@ -53,7 +57,7 @@ class Pipeline:
     trigger: str = "0ms"
     """The time between the starts of batches, or "available-now"."""
     source: Mapping[str, str] = field(default_factory=dict)
-    sink_format: str = "holdfast-files"
+    sink_format: str = FILES
     sink: Mapping[str, str] = field(default_factory=dict)
     master: str = ""
     spark: Mapping[str, str] = field(default_factory=dict)
@@ -96,7 +100,7 @@ def read_toml(path: Path) -> Pipeline:
         checkpoint=str(found.get("checkpoint", "")),
         trigger=str(found.get("trigger", "0ms")),
         source=_texts(found, "source", path),
-        sink_format=sink.pop("format", "holdfast-files"),
+        sink_format=sink.pop("format", FILES),
         sink=sink,
         master=spark.pop("master", ""),
         spark=spark,
@@ -142,7 +146,7 @@ def check(pipeline: Pipeline) -> Pipeline:
         ),
         ("checkpoint", pipeline.checkpoint, "Give --checkpoint a folder of this application's own."),
     ]
-    if pipeline.sink_format == "holdfast-files":
+    if pipeline.sink_format == FILES:
         missing.append(("the sink's path", pipeline.sink.get("path"), "Give --sink."))
     for what, value, do in missing:
         if not value:
@@ -150,6 +154,10 @@ def check(pipeline: Pipeline) -> Pipeline:
     assert pipeline.job is not None
     if not pipeline.job.is_file():
         raise HoldfastError("JOB_NOT_FOUND", f"There is no file {pipeline.job}.", "Check the path.")
+    if pipeline.sink_format not in (FILES, FOREACH_BATCH):
+        near = did_you_mean(pipeline.sink_format, (FILES, FOREACH_BATCH))
+        if near:
+            raise HoldfastError("INVALID_OPTION", f"There is no sink of the format {pipeline.sink_format}.", near)
     if pipeline.trigger != AVAILABLE_NOW:
         duration_ms(pipeline.trigger)
     return pipeline

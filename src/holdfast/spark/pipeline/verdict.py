@@ -38,9 +38,8 @@ def read_commits(path: str) -> dict[TopicPartition, list[Commit]]:
     for partition in partitions_of(store):
         ledger = Ledger(store, partition)
         commits = []
-        for name in store.names(ledger.entries_folder):
-            entry = ledger.entry(int(name.removesuffix(".json")))
-            at = store.modified(f"{ledger.entries_folder}/{name}")
+        for number in ledger.entry_numbers():
+            entry, at = ledger.entry(number), store.modified(ledger.entry_name(number))
             if entry is not None and at is not None:
                 rows = sum(file.rows for file in entry.files)
                 commits.append(Commit(at, entry.writer.partition(" batch ")[0], rows))

@@ -15,14 +15,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.model import HoldfastError, TopicPartition
 from holdfast.spark.files.store import Store
 from holdfast.spark.offsets import Ranges
 from holdfast.spark.state.chain import Chain, Entry, beginning
+from holdfast.spark.state.runs import NEVER
 from holdfast.spark.state.task import Work
+from holdfast.spark.state.times import shown
 
 Job = Callable[[Mapping[TopicPartition, Work]], Mapping[TopicPartition, Entry]]
 """Runs the tasks; returns an entry for each partition that had rows."""
@@ -31,6 +33,9 @@ AT_ONCE = 8
 """Partitions read in parallel, because reading waits for the disk or the network."""
 MAX_ATTEMPTS = 10
 """Each lost race means that another application has appended a batch of the same partition."""
+
+AHEAD_US = 86_400_000_000
+"""A watermark farther ahead of the clock than this comes from a record with a wrong time: no clock is off by a day."""
 
 KEPT_ENTRIES = 16
 """The group's offsets may be behind by the last batches: usually two, and some more while its coordinator has problems.
@@ -46,6 +51,10 @@ class Batch:
     store: Store
     ranges: Ranges
     told: str
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The topics' ids, of those that have one."""
+    now_us: int = NEVER
+    """The time, to tell of watermarks that are ahead of it."""
 
     def work(self, job: Job) -> dict[TopicPartition, list[Entry]]:
         """Work until every partition's chain reaches the batch's end. Returns the entries to deliver."""
@@ -81,15 +90,33 @@ class Batch:
     def _tell(self, what: str) -> None:
         print(f"stateful: {self.told}: {what}", file=sys.stderr)  # noqa: T201 - the driver's standard error
 
+    def _tell_ahead(self, partition: TopicPartition, before: Entry, after: Entry) -> None:
+        """One record with a time of next year makes all rows late until then, and nobody would see why."""
+        if before.watermark <= self.now_us + AHEAD_US < after.watermark:
+            reached = shown(after.watermark)
+            self._tell(f"the watermark of {partition} is at {reached}, ahead of the clock: rows before that are late.")
+
     def _left(self, tips: Mapping[TopicPartition, Entry | None]) -> dict[TopicPartition, Work]:
         left = {}
         for partition, (start, end) in sorted(self.ranges.items()):
-            tip = tips[partition] or beginning(start)
+            tip = self._of_this_topic(partition, tips[partition] or beginning(start))
             if tip.end < start:
                 raise self._behind(partition, tip, start)
             if tip.end < end:
                 left[partition] = Work(tip, end)
         return left
+
+    def _of_this_topic(self, partition: TopicPartition, tip: Entry) -> Entry:
+        """The tip with the topic's id. Refuses a state whose offsets are those of another topic's records."""
+        now = self.topic_ids.get(partition.topic, "")
+        if now and tip.topic_id and tip.topic_id != now:
+            raise HoldfastError(
+                "STATE_OF_OTHER_TOPIC",
+                f"The state of {partition} was made of another topic of this name, which was deleted and made anew or "
+                "is on another cluster: its offsets mean other records.",
+                "Give this query a new path for its state and another for its output.",
+            )
+        return replace(tip, topic_id=now or tip.topic_id)
 
     def _made(
         self, job: Job, work: Mapping[TopicPartition, Work], *, patient: bool
@@ -109,6 +136,7 @@ class Batch:
 
         def append(partition: TopicPartition) -> bool:
             one = work[partition]
+            self._tell_ahead(partition, one.tip, made.get(partition, one.tip))
             # Without rows (filtered out, or gaps in the log) the batch is still done.
             return Chain(self.store, partition, self.told).append(made.get(partition) or one.tip.next(one.end))
 

@@ -16,13 +16,14 @@ Pure, except for the `Store`: no clock, no Spark.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.files.layout import checked_topic
+from holdfast.spark.files.layout import checked_topic, numbered_name, numbers_of
 from holdfast.spark.files.ledger import MAX_ATTEMPTS, FileRef
 from holdfast.spark.files.store import Store
 from holdfast.spark.state.runs import NOT_YET
@@ -31,6 +32,8 @@ VERSION = 1
 ROOT = "_holdfast/state"
 KNOWN = "_holdfast/known"
 OUTBOX = "outbox"
+
+_RUN = re.compile(r"[0-9a-f]{32}\.arrow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,8 @@ class Entry:
     """How many rows have been dropped for being late, since the beginning."""
     writer: str = ""
     """Who wrote it, for people."""
+    topic_id: str = ""
+    """Of the topic whose offsets these are; empty if its brokers don't tell."""
 
     def next(self, end: int) -> Entry:
         """The entry of a batch that changes only the offset."""
@@ -155,21 +160,33 @@ class Chain:
         )
 
     def numbers(self) -> list[int]:
-        return [int(name.removesuffix(".json")) for name in self._store.names(self.entries_folder)]
+        return numbers_of(self._store.names(self.entries_folder))
 
     def entry(self, number: int) -> Entry | None:
         name = self.entry_name(number)
         data = self._store.read(name)
         try:
-            return None if data is None else decode(data)
-        except (KeyError, TypeError, ValueError) as error:
+            found = None if data is None else decode(data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self.unreadable(name, f"no entry of version {VERSION} ({error})") from error
+        if found is not None and not self._holds(found, number):
+            raise self.unreadable(name, "it is an entry of another partition, or of another number")
+        return found
+
+    def _holds(self, entry: Entry, number: int) -> bool:
+        """False for an entry that was put here from elsewhere, as a restored backup may do."""
+        return entry.number == number and all(name.startswith(f"{self.runs_folder}/") for name in entry.files)
 
     def entry_name(self, number: int) -> str:
-        return f"{self.entries_folder}/{number:012d}.json"
+        return f"{self.entries_folder}/{numbered_name(number)}"
 
     def new_run_name(self) -> str:
         return f"{self.runs_folder}/{uuid.uuid4().hex}.arrow"
+
+    @staticmethod
+    def is_run(name: str) -> bool:
+        """Whether a file has the kind of name that `new_run_name` makes. All others are somebody else's."""
+        return _RUN.fullmatch(name) is not None
 
     def new_output_name(self) -> str:
         return f"{OUTBOX}/{self.partition.topic}/{self.partition.partition}/{uuid.uuid4().hex}.parquet"

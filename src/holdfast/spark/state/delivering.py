@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.batch_ranges import delivering
 from holdfast.spark.files.columns import Columns
 from holdfast.spark.files.layout import FED_BY
 from holdfast.spark.files.ledger import Addition, FileRef, Ledger
@@ -117,7 +118,9 @@ def into_function(
         rows = spark.createDataFrame([(name,) for name in names], "name string").mapInArrow(
             partial(read_named, root, options, schema), schema
         )
-    write(rows, batch_id)
+    reached = {p: (found[0].start, found[-1].end) for p, found in sorted(entries.items()) if found}
+    with delivering(reached):
+        write(rows, batch_id)
 
 
 def read_named(

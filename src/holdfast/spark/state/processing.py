@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from holdfast.model import HoldfastError, TopicPartition
-from holdfast.spark.batch_ranges import batch_ranges, stays_in_place
+from holdfast.spark.batch_ranges import ranges_and_topics, stays_in_place
 from holdfast.spark.files.schema import check_types
 from holdfast.spark.files.sink import schema_id
 from holdfast.spark.files.store import Store, open_store
@@ -39,7 +40,7 @@ def process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: i
         belong_together(open_store(path, source.options), store)
         check_types(open_store(path, source.options), made)
 
-    ranges = batch_ranges(batch)
+    ranges, topic_ids = ranges_and_topics(batch)
     if source.standby:
         follow(batch, source.state, source.options, operator.layout(given), source.standby, rehearses=not ranges)
     plan = TaskPlan(
@@ -57,7 +58,7 @@ def process(what: StatefulRows, sink: str | Write, batch: DataFrame, batch_id: i
     if not ranges:
         run_tasks(batch, rows, plan)  # a rehearsal: workers start and load code
         return
-    one = Batch(store, ranges, told)
+    one = Batch(store, ranges, told, topic_ids, now_us=time.time_ns() // 1_000)
     entries = one.work(lambda work: run_tasks(batch, rows, replace(plan, work=work)))
     if isinstance(sink, str):
         into_files(open_store(sink, source.options), entries, made.json(), told)

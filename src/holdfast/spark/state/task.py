@@ -7,6 +7,7 @@ and only one set gets into an entry.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -75,22 +76,28 @@ class TaskPlan:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: dict[TopicPartition, _Part] = {}
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            for partition, rows in split(batch, Columns()):
-                self._check(partition, rows)
-                if partition in self.work:
-                    if partition not in parts:
-                        parts[partition] = _Part(self, partition)
-                    parts[partition].take(rows)
-        entries = [part.finish() for _, part in sorted(parts.items())]
+        try:
+            self._take(batches, parts)
+            entries = [part.finish() for _, part in sorted(parts.items())]
+        except BaseException:
+            for part in parts.values():
+                part.give_up()
+            raise
         columns: list[Any] = [
             pa.array([partition.topic for partition in sorted(parts)], pa.string()),
             pa.array([partition.partition for partition in sorted(parts)], pa.int32()),
             pa.array([encode(entry).decode() for entry in entries], pa.string()),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=ANSWER_SCHEMA)
+
+    def _take(self, batches: Iterable[pa.RecordBatch], parts: dict[TopicPartition, _Part]) -> None:
+        for batch in batches:
+            for partition, rows in split(batch, Columns()) if batch.num_rows else ():
+                self._check(partition, rows)
+                if partition in self.work:
+                    if partition not in parts:
+                        parts[partition] = _Part(self, partition)
+                    parts[partition].take(rows)
 
     def _check(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
         """Refuse rows outside the batch's ranges: they would be lost or counted twice."""
@@ -150,6 +157,9 @@ class _Part:
         made = replace(self._work.tip.next(self._work.end), runs=runs, watermark=self._watermark, late=self._late)
         return replace(made, output=self._output.close(), writer=self._plan.writer)
 
+    def give_up(self) -> None:
+        self._output.give_up()
+
     def _step(self) -> None:
         rows = pa.Table.from_batches(self._waiting).cast(self._plan.given)
         self._waiting, self._rows = [], 0
@@ -196,6 +206,14 @@ class _Output:
         self._last = max(self._last, int(offsets.max()))
         self._rows += rows.num_rows
 
+    def give_up(self) -> None:
+        """Drop the unfinished file: a worker lives on, and a full disk is one reason to be here."""
+        if self._writer is not None:
+            with contextlib.suppress(Exception):
+                self._writer.close()
+        with contextlib.suppress(Exception):
+            self._stack.__exit__(_GivenUp, _GivenUp(), None)
+
     def close(self) -> tuple[FileRef, ...]:
         if self._writer is None:
             return ()
@@ -212,3 +230,7 @@ class _Output:
                 schema=self.schema_id,
             ),
         )
+
+
+class _GivenUp(Exception):
+    """Makes `store.writing` drop the file."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.model import HoldfastError, TopicPartition
+from holdfast.spark.files.layout import is_data_file, is_partition
 from holdfast.spark.files.store import Store
 from holdfast.spark.state.batch import named_by
 from holdfast.spark.state.chain import OUTBOX, Chain
@@ -106,7 +107,7 @@ def skip_to(store: Store, partition: TopicPartition, offset: int) -> int:
 
 def parse_partition(text: str) -> TopicPartition:
     topic, _, number = text.rpartition("-")
-    if not topic or not number.isdigit():
+    if not topic or not is_partition(number):
         raise HoldfastError("INVALID_OPTION", f"{text!r} is not a partition.", "Write topic and number: orders-3.")
     return TopicPartition(topic, int(number))
 
@@ -118,8 +119,10 @@ def _referenced(chain: Chain) -> set[str]:
 
 
 def _files(store: Store, chain: Chain) -> list[str]:
-    folders = (chain.runs_folder, _outbox(chain.partition))
-    return [f"{folder}/{name}" for folder in folders for name in store.names(folder)]
+    """The runs and the output that are there, without what somebody else may have put beside them."""
+    outbox = _outbox(chain.partition)
+    runs = [f"{chain.runs_folder}/{name}" for name in store.names(chain.runs_folder) if chain.is_run(name)]
+    return runs + [f"{outbox}/{name}" for name in store.names(outbox) if is_data_file(name)]
 
 
 def _outbox(partition: TopicPartition) -> str:
