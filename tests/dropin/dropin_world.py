@@ -58,7 +58,10 @@ class World:
 
     def _new_producer(self) -> ck.Producer:
         # Idempotent: a record that is sent again, as to a new topic whose leader is not ready, would be there twice.
-        return ck.Producer({**self._quiet, "linger.ms": 0, "enable.idempotence": True})
+        # One request at a time: a broker takes any first sequence number of a producer. If the first batch is refused
+        # and the second is not, the first one's retry counts as a duplicate, and its records are lost.
+        one_by_one = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+        return ck.Producer({**self._quiet, "linger.ms": 0, **one_by_one})
 
     @property
     def broker(self) -> Broker:
