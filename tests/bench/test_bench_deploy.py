@@ -10,6 +10,7 @@ from holdfast.bench.deploy import Row, judged
 from holdfast.bench.deploy_replace import Versions
 from holdfast.bench.deploy_run import PARTITIONS, Application, Batch, measured, silences
 from holdfast.model import TopicPartition
+from holdfast.spark.files.layout import data_folder_of
 from holdfast.spark.files.ledger import Addition, FileRef, Ledger
 from holdfast.spark.files.store import open_store
 
@@ -96,7 +97,14 @@ def test_versions_of_one_application_are_told_apart_in_the_sink_that_both_write(
     ledger = Ledger(open_store(versions.sink), TopicPartition("orders", 3))
     batches = ((0, 10, 10, "version-1 batch 4"), (10, 12, 0, "version-1 batch 5"), (12, 25, 13, "version-2 batch 0"))
     for start, end, rows, writer in batches:
-        file = FileRef(name=f"{end}.parquet", rows=rows, bytes=1, first=start, last=end, schema="s")
+        file = FileRef(
+            name=f"{data_folder_of(ledger.partition)}/{end}.parquet",
+            rows=rows,
+            bytes=1,
+            first=start,
+            last=end,
+            schema="s",
+        )
         addition = Addition(first=start, end=end, files=(file,))
         ledger.append(lambda _, addition=addition: addition, writer=writer)  # type: ignore[misc]
 
