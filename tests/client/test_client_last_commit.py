@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import confluent_kafka as ck
@@ -11,6 +11,7 @@ import pytest
 from polling import take
 
 import holdfast
+from holdfast.assign import by_name
 from holdfast.model import ErrorCode
 from holdfast.testing import Broker
 from holdfast.wire.api import Api
@@ -160,6 +161,46 @@ def test_what_was_done_before_a_revoke_is_not_done_again_when_the_round_is_cut(
     while [found.offset for found in second.committed(revoked, PATIENCE_S)] != [5]:
         assert time.monotonic() < deadline
         second.poll(0.01)
+    first.close()
+    second.close()
+
+
+class FailsOnce:
+    """Fails in the first round in which somebody has given something up."""
+
+    name = "fails-once"
+    protocols = (holdfast.RebalanceProtocol.COOPERATIVE,)
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def assign(
+        self, cluster: holdfast.ClusterView, members: Mapping[str, holdfast.Subscription]
+    ) -> Mapping[str, holdfast.Assignment]:
+        if len(members) == 2 and sum(len(member.owned) for member in members.values()) == 2 and not self.failed:
+            self.failed += 1
+            raise ValueError("not this time")
+        return by_name("cooperative-sticky").assign(cluster, members)
+
+
+def test_what_was_done_before_a_revoke_is_not_done_again_when_the_assignor_fails(broker: Broker, topic: str) -> None:
+    """The same, and the round is not cut: the leader's assignor raises, and everybody keeps its partitions. The next
+    plan hands over what this one should have."""
+    assignor = FailsOnce()
+    settings = {**settings_of(broker, f"fails-{topic}"), "partition.assignment.strategy": [assignor]}
+    deadline = time.monotonic() + PATIENCE_S
+    first, revoked = owner(settings, topic, **{"client.id": "first"})
+    refused = broker.faults.error(
+        Api.OFFSET_COMMIT, ErrorCode.REBALANCE_IN_PROGRESS, when=lambda asked: asked.frame.client_id == "first"
+    )
+    second = holdfast.Consumer(settings)
+    second.subscribe([topic])
+    while not second.assignment() or [found.offset for found in second.committed(revoked, PATIENCE_S)] != [5]:
+        assert time.monotonic() < deadline
+        first.poll(0.01)
+        assert second.poll(0.01) is None, "it goes on where the first one stood"
+    assert assignor.failed and refused.hits and len(revoked) == 1
+    refused.clear()
     first.close()
     second.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.assign import by_name
-from holdfast.group.leader import LeaderPlan, plan, subscribed_topics
+from holdfast.group.leader import LeaderPlan, keep, plan, subscribed_topics
 from holdfast.group.messages import OffsetEntry
 from holdfast.group.short_notes import read_leader_note
 from holdfast.group.user_data import (
@@ -22,6 +22,7 @@ from holdfast.model.consumer_protocol import decode_assignment, encode_subscript
 
 COOPERATIVE = by_name("cooperative-sticky")
 TWELVE = ClusterView({"orders": TopicView(12)})
+FAR = OffsetEntry(1_000)
 
 
 def member(
@@ -199,6 +200,68 @@ def test_positions_are_not_handed_over_again_for_a_static_member_that_may_have_g
         # Both say what they said then: "a" has joined again without having heard the result, "b" may not have joined.
         following = plan(COOPERATIVE, TWELVE, [member("a", range(1, 7)), gave[1]], generation=5, before=got)
         assert bool(following.handed) is not static
+
+
+def test_positions_wait_while_the_assignor_fails() -> None:
+    """Symptom: a commit was refused once, the leader's assignor raised in that round, and what the former owner had
+    done was done again. Cause: a revoker offers its positions once, and the leader forgot those of a round that it had
+    no plan for. Rule: they wait for the next plan. Nobody gets these partitions until then, so nobody can have read
+    them."""
+    free, others = TopicPartition("orders", 0), TopicPartition("orders", 11)
+    final = {free: OffsetEntry(70, 2)}
+    offers = [member("a", range(1, 6), note=MemberNote(positions=final)), member("b", range(6, 12))]
+    kept = keep(TWELVE, offers, generation=4, before=None)
+    assert kept.waiting == final
+    assert all(free not in decode_assignment(data).partitions for data in kept.assignments.values())
+    for heard in (3, 4):  # whether or not the round was cut
+        again = [member("a", range(1, 6), generation=heard), member("b", range(6, 12), generation=heard)]
+        third = keep(TWELVE, again, generation=5, before=kept)
+        assert third.waiting == final, "and so on, while it fails"
+        following = plan(COOPERATIVE, TWELVE, again, generation=6, before=third)
+        (gets,) = (name for name in "ab" if free in following.round.assignment[name])
+        assert sent(following, gets).positions == final
+    claimed = [member("a", range(6), generation=4), member("b", range(6, 12), generation=4)]
+    assert not keep(TWELVE, claimed, generation=5, before=kept).waiting, "its owner may be further"
+    assert not plan(COOPERATIVE, TWELVE, claimed, generation=5, before=kept).handed
+    assert not plan(COOPERATIVE, TWELVE, again, generation=6, before=kept).handed, "somebody else led in between"
+    assert not keep(TWELVE, again, generation=6, before=kept).waiting
+    both = [offers[0], member("b", range(6, 11), note=MemberNote(positions={free: OffsetEntry(9), others: FAR}))]
+    assert keep(TWELVE, both, generation=4, before=None).waiting == {others: FAR}, "two contradict each other"
+
+
+def test_positions_of_a_cut_round_wait_too_while_the_assignor_fails() -> None:
+    """The same for what was offered a round earlier: the leader keeps it while rounds are cut, and forgot it when its
+    assignor failed. The rules are those of a cut round: only for members that have not got its result."""
+    final = {TopicPartition("orders", 0): OffsetEntry(70, 2)}
+    gave = [member("a", range(1, 7), note=MemberNote(positions=final)), member("b", range(7, 11))]
+    cut = plan(COOPERATIVE, TWELVE, gave, generation=4)
+    assert cut.handed.keys() == {"b"}
+    again = [member("a", range(1, 7)), member("b", range(7, 11))]
+    kept = keep(TWELVE, again, generation=5, before=cut)
+    assert kept.waiting == final
+    following = plan(COOPERATIVE, TWELVE, again, generation=6, before=kept)
+    assert following.handed == cut.handed
+    for other in (
+        member("b", range(7, 11), generation=4),
+        member("b", generation=-1),
+        member("b", range(7, 11), static=True),
+        member("b", range(7, 11), foreign=True),
+    ):
+        assert not keep(TWELVE, [again[0], other], generation=5, before=cut).waiting, "it may have been further"
+
+
+def test_no_positions_wait_of_partitions_that_do_not_exist() -> None:
+    """The assignor may fail for days. What waits must not grow by what a member makes up, nor outlive its topic."""
+    made_up = {
+        TopicPartition("orders", 12): FAR,
+        TopicPartition("unheard-of", 0): FAR,
+        TopicPartition("orders", 3): FAR,
+    }
+    members = [member("a", note=MemberNote(positions=made_up)), member("b", range(6, 12))]
+    kept = keep(TWELVE, members, generation=4, before=None)
+    assert kept.waiting.keys() == {TopicPartition("orders", 3)}
+    gone = ClusterView({"orders": TopicView(3)})
+    assert not keep(gone, [member("a"), member("b")], generation=5, before=kept).waiting
 
 
 def test_two_members_that_hand_over_one_partition_contradict_each_other() -> None:

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.sim.grounds import LEADING_OUT_GROUND, NEWCOMERS_GROUND, RARE_GROUND, SLOW_SYNC_GROUND
+from holdfast.sim.grounds import (
+    LEADING_OUT_GROUND,
+    MISPLANNED_GROUND,
+    MISPLANNED_LEADING_OUT_GROUND,
+    NEWCOMERS_GROUND,
+    RARE_GROUND,
+    SLOW_SYNC_GROUND,
+)
 from holdfast.sim.happenings import parse_happenings
 from holdfast.sim.world import World
 
@@ -72,6 +79,36 @@ def test_a_newcomer_is_handed_again_what_it_missed_because_others_joined() -> No
     Rule: who held no generation then and holds none now has got nothing in between.
     """
     assert World(NEWCOMERS_GROUND, keep_records=False).run().violations == []
+
+
+def test_what_was_given_up_is_not_done_again_because_the_assignor_failed_once() -> None:
+    """Symptom: a newcomer began at offset 0 with what another member had done before it gave it up.
+
+    Cause: the former owner's commit was overtaken by its join and refused. The assignor raised in that round, everybody
+    kept its partitions, and the leader forgot the position, which its owner offers only once.
+
+    Rule: positions wait for the next plan.
+    """
+    result = World(MISPLANNED_GROUND).run()
+    assert any(record.step == "plan-kept" for record in result.records)
+    assert result.violations == []
+
+
+def test_a_leader_that_drains_stays_while_positions_wait_for_its_plan() -> None:
+    """The same, and the leader was told to drain. It left in the round without a plan, and the positions with it."""
+    result = World(MISPLANNED_LEADING_OUT_GROUND).run()
+    assert any(record.step == "plan-kept" for record in result.records)
+    assert any(record.step == "process-ended" and record.member == "c1" for record in result.records)
+    assert result.violations == []
+
+
+def test_an_eager_group_goes_on_when_its_assignor_works_again() -> None:
+    """Nothing can be kept, so the leader plans again while the round lasts."""
+    eager = tuple(replace(plan, assignors=("range",)) for plan in MISPLANNED_GROUND.members)
+    fails = parse_happenings("join@3s,misplan:c0@3s+2s,misplan:c1@3s+2s,misplan:c2@3s+2s")
+    result = World(replace(MISPLANNED_GROUND, members=eager, happenings=fails)).run()
+    assert any("ASSIGNOR_FAILED" in (record.cause or "") for record in result.records)
+    assert result.violations == []
 
 
 def test_a_leader_that_drains_is_out_although_a_newcomer_is_slower_than_its_joins() -> None:

@@ -11,7 +11,7 @@ import typer
 EVENT_HELP = (
     "What happens: kind[:who][=n]@time[+duration], separated by commas. Kinds: join, leave, drain, crash, "
     "machine-crash, restart, bounce, hang, freeze, twin, cut, mute, deafen, subscribe, unsubscribe, enforce, slow, "
-    "batch, grow, create, delete, broker-crash."
+    "batch, misplan, grow, create, delete, broker-crash."
 )
 
 COMPARED = "join@10s,leave:c0@25s,join@40s"

@@ -1,15 +1,18 @@
 """The leader's part of a round: from what the members sent to what each of them gets, with our notes in it.
 
 `assign` plans (KIP-429 2a–2f). Around that this module reads the members' notes and writes the leader's: who drains,
-the mark that partitions are withheld, the endpoints for pokes, and the positions that change hands.
+the mark that partitions are withheld, the endpoints for pokes, and the positions that change hands. If the assignor
+fails, every member keeps its partitions (`keeping`), and the positions wait for the next plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from holdfast.assign import RoundPlan, plan_round, topics_of
+from holdfast.group.keeping import kept_plan
 from holdfast.group.messages import OffsetEntry
 from holdfast.group.note_budget import NOTES_BYTES, room_for_each, write_notes
 from holdfast.group.user_data import (
@@ -58,13 +61,31 @@ class LeaderPlan:
     """The positions that each member is handed over."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPlan:
+    """What the leader sends if its assignor failed, and what it must remember of the round: see `keep`."""
+
+    assignments: Mapping[str, bytes]
+    generation: int
+    waiting: Positions
+    """The positions of partitions that nobody held when this round began. It gave them to nobody."""
+
+
+class _Heard(NamedTuple):
+    """What a member said when it joined, as far as it matters for positions. Only of members that send notes."""
+
+    note: MemberNote
+    held_generation: int
+    static: bool
+
+
 def plan(
     assignor: Assignor,
     cluster: ClusterView,
     members: Sequence[JoinedMember],
     *,
     generation: int = NO_GENERATION,
-    before: LeaderPlan | None = None,
+    before: LeaderPlan | KeptPlan | None = None,
     leader: str = "",
     token: str = "",
     marks: bool = True,
@@ -73,7 +94,7 @@ def plan(
 ) -> LeaderPlan:
     """Plan the round of this generation. Without a generation no positions are handed over.
 
-    `before` is the last plan that we made: what it was to hand over and nobody took is handed over now. `leader` is our
+    `before` is our last plan: what it was to hand over and nobody took is handed over now. `leader` is our
     own member id, `token` what pokes must carry. With `marks` off no notes are written, as by a foreign leader; with
     `short_notes` they are written as in a large group.
     """
@@ -92,9 +113,10 @@ def plan(
     handed: Mapping[str, Positions] = {}
     written: Mapping[str, bytes] = {}
     if marks and cooperative:
-        handed = _positions(
-            planned, [*_offers(planned, notes, generation), *_untaken(planned, notes, before, generation)]
-        )
+        heard = {
+            name: _Heard(note, planned.held_generation(name), planned.is_static(name)) for name, note in notes.items()
+        }
+        handed = _positions(planned, _final_positions(heard, before, generation))
     if marks:
         sound = all_read and not doubts and not planned.contested
         flags = _flags(planned, cooperative=cooperative, all_read=all_read, sound=sound, stays=leader not in draining)
@@ -120,6 +142,40 @@ def plan(
         doubts=dict(sorted(doubts.items())),
         newer={member: theirs for member, theirs in versions.items() if theirs > assignor.version},
     )
+
+
+def keep(
+    cluster: ClusterView, members: Sequence[JoinedMember], *, generation: int, before: LeaderPlan | KeptPlan | None
+) -> KeptPlan:
+    """The assignor has failed in the round of this generation: let every member keep its partitions.
+
+    The positions that a plan would have handed over wait for the next one. Their former owners offer them only once.
+    Nobody gets these partitions in this round, so nobody can read them meanwhile. `before` is as in `plan`.
+    """
+    heard: dict[str, _Heard] = {}
+    held: set[TopicPartition] = set()
+    for member in members:
+        try:
+            said = decode_subscription(member.metadata)
+        except HoldfastError:  # it keeps nothing, and hands nothing over
+            continue
+        if said.generation < generation:  # other claims are invalid
+            held |= said.owned
+        note = read_member_note(said.user_data)
+        if note is not None:
+            heard[member.member_id] = _Heard(note, said.generation, member.instance_id is not None)
+    final = _final_positions(heard, before, generation)
+    return KeptPlan(
+        assignments=kept_plan(members, generation=generation),
+        generation=generation,
+        # Without a look at the topics this could grow with each round, by partitions that a member has made up.
+        waiting={p: final[p] for p in sorted(final) if p not in held and _exists(p, cluster)},
+    )
+
+
+def _exists(partition: TopicPartition, cluster: ClusterView) -> bool:
+    topic = cluster.topics.get(partition.topic)
+    return topic is not None and 0 <= partition.partition < topic.partitions
 
 
 def _addressees(planned: RoundPlan, notes: Mapping[str, MemberNote], leader: str) -> dict[str, Endpoint | None]:
@@ -202,34 +258,54 @@ def _notes(planned: RoundPlan, doubts: dict[str, str]) -> dict[str, MemberNote]:
     return notes
 
 
-def _offers(planned: RoundPlan, notes: Mapping[str, MemberNote], generation: int) -> list[Positions]:
+def _final_positions(
+    heard: Mapping[str, _Heard], before: LeaderPlan | KeptPlan | None, generation: int
+) -> dict[TopicPartition, OffsetEntry]:
+    """Where the next owners of partitions that were given up have to go on.
+
+    If two members hand over the same partition, both offers are ignored, and the committed offset decides.
+    """
+    offered: dict[TopicPartition, OffsetEntry] = {}
+    doubted: set[TopicPartition] = set()
+    for offer in (*_offers(heard, generation), *_untaken(heard, before, generation)):
+        for partition, offset in offer.items():
+            if partition in offered:
+                doubted.add(partition)
+            offered[partition] = offset
+    return {partition: offset for partition, offset in offered.items() if partition not in doubted}
+
+
+def _offers(heard: Mapping[str, _Heard], generation: int) -> list[Positions]:
     """The positions that members offer, from those that took part in the previous round only.
 
     An older offer may have been used already. The owner of that round has gone beyond it, and the next one would go
     back.
     """
     return [
-        note.positions
-        for member, note in notes.items()
-        if note.positions and planned.held_generation(member) == generation - 1
+        member.note.positions
+        for member in heard.values()
+        if member.note.positions and member.held_generation == generation - 1
     ]
 
 
-def _untaken(
-    planned: RoundPlan, notes: Mapping[str, MemberNote], before: LeaderPlan | None, generation: int
-) -> list[Positions]:
+def _untaken(heard: Mapping[str, _Heard], before: LeaderPlan | KeptPlan | None, generation: int) -> list[Positions]:
     """Positions that the previous round was to hand over and did not, because another round cut it before all members
-    had its result. Their former owner offers them only once.
+    had its result, or because the assignor failed. Their former owner offers them only once.
 
-    Only for members that still hold the same generation as then: nobody has read these partitions since. A newcomer
-    holds none, then as now. If one held a generation then and holds none now, it may have read them and restarted, and
-    one of a future generation is wrong. A static member that was too slow for this round is in it all the same, with
-    what it said when it joined the last one. So of static ones it is not known whether they have got the result.
+    If it failed, nobody has read these partitions since: nobody got them, whether or not the round was cut.
+
+    If it was cut, only for members that still hold the same generation as then: nobody has read these partitions since.
+    A newcomer holds none, then as now. If one held a generation then and holds none now, it may have read them and
+    restarted, and one of a future generation is wrong. A static member that was too slow for this round is in it all
+    the same, with what it said when it joined the last one. So of static ones it is not known whether they have got the
+    result.
     """
     if before is None or before.generation != generation - 1:
         return []
-    known = [name for name in before.handed if name in notes and not planned.is_static(name)]
-    held = {name: planned.held_generation(name) for name in known}
+    if isinstance(before, KeptPlan):
+        return [before.waiting]
+    known = [name for name in before.handed if name in heard and not heard[name].static]
+    held = {name: heard[name].held_generation for name in known}
     return [
         before.handed[name]
         for name, now in held.items()
@@ -237,21 +313,13 @@ def _untaken(
     ]
 
 
-def _positions(planned: RoundPlan, offers: Sequence[Positions]) -> dict[str, dict[TopicPartition, OffsetEntry]]:
-    """Which member gets which final positions: only of partitions that this round assigns and that nobody claims.
-
-    If two members hand over the same partition, both offers are ignored, and the committed offset decides.
-    """
-    offered: dict[TopicPartition, OffsetEntry] = {}
-    doubted: set[TopicPartition] = set()
-    for offer in offers:
-        for partition, offset in offer.items():
-            if partition in offered:
-                doubted.add(partition)
-            offered[partition] = offset
+def _positions(
+    planned: RoundPlan, final: Mapping[TopicPartition, OffsetEntry]
+) -> dict[str, dict[TopicPartition, OffsetEntry]]:
+    """Which member gets which final positions: only of partitions that this round assigns and that nobody claims."""
     handed: dict[str, dict[TopicPartition, OffsetEntry]] = {}
-    for partition in sorted(set(offered) - doubted):
+    for partition in sorted(final):
         taker = planned.taker(partition)
         if taker is not None:
-            handed.setdefault(taker, {})[partition] = offered[partition]
+            handed.setdefault(taker, {})[partition] = final[partition]
     return handed

@@ -19,7 +19,6 @@ from typing import Protocol
 
 from holdfast.group import leader
 from holdfast.group import member as mb
-from holdfast.group.keeping import kept_plan
 from holdfast.group.messages import (
     Answer,
     CommitAnswer,
@@ -131,7 +130,7 @@ class MemberDriver:
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[mb.Event] = deque()
         self._running = False
-        self._last_plan: leader.LeaderPlan | None = None
+        self._last_plan: leader.LeaderPlan | leader.KeptPlan | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._poke_socket = PokeSocket(poke_socket, lambda text: self.feed(mb.Poked(text)), self._loop)
@@ -279,8 +278,12 @@ class MemberDriver:
                 marks=self._marks,
             )
         except Exception as error:  # noqa: BLE001  # a user's assignor may raise anything
-            kept = kept_plan(effect.members, generation=effect.generation) if self.state.cooperative else None
-            return mb.PlanFailed(effect.serial, _assignor_failed(assignor, error, keeps=kept is not None), kept)
+            failure = _assignor_failed(assignor, error, keeps=self.state.cooperative)
+            if not self.state.cooperative:
+                return mb.PlanFailed(effect.serial, failure)
+            kept = leader.keep(cluster, effect.members, generation=effect.generation, before=self._last_plan)
+            self._last_plan = kept
+            return mb.PlanFailed(effect.serial, failure, kept.assignments, hands_over=bool(kept.waiting))
         self._last_plan = planned
         self._hooks.planned(planned)
         self.feed(

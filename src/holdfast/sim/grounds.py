@@ -145,6 +145,21 @@ NEWCOMERS_GROUND = replace(
 )
 """The same, and more of them join before the first has a round's result."""
 
+MISPLANNED_GROUND = replace(
+    INTERRUPTED_GROUND,
+    seed=4,
+    topics=(("orders", 24),),
+    happenings=parse_happenings("join@3s,misplan:c0@3.7s+500ms,misplan:c1@3.7s+500ms,misplan:c2@3.7s+500ms"),
+)
+"""The leader's assignor fails in the round that hands partitions over to a newcomer."""
+
+MISPLANNED_LEADING_OUT_GROUND = replace(
+    MISPLANNED_GROUND,
+    seed=29,
+    happenings=parse_happenings("join@3s,drain:c1@3.75s,misplan:c0@3.7s+1s,misplan:c1@3.7s+1s,misplan:c2@3.7s+1s"),
+)
+"""The same, and the leader drains."""
+
 MIDDLE_GROUND = replace(
     RARE_GROUND,
     topics=(("orders", 6),),

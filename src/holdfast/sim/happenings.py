@@ -31,6 +31,7 @@ KINDS: Mapping[str, str] = {
     "enforce": "a member asks for a rebalance",
     "slow": "a member's listener takes the duration from now on",
     "batch": "a member's batches take the duration from now on",
+    "misplan": "a member's assignor fails for the duration (1 s), whenever it leads",
     "grow": "a topic gets =N partitions",
     "create": "a topic is created with =N partitions",
     "delete": "a topic is deleted",

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Protocol
 
-from holdfast.assign import by_name
 from holdfast.group import leader
-from holdfast.group.keeping import kept_plan
 from holdfast.group.member import (
     Close,
     Closed,
@@ -29,8 +27,6 @@ from holdfast.group.member import (
     Notify,
     Phase,
     Plan,
-    PlanFailed,
-    Planned,
     Poke,
     Poked,
     Send,
@@ -54,6 +50,7 @@ from holdfast.sim.listener import Listener
 from holdfast.sim.member_config import member_config
 from holdfast.sim.network import Network
 from holdfast.sim.offsets import Offsets
+from holdfast.sim.planning import Planning
 from holdfast.sim.polling import Polling
 from holdfast.sim.watchdog import SimWatchdog
 
@@ -96,10 +93,10 @@ class SimMember:
         self.dead = False
         self.frozen = False
         self.error: HoldfastError | None = None
-        # The machine and the leader's planning: hooks for mutations.
+        # The machine and the leader's part: hooks for mutations.
         self.step: Callable[[MemberState, Event, float], tuple[MemberState, tuple[Effect, ...]]] = strict_step
         self.plan_round = leader.plan
-        self._last_plan: leader.LeaderPlan | None = None
+        self.keep_round = leader.keep
         self.app = Application(world.broker, plan.speed, self._tell_lane, plan.restore_ms)
         self.state = MemberState(config=member_config(plan, incarnation))
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -111,6 +108,7 @@ class SimMember:
         self.watchdog = SimWatchdog(world, plan.name, incarnation) if plan.watchdog and not plan.foreign else None
         self.polling = Polling(self)
         self.certainty = Certainty(self)
+        self.planning = Planning(self)
         self._armed_for: MemberState | None = None
         """The state whose next deadline the timer stands for."""
 
@@ -265,7 +263,7 @@ class SimMember:
             case Notify():
                 self.listener.notify(effect)
             case Plan():
-                self.later(self.world.config.plan_ms, self._plan, effect)
+                self.planning.begin(effect)
             case Poke():
                 delays_ms = (0.0,) if effect.known else POKE_DELAYS_MS
                 for delay_ms, datagram in zip(delays_ms, effect.datagrams(), strict=False):
@@ -302,37 +300,6 @@ class SimMember:
                 return
             timer.cancel()
         self._timer = None if deadline is None else self.world.clock.at(deadline, self.run, self._tick)
-
-    def _plan(self, effect: Plan) -> None:
-        try:
-            made = self.plan_round(
-                by_name(effect.protocol),
-                self.polling.cluster,
-                effect.members,
-                generation=effect.generation,
-                before=self._last_plan,
-                leader=self.state.membership.member_id,
-                token=f"{self.incarnation:04x}{effect.generation:012x}",
-                notes_bytes=self.world.config.notes_bytes,
-                short_notes=self.world.config.short_notes,
-                marks=self.plan.marks and not self.plan.foreign,
-            )
-        except HoldfastError as error:
-            kept = kept_plan(effect.members, generation=effect.generation) if self.state.cooperative else None
-            self.feed(PlanFailed(effect.serial, error, kept))
-            return
-        self._last_plan = made
-        self.feed(
-            Planned(
-                effect.serial,
-                made.assignments,
-                made.planned_for,
-                made.all_list,
-                made.doubts,
-                made.round.transferring,
-                hands_over=bool(made.handed),
-            )
-        )
 
     def _count(self) -> None:
         broker = self.world.broker

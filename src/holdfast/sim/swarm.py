@@ -82,6 +82,7 @@ def random_world(seed: int) -> WorldConfig:
     members = _storing_late(seed, _with_retried_commits(seed, members))
     members = _with_slow_syncs(seed, _committing_themselves(seed, members))
     members, happenings = _with_watchdogs(seed, members, happenings)
+    happenings = _with_failing_assignors(seed, names, happenings)
     world = WorldConfig(
         seed=seed,
         members=members,
@@ -213,6 +214,21 @@ def _with_watchdogs(
         else each
         for each in done
     )
+
+
+def _with_failing_assignors(seed: int, names: list[str], happenings: tuple[Happening, ...]) -> tuple[Happening, ...]:
+    """In every fifth world: assignors that fail for a while, mostly when something happens and the group rebalances.
+    Drawn from a separate random source, so that the other worlds stay as they were."""
+    random = Random(f"failing assignors of {seed}")
+    if random.random() >= 0.2:
+        return happenings
+    moments = [happening.at_ms for happening in happenings] or [random.uniform(1_000, 15_000)]
+    fails = []
+    for _ in range(random.randint(1, 3)):
+        at = round(max(500.0, random.choice(moments) + random.uniform(-300.0, 700.0)), 1)
+        lasts = round(random.choice((random.uniform(50, 500), random.uniform(500, 4_000))))
+        fails += [Happening(at_ms=at, kind="misplan", target=name, lasts_ms=lasts) for name in names]
+    return (*happenings, *fails)
 
 
 def _random_network(random: Random, *, quiet: bool) -> NetworkProfile:

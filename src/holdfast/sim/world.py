@@ -177,6 +177,7 @@ class World:
         for member in list(self.processes):
             member.wake()
             member.unhang()
+            member.planning.fails_until = 0.0
             member.polling.hurry()
             member.reconnect()
 
@@ -283,6 +284,8 @@ class World:
             member.plan = replace(member.plan, listener_ms=lasts or 1_000.0)
         elif kind == "batch":
             member.plan = replace(member.plan, batch_ms=lasts or 1_000.0, batch_spread=0.0)
+        elif kind == "misplan":
+            member.planning.fails_until = self.clock.now + (lasts or 1_000.0)
         else:
             self._cut(member.name, kind, lasts or 5_000.0)
         if kind in ("restart", "bounce"):

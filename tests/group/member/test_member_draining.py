@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from driven import Driven, Revoked, tps
 
-from holdfast.group.member import Drain, Emit, Enforce, LeaveAnswered, Phase, Plan, Planned, Polled, Tick
+from holdfast.group.member import Drain, Emit, Enforce, LeaveAnswered, Phase, Plan, PlanFailed, Planned, Polled, Tick
 from holdfast.group.member.leaving import MAX_STAYED
 from holdfast.group.messages import JoinRequest, LeaveAnswer, LeaveRequest, OffsetEntry
 from holdfast.group.user_data import LeaderNote, read_member_note
-from holdfast.model import ErrorCode, RebalanceProtocol, TopicPartition
+from holdfast.model import ErrorCode, HoldfastError, RebalanceProtocol, TopicPartition
 
 
 def why_overdue(member: Driven) -> list[str | None]:
@@ -102,6 +103,19 @@ def test_a_leader_that_drains_joins_once_more_while_it_hands_over_what_was_promi
         assert member.phase is Phase.JOINING
         lead_round(member, hands_over=hands_over)
     assert member.phase is Phase.LEAVING
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["positions wait", "none wait"])
+def test_a_leader_that_drains_stays_for_positions_that_wait_because_its_assignor_failed(waits: bool) -> None:
+    """Symptom: a leader that drained left in a round without a plan, and the next owner did work again that had been
+    handed over. Cause: whether the leader still has something to hand over was known of the last plan only, not of a
+    round whose assignor had failed. Rule: as after a round that was cut."""
+    member = leads_and_drains()
+    member.answer_join(generation=2, leader="m-1", members=("m-1", "m-2"))
+    failed = HoldfastError("ASSIGNOR_FAILED", "it raised.", "Correct it.")
+    member.feed(PlanFailed(member.pending, failed, {"m-1": b"", "m-2": b""}, hands_over=waits))
+    member.answer_sync(note=LeaderNote()).notified()
+    assert member.phase is (Phase.JOINING if waits else Phase.LEAVING)
 
 
 def test_a_leader_that_drains_gives_a_slow_member_time_to_get_its_result() -> None:

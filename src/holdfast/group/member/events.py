@@ -66,6 +66,8 @@ class PlanFailed:
     kept: Mapping[str, bytes] | None = None
     """A plan by which every member keeps its partitions, if there can be one. None: the driver goes on trying to plan.
     """
+    hands_over: bool = False
+    """Whether the next plan hands over positions that this one should have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,14 +146,14 @@ def drain(turn: Turn, event: Drain) -> None:
     if turn.state.rejoin is None and aside.fits(turn.state):
         aside.begin(turn)
     elif turn.state.cooperative:
-        prepare(turn, _draining(event.reason))
+        prepare(turn, _why_draining(event.reason))
     else:
         _leave(turn)
 
 
 def note_drain(turn: Turn, event: Drain) -> None:
     """In the middle of a round: the next join carries the drain flag."""
-    turn.set(owed=Owed(_draining(event.reason)))
+    turn.set(owed=Owed(_why_draining(event.reason)))
     _begin_draining(turn, event)
 
 
@@ -167,14 +167,14 @@ def _begin_draining(turn: Turn, event: Drain) -> None:
     turn.trace("draining", cause=event.reason, owned=as_value(state.owned))
 
 
-def _draining(reason: str | None) -> str:
+def _why_draining(reason: str | None) -> str:
     return f"draining: {reason}"
 
 
 def drain_after_round(turn: Turn) -> bool:
     """A draining member has applied a round: leave, or schedule the leave. False when another round is still owed."""
     state = turn.state
-    if state.rejoin in (None, _draining(state.draining)) and aside.fits(state):
+    if state.rejoin in (None, _why_draining(state.draining)) and aside.fits(state):
         aside.begin(turn)
         return True
     if not state.round.drains:
@@ -207,10 +207,10 @@ def _stay(turn: Turn) -> bool:
     state = turn.state
     turn.set_drain(stayed=state.drain.stayed + 1)
     if state.owed is not None or state.drain.stayed == 0:
-        turn.set(owed=state.owed or Owed(_draining(state.draining)))
+        turn.set(owed=state.owed or Owed(_why_draining(state.draining)))
         return False
     later = turn.now + state.config.heartbeat_interval_ms
-    turn.set(owed=Owed(_draining(state.draining), look_at=later, put_off_until=later))
+    turn.set(owed=Owed(_why_draining(state.draining), look_at=later, put_off_until=later))
     turn.trace("rejoin-put-off", cause="some member may not have got what we hand over", owned=as_value(state.owned))
     return True
 
@@ -305,7 +305,8 @@ def want_nothing(turn: Turn, _event: object) -> None:
     turn.set(topics=frozenset())
 
 
-def close_failed(turn: Turn, event: Close) -> None:
+def close_after_failure(turn: Turn, event: Close) -> None:
+    """We have nothing any more that others could wait for."""
     turn.set_leaving(closing=event.reason)
     gone(turn)
 

@@ -167,7 +167,7 @@ class Planning:
     again_at: float | None = None
     """When we ask for another round: the plan failed, or it still withholds partitions."""
     hands_over: bool = False
-    """Whether our plan hands positions over."""
+    """Whether our plan hands positions over, or the next one will because this one failed."""
     newer: tuple[tuple[str, int], ...] = ()
     """Members with a newer version of the assignor that were reported, each with its version."""
 

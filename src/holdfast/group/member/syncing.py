@@ -119,7 +119,8 @@ def plan_failed(turn: Turn, event: PlanFailed) -> None:
     if event.kept is None:
         return
     wait_ms = min(REPLAN_MS * 2.0 ** min(state.planning.failed, 20), REPLAN_MAX_MS) * state.config.retry_spread
-    turn.set_planning(counts=dict(state.partition_counts), again_at=turn.now + wait_ms)
+    again_at = turn.now + wait_ms
+    turn.set_planning(counts=dict(state.partition_counts), again_at=again_at, hands_over=event.hands_over)
     turn.trace("plan-kept", cause=str(event.error), members=len(event.kept))
     send_sync(turn, state.membership, state.round.protocol, dict(event.kept))
 

@@ -144,7 +144,7 @@ TABLE: Mapping[type[Any], Row] = {
         ((P.UNSUBSCRIBED,), Handled(leaving.close, (P.CLOSED,))),
         (UNDER_WAY, Handled(leaving.close_after_round, (P.LEAVING, P.CLOSED))),
         ((P.LEAVING,), Handled(leaving.close_when_left)),
-        ((P.FAILED,), Handled(leaving.close_failed, (P.CLOSED,))),
+        ((P.FAILED,), Handled(leaving.close_after_failure, (P.CLOSED,))),
         ((P.CLOSED,), Ignored("closed already")),
     ),
     ev.Tick: row(

@@ -52,8 +52,8 @@ class HoldBack:
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Commit how far these are processed: once before the listener is told, and once more for what the listener itself
-    has stored. If the round is cut, positions that go with the join are handed over again (`leader._untaken`), but they
-    may get lost with their receiver."""
+    has stored. If the round is cut or has no plan, the next one hands over the positions that went with the join
+    (`leader._untaken`), but they may get lost with their receiver."""
 
     partitions: frozenset[TopicPartition]
 

@@ -1,9 +1,9 @@
 """I13: as long as nothing breaks, what a member processed before it gave a partition up is not processed again.
 
-Judged until the first fault of a world whose network and broker are sound: joins, leaves, drains and changed
-subscriptions are no faults. A restart may be one: the new process can come before the old one is gone. A member that
-commits nothing at a revoke, and hands nothing over, is not judged; nor is a world with an application that is too slow
-for its max.poll.interval.ms.
+Judged until the first fault of a world whose network and broker are sound: joins, leaves, drains, changed
+subscriptions and failing assignors are no faults. A restart may be one: the new process can come before the old one is
+gone. A member that commits nothing at a revoke, and hands nothing over, is not judged; nor is a world with an
+application that is too slow for its max.poll.interval.ms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.sim.checkers.base import Checker, Watch
 if TYPE_CHECKING:
     from holdfast.sim.world import World
 
-ORDERLY = frozenset({"join", "leave", "drain", "subscribe", "unsubscribe", "enforce"})
+ORDERLY = frozenset({"join", "leave", "drain", "subscribe", "unsubscribe", "enforce", "misplan"})
 GIVEN_UP = frozenset({"revoked", "left"})
 
 JITTERS = 50

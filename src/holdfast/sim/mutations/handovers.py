@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.group.leader import LeaderPlan
-from holdfast.group.member import Close, Effect, Event, MemberState, Phase, SyncAnswered
+from holdfast.group.leader import KeptPlan, LeaderPlan
+from holdfast.group.member import Close, Effect, Event, MemberState, Phase, PlanFailed, SyncAnswered
 from holdfast.model import NO_GENERATION
 from holdfast.sim.grounds import (
     INTERRUPTED_GROUND,
     LEADING_OUT_GROUND,
     MIDDLE_GROUND,
+    MISPLANNED_GROUND,
+    MISPLANNED_LEADING_OUT_GROUND,
     NEWCOMERS_GROUND,
     OWED_GROUND,
     POKING_GROUND,
@@ -109,12 +111,32 @@ def newcomer_forgotten(member: SimMember) -> None:
 
     def plan(*args: Any, **options: Any) -> LeaderPlan:
         before = options["before"]
-        if before is not None:
+        if isinstance(before, LeaderPlan):
             known = {n: p for n, p in before.handed.items() if before.round.held_generation(n) != NO_GENERATION}
             options["before"] = replace(before, handed=known)
         return sound(*args, **options)
 
     member.plan_round = plan
+
+
+def failed_plan_forgotten(member: SimMember) -> None:
+    """rule: positions are forgotten that were offered in a round without a plan, because the assignor failed."""
+    sound = member.keep_round
+
+    def keep(*args: Any, **options: Any) -> KeptPlan:
+        return replace(sound(*args, **options), waiting={})
+
+    member.keep_round = keep
+
+
+def leaves_while_positions_wait(member: SimMember) -> None:
+    """rule: a leader that drains leaves although its assignor failed, and positions wait for its next plan."""
+    sound = member.step
+
+    def step(state: MemberState, event: Event, now: float) -> tuple[MemberState, tuple[Effect, ...]]:
+        return sound(state, replace(event, hands_over=False) if isinstance(event, PlanFailed) else event, now)
+
+    member.step = step
 
 
 def drain_never_ends(member: SimMember) -> None:
@@ -128,6 +150,20 @@ def drain_never_ends(member: SimMember) -> None:
 
 
 HANDOVERS: tuple[Mutation, ...] = (
+    Mutation(
+        name="failed-plan-forgotten",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(failed_plan_forgotten),
+        world=MISPLANNED_GROUND,
+    ),
+    Mutation(
+        name="leaves-while-positions-wait",
+        edge="rule",
+        caught_by=("I13",),
+        break_it=every_member(leaves_while_positions_wait),
+        world=MISPLANNED_LEADING_OUT_GROUND,
+    ),
     Mutation(
         name="newcomer-forgotten",
         edge="rule",
