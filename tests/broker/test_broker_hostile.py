@@ -14,13 +14,15 @@ from crc32c import crc32c
 from raw_client import Closed, RawClient, batch, server_of
 
 from holdfast.broker import slices
-from holdfast.broker.apis import api_versions, offset_commit
+from holdfast.broker.apis import api_versions, leave_group, offset_commit
 from holdfast.broker.limits import MIB, Limits
 from holdfast.broker.room import Room
 from holdfast.broker.slices import InThread, Slices, Steps, at_once
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.topics import create
+from holdfast.group.coordinator.coordinator import Coordinator
+from holdfast.group.messages import LeaveRequest
 from holdfast.model import ErrorCode
 from holdfast.records import batch as records
 from holdfast.testing.broker import Broker
@@ -345,6 +347,47 @@ def test_a_commit_of_very_many_partitions_is_read_and_answered_beside_the_loop(
     missing = dict.fromkeys(numbers, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert {each.partition_index: each.error_code for each in topic.partitions} == missing | {0: 0, 1: 0}
     assert loop not in threads
+
+
+def test_a_request_that_removes_very_many_members_is_worked_on_in_pieces(
+    holdfast_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: a LeaveGroup that named 200,000 members held up everybody for half a second. Cause: it was read, judged
+    and answered in one piece on the event loop. Here: the same answer, and who was a member is gone."""
+    threads: set[str] = set()
+    pieces: list[int] = []
+    handle = Coordinator.handle
+
+    def watched(work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **named: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return work(*arguments, **named)
+
+        return run
+
+    def counted(coordinator: Coordinator, token: object, request: Any, now: float) -> Any:
+        if isinstance(request, LeaveRequest):
+            pieces.append(len(request.members))
+        return handle(coordinator, token, request, now)
+
+    for name in ("request_of", "body_of_answer"):
+        monkeypatch.setattr(leave_group, name, watched(getattr(leave_group, name)))
+    monkeypatch.setattr(Coordinator, "handle", counted)
+    loop = holdfast_broker.call(lambda _state: threading.current_thread().name)
+    with RawClient(holdfast_broker) as client:
+        _join(client, "g", 100)
+        (member,) = client.ask(Api.DESCRIBE_GROUPS, {"groups": ["g"]}).groups[0].members
+        names = [f"nobody-{number}" for number in range(5_000)]
+        names[2_500] = member.member_id
+        answer = client.ask(Api.LEAVE_GROUP, {"group_id": "g", "members": [{"member_id": name} for name in names]})
+
+    unknown = dict.fromkeys(names, ErrorCode.UNKNOWN_MEMBER_ID)
+    assert [(each.member_id, each.error_code) for each in answer.members] == list(
+        (unknown | {member.member_id: 0}).items()
+    )
+    assert loop not in threads
+    assert pieces == [1_000] * 5
+    assert holdfast_broker.group("g").members == ()
 
 
 def test_a_new_name_is_compared_only_with_names_that_are_like_it(holdfast_broker: Broker) -> None:
