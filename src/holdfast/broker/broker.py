@@ -106,7 +106,7 @@ class Broker:
         except BaseException:
             await self.stop()
             raise
-        self.state.groups.start()
+        self.state.groups.start(self.state.partition_exists)
         self._keep_house()
 
     def _load_users(self) -> Users:
