@@ -59,8 +59,7 @@ class Dispatcher:
         elif api is Api.PRODUCE:
             self._read_large(connection, frame, header, api, None)
         else:
-            leave = self._floor.leave
-            self._floor.ask(lambda: self._read_large(connection, frame, header, api, leave))
+            self._floor.ask(lambda: self._begin_large(connection, frame, header, api))
 
     def _begin(
         self,
@@ -84,6 +83,14 @@ class Dispatcher:
             exchange.release()
             return
         self._run(exchange)
+
+    def _begin_large(self, connection: Connection, frame: memoryview, header: RequestHeader, api: Api) -> None:
+        def released() -> None:
+            self._state.collector.let_go()
+            self._floor.leave()
+
+        self._state.collector.hold_off()
+        self._read_large(connection, frame, header, api, released)
 
     def _read_large(
         self,

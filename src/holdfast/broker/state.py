@@ -15,6 +15,7 @@ from uuid import UUID
 from holdfast.broker.changes import Changes
 from holdfast.broker.cleaner import Cleaner
 from holdfast.broker.clock import Clock
+from holdfast.broker.collector import Collector
 from holdfast.broker.compiled_check import CompiledCheck
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.flusher import Flusher
@@ -75,6 +76,7 @@ class State:
         self.storage_log = StorageLog(clock.now_ms)
         self.limited_log = LimitedLog(log, time.monotonic)
         self.slices = Slices()
+        self.collector = Collector()
         self.changes = Changes(store, self.slices, self._after_changes)
         self._deleted: list[TopicPartition] = []
         """Partitions whose committed offsets are still to be forgotten."""
