@@ -22,6 +22,7 @@ from holdfast.broker.flusher import Flusher
 from holdfast.broker.groups import Groups
 from holdfast.broker.limited_log import LimitedLog
 from holdfast.broker.limits import Limits
+from holdfast.broker.overtaking import Overtaking
 from holdfast.broker.security.rules import Operation, Resource, Rules, rule_text
 from holdfast.broker.security.users import Users
 from holdfast.broker.settings import BrokerSettings
@@ -73,6 +74,7 @@ class State:
         self.unsent_bytes = unsent_bytes
         self.waiting = Waiting()
         self.flusher = flusher
+        self.overtaking = Overtaking(clock.now_ms)
         self.storage_log = StorageLog(clock.now_ms)
         self.limited_log = LimitedLog(log, time.monotonic)
         self.slices = Slices()
