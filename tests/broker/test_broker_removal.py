@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,14 @@ import pytest
 from broker_process import BrokerProcess
 from raw_client import RawClient, batch
 
+from holdfast.broker import slices
 from holdfast.broker.cleaner import Cleaner
-from holdfast.broker.slices import Slices
+from holdfast.broker.groups import Groups
+from holdfast.broker.slices import Slices, Steps
+from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.files import RealFiles
+from holdfast.broker.storage.journal import Journal
 from holdfast.broker.storage.store import Store
 from holdfast.model import ErrorCode
 from holdfast.testing.broker import Broker
@@ -265,3 +271,110 @@ def test_a_catalog_that_can_not_be_written_does_not_end_the_housekeeping(caplog:
     cleaner.tick()
     assert space.asked == 1
     assert "The disk is full." in caplog.text
+
+
+# -- committed offsets of a topic that is deleted
+
+MANY_NUMBERS = range(3_000)
+
+
+def _committed(client: RawClient, group: str) -> set[int]:
+    """The offsets that a group has committed in the topic "orders"."""
+    topics = [{"name": "orders", "partition_indexes": list(MANY_NUMBERS)}]
+    asked = {"groups": [{"group_id": group, "topics": topics}], "require_stable": False}
+    (found,) = client.ask(Api.OFFSET_FETCH, asked, version=8).groups
+    return {each.committed_offset for topic in found.topics for each in topic.partitions}
+
+
+def _commit(client: RawClient, group: str, offset: int) -> None:
+    partitions = [{"partition_index": number, "committed_offset": offset} for number in MANY_NUMBERS]
+    body = {
+        "group_id": group,
+        "member_id": "",
+        "generation_id_or_member_epoch": -1,
+        "topics": [{"name": "orders", "partitions": partitions}],
+    }
+    (topic,) = client.ask(Api.OFFSET_COMMIT, body).topics
+    assert {each.error_code for each in topic.partitions} == {0}
+
+
+@pytest.mark.parametrize("flush", ["os", "always"])
+def test_committed_offsets_of_a_deleted_topic_are_forgotten_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: str
+) -> None:
+    """Symptom: deleting a topic in which groups had committed 200,000 offsets held up everybody for a second. Cause:
+    all of them were forgotten in one turn of the loop. Rule: some in each turn; and a new topic of this name is not
+    made before that is over, so it neither shows the old offsets nor loses its own."""
+    turns: list[int] = [0]
+    order: list[str] = []
+    written: Counter[int] = Counter()
+    append, create_topic = Journal.append, Store.create_topic
+
+    def counted(journal: Journal, entries: Any, **more: Any) -> Any:
+        if "groups" in journal.path:
+            written[turns[0]] += len(entries)
+            if not order:
+                other.send(other.request(Api.CREATE_TOPICS, 5, {"topics": [topic], "timeout_ms": 30_000}))
+            order.append("forgotten")
+        return append(journal, entries, **more)
+
+    def created(store: Store, *arguments: Any, **more: Any) -> Any:
+        order.append("created")
+        return create_topic(store, *arguments, **more)
+
+    def count_turns(_state: State) -> None:
+        def turn() -> None:
+            turns[0] += 1
+            if len(turns) == 1:
+                loop.call_soon(turn)
+
+        loop = asyncio.get_running_loop()
+        turn()
+
+    topic = {"name": "orders", "num_partitions": len(MANY_NUMBERS), "replication_factor": 1}
+    with Broker(data=tmp_path / "data", flush=flush) as broker, RawClient(broker) as client, RawClient(broker) as other:
+        broker.topics.create("orders", len(MANY_NUMBERS))
+        for group in ("a", "b"):
+            _commit(client, group, 7)
+        broker.call(count_turns)
+        monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+        monkeypatch.setattr(Journal, "append", counted)
+        monkeypatch.setattr(Store, "create_topic", created)
+        (deleted,) = client.ask(Api.DELETE_TOPICS, {"topics": [{"name": "orders", "topic_id": None}]}).responses
+        other.receive()
+        monkeypatch.undo()
+        turns.append(0)  # that's enough
+
+        assert deleted.error_code == 0
+        assert sum(written.values()) == 2 * len(MANY_NUMBERS)
+        assert max(written.values()) <= 1_000
+        assert order == ["forgotten"] * order.count("forgotten") + ["created"]
+        assert _committed(client, "a") == _committed(client, "b") == {-1}
+        _commit(client, "a", 3)
+        assert (_committed(client, "a"), _committed(client, "b")) == ({3}, {-1})
+
+
+def test_what_a_broker_had_no_time_to_forget_it_forgets_when_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed right after the deletion. A new topic of this name does not begin where the old one ended."""
+
+    def nothing(_groups: Groups, _partitions: object) -> Steps:
+        yield None
+
+    with Broker(data=tmp_path / "data") as broker:
+        broker.topics.create("orders", len(MANY_NUMBERS))
+        broker.topics.create("kept", 1)
+        with RawClient(broker) as client:
+            _commit(client, "a", 7)
+            monkeypatch.setattr(Groups, "partitions_deleted", nothing)
+            client.ask(Api.DELETE_TOPICS, {"topics": [{"name": "orders", "topic_id": None}]})
+        monkeypatch.undo()
+        broker.restart()
+        broker.topics.create("orders", len(MANY_NUMBERS))
+        with RawClient(broker) as client:
+            assert _committed(client, "a") == {-1}
+            _commit(client, "a", 3)
+        broker.restart()
+        with RawClient(broker) as client:
+            assert _committed(client, "a") == {3}

@@ -106,7 +106,7 @@ class Broker:
         except BaseException:
             await self.stop()
             raise
-        self.state.groups.start()
+        self.state.groups.start(self.state.partition_exists)
         self._keep_house()
 
     def _load_users(self) -> Users:
@@ -218,6 +218,7 @@ class Broker:
             await self._state.changes.drained()
             await self._state.flusher.drained()
             self._state.slices.stop()
+            self._state.collector.let_go()
             await self._state.cleaner.drained()
             self._state.compiled.stop()
         self._stack.close()

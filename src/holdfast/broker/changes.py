@@ -3,6 +3,10 @@
 Work that changes the catalog is submitted and queued. All queued work is planned together: each piece sees the changes
 planned before it, and nobody else sees any of them. When the plan is on disk, all its changes take effect at once and
 the submitters get their results. If the disk refuses, none of them takes effect, and the submitters get the error.
+
+What follows from a plan may be long work, such as forgetting committed offsets of deleted topics. It is done in slices,
+before the submitters get their results and before the next plan, and a plan ends with a deletion: a new topic never
+meets what an older one of its name left behind.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from holdfast.broker.slices import Steps, Until
+from holdfast.broker.slices import Slices, Steps, Until
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.store import Store
 from holdfast.broker.storage.topics import Plan
@@ -36,11 +40,15 @@ WhenDone = Callable[[Outcome], None]
 class Changes:
     """One per broker."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, slices: Slices, follow_up: Callable[[], Steps | None] = lambda: None) -> None:
+        """`follow_up` is asked after each plan for work that follows from it, None if there is none."""
         self._store = store
+        self._slices = slices
+        self._follow_up = follow_up
         self._queue: deque[tuple[Callable[[], Any], WhenDone]] = deque()
         self._writing: asyncio.Future[Plan] | None = None
         self._busy = False
+        self._following = False
         self._closed = False
 
     def submit(self, work: Callable[[], Any], when_done: WhenDone) -> None:
@@ -89,12 +97,14 @@ class Changes:
                 self._writing.add_done_callback(partial(self._written, results))
                 return
             self._finish(plan.run(), results)
+            if self._following:
+                return
         self._busy = False
 
     def _plan(self) -> tuple[Plan, list[_Result]]:
         results: list[_Result] = []
         with self._store.planning() as plan:
-            while self._queue and len(plan.entries) < CHANGES_AT_A_TIME:
+            while self._queue and len(plan.entries) < CHANGES_AT_A_TIME and not plan.deletes:
                 work, when_done = self._queue.popleft()
                 try:
                     results.append(_Result(when_done, plan.do(work), None))
@@ -106,8 +116,9 @@ class Changes:
         self._writing = None
         if not done.cancelled():
             self._finish(done.result(), results)
-        self._busy = False
-        self._go_on()
+        if not self._following:
+            self._busy = False
+            self._go_on()
 
     def _finish(self, plan: Plan, results: list[_Result]) -> None:
         refused: StorageError | None = None
@@ -116,14 +127,33 @@ class Changes:
         except StorageError as error:
             refused = error
             log.error("%s %s", error.what, error.do)
-        for when_done, value, failure in results:
-            when_done(partial(_outcome, value, failure or refused))
+        steps = self._follow_up()
+        if steps is None:
+            _deliver(results, refused)
+        else:
+            self._following = True
+            self._slices.run_later(steps, partial(self._followed, results, refused))
+
+    def _followed(self, results: list[_Result], refused: StorageError | None, outcome: Callable[[], Any]) -> None:
+        try:
+            outcome()
+        except Exception:  # the changes themselves are made
+            log.exception("what follows from a change of topics failed")
+        self._following = False
+        _deliver(results, refused)
+        self._busy = False
+        self._go_on()
 
 
 class _Result(NamedTuple):
     when_done: WhenDone
     value: Any
     error: Exception | None
+
+
+def _deliver(results: list[_Result], refused: StorageError | None) -> None:
+    for when_done, value, failure in results:
+        when_done(partial(_outcome, value, failure or refused))
 
 
 def _all(change: Callable[[T], Any], items: list[T]) -> list[Any]:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Generator, Mapping
 
 from holdfast.broker import apis
 from holdfast.broker.connection import Connection
-from holdfast.broker.exchange import SILENT, Exchange, Later, Parts, Result
+from holdfast.broker.exchange import SILENT, Body, Exchange, Later, Parts, Result
 from holdfast.broker.faults import Faults
-from holdfast.broker.slices import PAUSE, READ, WRITING, Floor, InThread, Steps
+from holdfast.broker.slices import PAUSE, READ, WRITING, Floor, InThread, Steps, take_apart
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
 from holdfast.model import ErrorCode, HoldfastError
@@ -59,8 +59,7 @@ class Dispatcher:
         elif api is Api.PRODUCE:
             self._read_large(connection, frame, header, api, None)
         else:
-            leave = self._floor.leave
-            self._floor.ask(lambda: self._read_large(connection, frame, header, api, leave))
+            self._floor.ask(lambda: self._begin_large(connection, frame, header, api))
 
     def _begin(
         self,
@@ -80,10 +79,18 @@ class Dispatcher:
         exchange = Exchange(request, connection)
         exchange.on_released = released
         connection.in_work = exchange
-        if self._faults and self._faults.meet(exchange, connection, self._run):
+        if self._faults and self._faults.meet(exchange, connection, self._run, self._refuse):
             exchange.release()
             return
         self._run(exchange)
+
+    def _begin_large(self, connection: Connection, frame: memoryview, header: RequestHeader, api: Api) -> None:
+        def released() -> None:
+            self._state.collector.let_go()
+            self._floor.leave()
+
+        self._state.collector.hold_off()
+        self._read_large(connection, frame, header, api, released)
 
     def _read_large(
         self,
@@ -124,10 +131,10 @@ class Dispatcher:
             result = work()
         except StorageError as error:
             self._limited_log.warning("%s: %s %s", exchange.api.name, error.what, error.do)
-            result = apis.module(exchange.api).refuse(exchange, error.error)
+            result = self._refuse(exchange, error.error)
         except Exception:  # noqa: BLE001  # logged by `limited_log`
             self._limited_log.exception("%s of version %d failed", exchange.api.name, exchange.version)
-            result = apis.module(exchange.api).refuse(exchange, ErrorCode.UNKNOWN_SERVER_ERROR)
+            result = self._refuse(exchange, ErrorCode.UNKNOWN_SERVER_ERROR)
             _close_on_stranger(exchange, result)
         if isinstance(result, Mapping) and isinstance(exchange.client, Connection) and codec.is_long(result):
             result = _ready(result)
@@ -139,6 +146,12 @@ class Dispatcher:
         elif not isinstance(result, Later):
             exchange.answer(result)
         exchange.release()
+
+    def _refuse(self, exchange: Exchange, error: ErrorCode) -> Body:
+        module = apis.module(exchange.api)
+        if module.refused is not None:
+            module.refused(exchange, self._state, error)
+        return module.refuse(exchange, error)
 
     def _in_slices(self, exchange: Exchange, steps: Steps) -> None:
         """Run long work, and encode an answer that may be long, in slices."""
@@ -185,6 +198,8 @@ def _encoded(exchange: Exchange, steps: Steps) -> Steps:
     frame = exchange.frame
     yield WRITING
     data = yield from codec.encode_response_steps(frame.api, frame.version, frame.correlation_id, result)
+    if exchange.changed is None:  # else the test that changed it may still look at it
+        yield from take_apart(result)
     return Parts((data,))
 
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from holdfast.broker import apis
 from holdfast.broker.connection import Connection
 from holdfast.broker.exchange import Body, Exchange
 from holdfast.model import ErrorCode
@@ -31,6 +30,7 @@ from holdfast.wire.api import Api
 
 Condition = Callable[[Exchange], bool]
 Run = Callable[[Exchange], None]
+Refuse = Callable[[Exchange, ErrorCode], Body]
 Change = Callable[[Any], Body]
 """Takes an answer's body as its handler made it and returns the one to send."""
 
@@ -141,7 +141,7 @@ class Faults:
             self._faults = [*self._faults, fault]
         return fault
 
-    def meet(self, exchange: Exchange, connection: Connection, run: Run) -> bool:
+    def meet(self, exchange: Exchange, connection: Connection, run: Run, refuse: Refuse) -> bool:
         """Let a fault strike, if one does. True when the request is taken care of, False to go on with it."""
         fault = self._strike(exchange)
         if fault is None:
@@ -150,7 +150,7 @@ class Faults:
             case Kind.DELAY:
                 asyncio.get_running_loop().call_later(fault.ms / 1000.0, _run_if_there, exchange, run)
             case Kind.ERROR:
-                exchange.answer(apis.module(exchange.api).refuse(exchange, _known(fault.code)))
+                exchange.answer(refuse(exchange, _known(fault.code)))
             case Kind.DROP:
                 fault.held.append(exchange)
             case Kind.LOSE_ANSWER:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 from holdfast.broker.clock import Clock, Timer
 from holdfast.broker.flusher import Flusher
-from holdfast.broker.slices import Steps, Until
+from holdfast.broker.slices import MANY_ITEMS, PAUSE, Steps, Until
 from holdfast.broker.storage.errors import StorageError, disk_trouble
 from holdfast.broker.storage.journal import Journal
 from holdfast.group.coordinator.checks import refusal
@@ -67,6 +67,8 @@ class Groups:
         self._free = asyncio.Event()
         """Set unless effects are queued because a thread is at work on the journal."""
         self._free.set()
+        self._behind_thread: list[Callable[[Callable[[], None]], None]] = []
+        """Called when that thread is done."""
         journal.housekept = False
         self._trace = trace
         self._queue: deque[Effect] = deque()
@@ -84,9 +86,11 @@ class Groups:
             records, self._clock.now_ms(), settings=self._settings, new_member_id=lambda name: f"{name}-{uuid.uuid4()}"
         )
 
-    def start(self) -> None:
-        """Arm the timer: sessions of members from before a restart run from now on."""
-        self._arm()
+    def start(self, exists: Callable[[TopicPartition], bool]) -> None:
+        """Arm the timer: sessions of members from before a restart run from now on. Forget the offsets of partitions
+        that don't exist: a broker that ends right after a deletion has not forgotten all of them."""
+        gone = [partition for partition in self._coordinator.committed() if not exists(partition)]
+        self._perform(self._coordinator.drop_partitions(gone, self._clock.now_ms()))
 
     # What clients ask
 
@@ -116,8 +120,24 @@ class Groups:
         """The client behind a question went away."""
         self._perform(self._coordinator.disconnected(question, self._clock.now_ms()))
 
-    def partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        self._perform(self._coordinator.drop_partitions(partitions, self._clock.now_ms()))
+    def partitions_deleted(self, partitions: Iterable[TopicPartition]) -> Steps:
+        """Forget these partitions' offsets: of thousands of groups, or tens of thousands of one, so some at a time."""
+        gone = frozenset(partitions)
+        for group in self._coordinator.group_ids():
+            left = deque(self._coordinator.committed_among(group, gone))
+            while left:
+                some = [left.popleft() for _ in range(min(len(left), MANY_ITEMS))]
+                self._perform(self._coordinator.drop_partitions_of(group, some, self._clock.now_ms()))
+                yield from self._caught_up()
+            yield PAUSE
+
+    def _caught_up(self) -> Steps:
+        """While a thread is at work on the journal: wait for it, or all records that pile up meanwhile would be written
+        in one piece."""
+        if self._free.is_set():
+            yield PAUSE
+        else:
+            yield Until(self._behind_thread.append)
 
     def describe(self, group: str) -> GroupView:
         return self._coordinator.describe(group)
@@ -149,7 +169,7 @@ class Groups:
         work.add_done_callback(self._compacted)
 
     def _compacted(self, done: asyncio.Future[bool]) -> None:
-        self._free.set()
+        self._thread_done()
         error = None if done.cancelled() else done.exception()
         if isinstance(error, StorageError):
             log.error("groups: %s %s", error.what, error.do)
@@ -157,6 +177,12 @@ class Groups:
             log.error("groups: the journal could not be rewritten", exc_info=error)
         self._go_on()
         self._arm()
+
+    def _thread_done(self) -> None:
+        self._free.set()
+        calls, self._behind_thread = self._behind_thread, []
+        for call in calls:
+            call(lambda: None)
 
     # What the coordinator wants done
 
@@ -230,7 +256,7 @@ class Groups:
                 self._reset_all(error)
 
     def _synced(self, end: int, error: StorageError | None) -> None:
-        self._free.set()
+        self._thread_done()
         if error is None:
             self._journal.confirm(end)
         else:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -32,6 +32,7 @@ CROWDED_SLICE_SECONDS = 0.0005
 SLICE_SECONDS = 0.010
 """Length of the slice that queued jobs get in each turn of the loop."""
 
+ITEMS_AT_A_TIME = 100
 MANY_ITEMS = 1_000
 """Too many for one piece of work on the loop: milliseconds."""
 
@@ -89,6 +90,20 @@ def beside(items: int, work: Callable[[], Any]) -> Steps:
     if items > MANY_ITEMS:
         return (yield InThread(work, READ))
     return work()
+
+
+def take_apart(body: Mapping[str, Any]) -> Steps:
+    """Empty the lists of an answer that is encoded. To free half a million objects takes 80 ms, in one piece if they go
+    with the answer."""
+    for content in body.values():
+        while content and isinstance(content, list):
+            for item in content[-ITEMS_AT_A_TIME:]:
+                if isinstance(item, Mapping) and any(
+                    isinstance(inner, list) and len(inner) > MANY_ITEMS for inner in item.values()
+                ):
+                    yield from take_apart(item)
+            del content[-ITEMS_AT_A_TIME:]
+            yield PAUSE
 
 
 def _never() -> bool:

@@ -15,16 +15,18 @@ from uuid import UUID
 from holdfast.broker.changes import Changes
 from holdfast.broker.cleaner import Cleaner
 from holdfast.broker.clock import Clock
+from holdfast.broker.collector import Collector
 from holdfast.broker.compiled_check import CompiledCheck
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.flusher import Flusher
 from holdfast.broker.groups import Groups
 from holdfast.broker.limited_log import LimitedLog
 from holdfast.broker.limits import Limits
+from holdfast.broker.overtaking import Overtaking
 from holdfast.broker.security.rules import Operation, Resource, Rules, rule_text
 from holdfast.broker.security.users import Users
 from holdfast.broker.settings import BrokerSettings
-from holdfast.broker.slices import Slices
+from holdfast.broker.slices import Slices, Steps
 from holdfast.broker.storage.log import Log
 from holdfast.broker.storage.store import Store
 from holdfast.broker.storage.topics import Topic
@@ -72,10 +74,14 @@ class State:
         self.unsent_bytes = unsent_bytes
         self.waiting = Waiting()
         self.flusher = flusher
-        self.changes = Changes(store)
+        self.overtaking = Overtaking(clock.now_ms)
         self.storage_log = StorageLog(clock.now_ms)
         self.limited_log = LimitedLog(log, time.monotonic)
         self.slices = Slices()
+        self.collector = Collector()
+        self.changes = Changes(store, self.slices, self._after_changes)
+        self._deleted: list[TopicPartition] = []
+        """Partitions whose committed offsets are still to be forgotten."""
         self.cleaner = Cleaner(store.space, self.slices)
         self.compiled = CompiledCheck()
         self.nodes: tuple[Node, ...] = ()
@@ -98,6 +104,16 @@ class State:
     def log(self, topic: Topic, partition: int) -> Log | None:
         """A partition's log, None if there is no such partition."""
         return self.store.log_of(topic, partition) if 0 <= partition < topic.partitions else None
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """What follows from a deletion, once it is on disk."""
+        numbers = range(topic.partitions)
+        self._deleted += [TopicPartition(topic.name, number) for number in numbers]
+        self.waiting.changed((topic.topic_id, number) for number in numbers)
+
+    def _after_changes(self) -> Steps | None:
+        deleted, self._deleted = self._deleted, []
+        return self.groups.partitions_deleted(deleted) if deleted else None
 
     def partition_exists(self, partition: TopicPartition) -> bool:
         topic = self.store.topic(partition.topic)

@@ -11,6 +11,7 @@ import pytest
 from storage_world import SimFiles
 
 from holdfast.broker.changes import CHANGES_AT_A_TIME, Changes
+from holdfast.broker.slices import PAUSE, Slices, Steps
 from holdfast.broker.storage.errors import StorageError
 from holdfast.broker.storage.store import Store
 from holdfast.model import ErrorCode
@@ -48,7 +49,7 @@ def test_a_change_is_seen_by_nobody_until_it_is_on_disk_and_the_loop_goes_on_mea
     async def scene() -> None:
         files = SlowFiles()
         store = Store(None, files=files)
-        changes = Changes(store)
+        changes = Changes(store, Slices())
         files.gate.clear()
         files.begun.clear()
         first = asyncio.ensure_future(changes.make(lambda: store.create_topic("a", 2)))
@@ -77,7 +78,7 @@ def test_what_the_disk_refuses_never_was_and_what_comes_behind_is_judged_by_that
     async def scene() -> None:
         files = SlowFiles()
         store = Store(None, files=files)
-        changes = Changes(store)
+        changes = Changes(store, Slices())
         await changes.make(lambda: store.create_topic("old", 1))
         files.gate.clear()
         files.begun.clear()
@@ -108,7 +109,7 @@ def test_what_the_disk_refuses_never_was_and_what_comes_behind_is_judged_by_that
 def test_work_that_fails_half_way_leaves_nothing_and_does_not_take_others_with_it() -> None:
     async def scene() -> None:
         store = Store(None, files=SimFiles())
-        changes = Changes(store)
+        changes = Changes(store, Slices())
 
         def half() -> None:
             store.create_topic("half", 1)
@@ -133,7 +134,7 @@ def test_many_changes_share_a_sync_and_none_holds_the_loop_for_long() -> None:
     async def scene() -> None:
         files = SimFiles()
         store = Store(None, files=files)
-        changes = Changes(store)
+        changes = Changes(store, Slices())
         before = files.syncs
         count = 3 * CHANGES_AT_A_TIME
         makes: list[Any] = [changes.make(partial(store.create_topic, f"t{number}", 1)) for number in range(count)]
@@ -148,7 +149,7 @@ def test_a_config_reaches_an_open_log_once_it_is_on_disk() -> None:
     async def scene() -> None:
         files = SlowFiles()
         store = Store(None, files=files)
-        changes = Changes(store)
+        changes = Changes(store, Slices())
         await changes.make(lambda: store.create_topic("a", 1))
         log = store.log("a", 0)
         files.gate.clear()
@@ -159,5 +160,37 @@ def test_a_config_reaches_an_open_log_once_it_is_on_disk() -> None:
         files.gate.set()
         await change
         assert log.config.retention_ms == 5
+
+    asyncio.run(scene())
+
+
+def test_what_follows_from_a_deletion_is_done_before_a_new_topic_of_that_name_is_made() -> None:
+    """The work that follows is done in slices; a creation that was asked for with the deletion waits for it."""
+
+    async def scene() -> None:
+        store = Store(None, files=SimFiles())
+        seen: list[list[str]] = []
+        deleted: list[str] = []
+
+        def delete() -> None:
+            store.delete_topic("a")
+            store.when_written(lambda: deleted.append("a"))
+
+        def follow_up() -> Steps | None:
+            return forget() if deleted else None
+
+        def forget() -> Steps:
+            for _ in range(5):
+                seen.append(names(store))
+                yield PAUSE
+            deleted.clear()
+
+        changes = Changes(store, Slices(), follow_up)
+        await changes.make(lambda: store.create_topic("a", 1))
+        first = (lambda: store.create_topic("b", 1), delete)  # while this is written, the rest waits together
+        work = (*first, lambda: store.create_topic("a", 2), lambda: store.create_topic("c", 1))
+        await asyncio.gather(*(changes.make(each) for each in work))
+        assert seen == [["b"]] * 5
+        assert names(store) == ["a", "b", "c"]
 
     asyncio.run(scene())

@@ -44,6 +44,8 @@ class Module:
     handle: Callable[[Exchange, Any], Result | Steps]
     refuse: Callable[[Exchange | None, ErrorCode], Body]
     decode: Decode
+    refused: Callable[[Exchange, Any, ErrorCode], None] | None = None
+    """Called with a request that is refused as a whole, if the API has to know."""
 
 
 loaded_modules: dict[Api, Module] = {}
@@ -58,5 +60,7 @@ def module(api: Api) -> Module:
     found = loaded_modules.get(api)
     if found is None:
         loaded = importlib.import_module(f"{__name__}.{api.schema}")
-        found = loaded_modules[api] = Module(loaded.handle, loaded.refuse, getattr(loaded, "decode", codec.decode_body))
+        decode = getattr(loaded, "decode", codec.decode_body)
+        found = Module(loaded.handle, loaded.refuse, decode, getattr(loaded, "refused", None))
+        loaded_modules[api] = found
     return found

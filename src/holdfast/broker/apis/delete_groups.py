@@ -6,6 +6,7 @@ Version notes: 2 compact.
 from __future__ import annotations
 
 from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.named import by_key
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
@@ -15,7 +16,8 @@ from holdfast.model import ErrorCode
 
 def handle(exchange: Exchange, state: State) -> Steps:
     results = []
-    for name in dict.fromkeys(exchange.body.groups_names):
+    names, _ = yield from by_key(exchange.body.groups_names, lambda name: name)
+    for name in names:
         results.append({"group_id": name, "error_code": (yield from _delete(exchange, state, name))})
         yield PAUSE
     return {"results": results}

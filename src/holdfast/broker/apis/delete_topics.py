@@ -16,8 +16,7 @@ from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import Steps
 from holdfast.broker.state import State
 from holdfast.broker.storage.errors import StorageError
-from holdfast.broker.storage.topics import Topic
-from holdfast.model import ErrorCode, TopicPartition
+from holdfast.model import ErrorCode
 
 Asked = tuple[str | None, UUID | None]
 
@@ -57,12 +56,5 @@ def _delete(exchange: Exchange, state: State, name: str | None, topic_id: UUID |
         state.store.delete_topic(topic.name)
     except StorageError as refused:
         return _answer(name, topic_id, refused.error, refused.what)
-    state.store.when_written(partial(_gone, state, topic))
+    state.store.when_written(partial(state.topic_deleted, topic))
     return _answer(topic.name, topic.topic_id, ErrorCode.NONE)
-
-
-def _gone(state: State, topic: Topic) -> None:
-    """What follows from a deletion, once it is on disk."""
-    numbers = range(topic.partitions)
-    state.groups.partitions_deleted(TopicPartition(topic.name, number) for number in numbers)
-    state.waiting.changed((topic.topic_id, number) for number in numbers)

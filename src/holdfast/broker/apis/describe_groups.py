@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.named import by_key
 from holdfast.broker.security.rules import Operation, Resource
 from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import NO_OPERATIONS, State
@@ -23,7 +24,8 @@ def handle(exchange: Exchange, state: State) -> Steps:
     and clients ask again for it alone."""
     groups: list[Body] = []
     room = state.limits.max_description_bytes
-    for name in dict.fromkeys(exchange.body.groups):
+    names, _ = yield from by_key(exchange.body.groups, lambda name: name)
+    for name in names:
         view = state.groups.describe(name)
         size = _size(view)
         if size > room and groups:

@@ -7,9 +7,12 @@ client takes as final: after any other, librdkafka asks again and again.
 
 from __future__ import annotations
 
+from functools import partial
+
 from holdfast.broker.exchange import Body, Exchange
+from holdfast.broker.named import by_key
 from holdfast.broker.security.rules import Operation
-from holdfast.broker.slices import PAUSE, Steps
+from holdfast.broker.slices import PAUSE, Steps, beside
 from holdfast.broker.state import State
 from holdfast.model import ErrorCode
 from holdfast.wire.coordinators import GROUP_KEY, TRANSACTION_KEY, Coordinator, coordinator_keys_of, coordinators_body
@@ -18,10 +21,11 @@ from holdfast.wire.coordinators import GROUP_KEY, TRANSACTION_KEY, Coordinator, 
 def handle(exchange: Exchange, state: State) -> Steps:
     kind, keys = coordinator_keys_of(exchange.frame)
     found = []
-    for key in dict.fromkeys(keys):
+    names, _ = yield from by_key(keys, lambda key: key)
+    for key in names:
         found.append(_coordinator(exchange, state, kind, key))
         yield PAUSE
-    return coordinators_body(found, exchange.version)
+    return (yield from beside(len(found), partial(coordinators_body, found, exchange.version)))
 
 
 def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:

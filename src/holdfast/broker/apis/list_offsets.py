@@ -29,16 +29,14 @@ NOTHING = (-1, -1, -1)
 def handle(exchange: Exchange, state: State) -> Steps:
     """A partition that is named twice is refused, as in Kafka: which of the two times is meant can't be known."""
     named = ((topic.name, each.partition_index) for topic in exchange.body.topics for each in topic.partitions)
-    _, repeated = yield from by_key(named, lambda name: name)
-    answered: set[tuple[str, int]] = set()
+    unanswered, repeated = yield from by_key(named, lambda name: name)
     topics = []
     for topic in exchange.body.topics:
         refusal = state.topic_refusal(exchange, Operation.DESCRIBE, topic.name)
         partitions = []
         for each in topic.partitions:
             key = (topic.name, each.partition_index)
-            if key not in answered:
-                answered.add(key)
+            if unanswered.pop(key, None) is not None:
                 error = ErrorCode.INVALID_REQUEST if key in repeated else refusal
                 partitions.append((yield from _partition(exchange.version, state, topic.name, each, error)))
             yield PAUSE

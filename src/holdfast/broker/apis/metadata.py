@@ -62,12 +62,15 @@ def _all(exchange: Exchange, state: State) -> Steps:
 def _asked(exchange: Exchange, state: State, asked: Any) -> Steps:
     keys, _ = yield from by_key(asked, lambda wanted: (wanted.name, getattr(wanted, "topic_id", None)))
     found: dict[Key, Topic | ErrorCode] = {}
+    created: list[Key] = []
     for key in keys:
-        if not _creates(exchange, state, *key):
+        if _creates(exchange, state, *key):
+            created.append(key)
+        else:
             found[key] = _look_up(exchange, state, *key)
         yield PAUSE
     made = yield from state.changes.each(
-        (key for key in keys if key not in found),
+        created,
         lambda key: (key, _look_up(exchange, state, *key)),
         lambda key, error: (key, error.error),
     )

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from holdfast.broker.batch_check import inspect, is_batch, is_transactional
 from holdfast.broker.exchange import PARKED, SILENT, Body, Exchange, Parts, Result
+from holdfast.broker.overtaking import Place
 from holdfast.broker.security.rules import Operation
 from holdfast.broker.slices import PAUSE, Steps
 from holdfast.broker.state import State
@@ -117,6 +118,17 @@ def refuse(exchange: Exchange | None, error: ErrorCode) -> Body:
     return _encoded(exchange, ProduceResponse(topics=topics))
 
 
+def refused(exchange: Exchange, state: State, error: ErrorCode) -> None:
+    """None of its batches was looked at."""
+    for topic in exchange.body.topics:
+        for each in topic.partitions:
+            state.overtaking.refused(_place(topic, each), each.records or b"", error)
+
+
+def _place(topic: ProduceTopic, partition: ProducePartition) -> Place:
+    return (topic.topic if topic.topic_id is None else topic.topic_id, partition.partition)
+
+
 def _encoded(exchange: Exchange, response: ProduceResponse) -> Parts:
     return Parts((encode_produce_response(exchange.version, exchange.frame.correlation_id, response),))
 
@@ -125,17 +137,19 @@ def _topic(exchange: Exchange, state: State, asked: ProduceTopic) -> Steps:
     topic, error = state.find_topic(exchange, Operation.WRITE, asked.topic, asked.topic_id)
     if topic is None:
         produced = tuple(ProducedPartition(partition=each.partition, error=error) for each in asked.partitions)
+        for each in asked.partitions:
+            state.overtaking.refused(_place(asked, each), each.records or b"", error)
     else:
         appended: list[ProducedPartition] = []
         for each in asked.partitions:
             if appended:
                 yield PAUSE
-            appended.append((yield from _append(state, topic.name, each)))
+            appended.append((yield from _append(state, topic.name, each, _place(asked, each))))
         produced = tuple(appended)
     return ProducedTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=produced)
 
 
-def _append(state: State, topic: str, asked: ProducePartition) -> Steps:
+def _append(state: State, topic: str, asked: ProducePartition, place: Place) -> Steps:
     records = asked.records or b""
     log: Log | None = None
     try:
@@ -143,9 +157,12 @@ def _append(state: State, topic: str, asked: ProducePartition) -> Steps:
         yield from inspect(records, state.compiled, max_bytes=log.config.max_message_bytes)
         # Looked up again: the topic may be gone by now.
         log = state.store.log(topic, asked.partition)
+        state.overtaking.check(place, records, log.producers)
         appended = log.append(records, commit=False)
+        state.overtaking.taken(place, records)
     except StorageError as error:
         state.storage_log.tell(error)
+        state.overtaking.refused(place, records, error.error)
         # As in Kafka: the answer to a batch that is refused says where the log starts.
         start = log.log_start_offset if log is not None and is_batch(records) else -1
         return ProducedPartition(

@@ -75,7 +75,7 @@ class Log:
         """The time of day, for what records carry. It may be set back."""
         self._steady = steady
         """Milliseconds that never go back, for durations."""
-        self._producers = Producers()
+        self.producers = Producers()
         self._segments = Segments(
             pool,
             folder,
@@ -138,9 +138,9 @@ class Log:
             first -= 1
         stored = self._segments[first].stored_producers
         if stored is not None:
-            self._producers.load(stored)
+            self.producers.load(stored)
         for segment in self._segments[first:]:
-            self._segments.open(segment, self._producers.replay)
+            self._segments.open(segment, self.producers.replay)
             # What is read here may never have been synced: it must be before a repeated batch of it is acknowledged.
             self._syncer.wrote(segment.path)
         self._changed = True
@@ -158,7 +158,7 @@ class Log:
         header = check_produced(payload, max_bytes=config.max_message_bytes)
         check_time(header, config, now)
         if header.producer_id >= 0:
-            seen = self._producers.check(header)
+            seen = self.producers.check(header)
             if seen is not None:
                 return self._again(header, seen)
         append_time = now if config.append_time else None
@@ -173,7 +173,7 @@ class Log:
         self.log_end_offset = segment.end_offset
         self._syncer.wrote(segment.path)
         if header.producer_id >= 0:
-            self._producers.record(header, offset, timestamp)
+            self.producers.record(header, offset, timestamp)
         if commit:
             self._syncer.commit(segment.path)
         return Appended(
@@ -231,7 +231,7 @@ class Log:
         self._rolling = True
         last = self._segments[-1]
         with contextlib.suppress(OSError):
-            last.write_index(self._producers.dump())
+            last.write_index(self.producers.dump())
             self._syncer.wrote(last.index_path)
         return self._new_segment()
 
@@ -335,7 +335,7 @@ class Log:
     def retention(self) -> Work[int]:
         """The same in pieces. Between two of them records may be appended or deleted, and the log may be retired."""
         now = self._clock()
-        self._producers.expire(now)
+        self.producers.expire(now)
         with self._disk("Deleting old segments of"):
             self._drop_below_start()
             if self.config.retention_bytes != UNLIMITED:
@@ -394,5 +394,5 @@ class Log:
     def close(self) -> None:
         """Leave an index behind, so that the next opening scans nothing. The caller has synced the log before."""
         if self._changed and self._segments:
-            self._segments[-1].write_index(self._producers.dump())
+            self._segments[-1].write_index(self.producers.dump())
             self._changed = False

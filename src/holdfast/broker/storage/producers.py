@@ -52,6 +52,9 @@ class Producers:
     def __len__(self) -> int:
         return len(self._known)
 
+    def __contains__(self, producer_id: object) -> bool:
+        return producer_id in self._known
+
     def check(self, header: BatchHeader) -> SeenBatch | None:
         """The batch this one repeats, None if it is new and in order. Raises if it must not be appended. Changes
         nothing.

@@ -100,6 +100,9 @@ class Plan:
     undo: list[Callable[[], None]] = field(default_factory=list)
     """How to undo each change in memory."""
     error: StorageError | None = None
+    deletes: bool = False
+    """A topic's deletion is among them. Long work may follow from it, so no more is planned behind it: not a new topic
+    of that name either."""
 
     def run(self) -> Plan:
         """Write and sync them. Touches nothing else, so it may run in another thread."""
@@ -194,6 +197,8 @@ class Catalog:
 
     def begin_delete(self, topic: Topic) -> None:
         self._change_topic(replace(topic, deleted=True), None)
+        if self._plan is not None:
+            self._plan.deletes = True
 
     def _change_topic(self, written: Topic, after: Topic | None) -> None:
         topic_id = written.topic_id

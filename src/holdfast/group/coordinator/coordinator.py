@@ -116,10 +116,15 @@ class Coordinator:
         """These partitions were deleted: their offsets mean nothing any more."""
         gone = frozenset(partitions)
         effects: list[Effect] = []
-        concerned = [group_id for group_id, group in self._groups.items() if group.roster.committed_among(gone)]
-        for group_id in sorted(concerned):  # usually none of thousands of groups, so they are checked first
-            effects += self._done(group_id, self._groups[group_id].drop_partitions(gone, now))
+        for group_id in self.group_ids():
+            if self.committed_among(group_id, gone):  # usually by none of thousands of groups
+                effects += self.drop_partitions_of(group_id, gone, now)
         return effects
+
+    def drop_partitions_of(self, group_id: str, partitions: Iterable[TopicPartition], now: float) -> list[Effect]:
+        """The same for one group, for a driver that pauses between groups and within a large one."""
+        group = self._groups.get(group_id)
+        return [] if group is None else self._done(group_id, group.drop_partitions(frozenset(partitions), now))
 
     def close(self, now: float) -> list[Effect]:
         """Stop serving. Waiting clients are answered NOT_COORDINATOR, later ones COORDINATOR_NOT_AVAILABLE."""
@@ -152,6 +157,18 @@ class Coordinator:
     def list_groups(self) -> list[GroupListing]:
         """All groups, by name."""
         return [self._groups[group_id].listing() for group_id in sorted(self._groups)]
+
+    def group_ids(self) -> list[str]:
+        return sorted(self._groups)
+
+    def committed_among(self, group_id: str, partitions: frozenset[TopicPartition]) -> list[TopicPartition]:
+        """Those for which the group has committed an offset."""
+        group = self._groups.get(group_id)
+        return [] if group is None else group.roster.committed_among(partitions)
+
+    def committed(self) -> set[TopicPartition]:
+        """All partitions for which any group has committed an offset."""
+        return {partition for group in self._groups.values() for partition in group.roster.offsets}
 
     def group(self, group_id: str) -> Group | None:
         """For tests and checkers: the group itself."""
