@@ -102,6 +102,7 @@ def _odd_requests() -> Iterator[tuple[str, Case]]:
     yield "acks-7", lambda peer: _acks(peer, "acks-7", 7)
     yield "produce-to-a-missing-topic", lambda peer: peer.produce("nowhere", ONE)
     yield "produce-to-a-missing-partition", _to_missing
+    yield "produce-behind-a-refused-batch", _behind_a_refused_one
     yield "produce-with-a-transaction", _transactional
     yield (
         "init-producer-id-with-a-transaction",
@@ -178,6 +179,15 @@ def _acks(peer: Peer, topic: str, acks: int) -> Any:
 def _to_missing(peer: Peer) -> Any:
     peer.create("one-partition")
     return peer.produce("one-partition", ONE, partition=5)
+
+
+def _behind_a_refused_one(peer: Peer) -> Any:
+    """A producer's second batch comes before its first one does again, which was refused for now."""
+    first = changed(ONE, producer_id=4_100, producer_epoch=0, base_sequence=0)
+    refused = peer.produce("refused-first", first)
+    peer.create("refused-first")
+    second = peer.produce("refused-first", changed(first, base_sequence=1))
+    return refused, second, peer.produce("refused-first", first)
 
 
 def _transactional(peer: Peer) -> Any:

@@ -39,6 +39,9 @@ DEVIATIONS = {
     "init-producer-id-with-a-transaction": "transactions",
     "find-coordinator-of-a-transaction": "transactions",
     "add-partitions-to-a-transaction-is-served": "transactions",
+    "produce-behind-a-refused-batch": (
+        "batches of an idempotent producer that a partition does not know, behind one that was refused for now"
+    ),
     "describe-groups-twice": "names that are repeated",
     "describe-configs-twice": "names that are repeated",
     "alter-configs-twice": "names that are repeated",
