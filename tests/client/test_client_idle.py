@@ -20,6 +20,7 @@ from polling import COUNTER
 import holdfast
 from holdfast.client import polling as core
 from holdfast.client.polling import CALM_MS
+from holdfast.client.reading import librdkafka_reader
 from holdfast.testing import Broker
 from inside import core_of, parts_of
 from patience import PATIENCE_S
@@ -193,6 +194,27 @@ def calls_of(call: Callable[[], Any]) -> int:
         sys.setprofile(None)
     assert came is not None
     return counted
+
+
+@pytest.mark.parametrize(("silent_after_ms", "slice_s"), [(-1.0, core.SILENT_SLICE_S), (1e9, core.IDLE_SLICE_S)])
+def test_a_consumer_that_had_nothing_to_do_for_long_wakes_up_half_as_often(
+    idle: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, silent_after_ms: float, slice_s: float
+) -> None:
+    """Symptom: an idle consumer took 0.63 % of a core, 0.3 of that for 33 wake-ups a second."""
+    consumer = idle()
+    monkeypatch.setattr(core, "IDLE_AFTER_MS", -1.0)
+    monkeypatch.setattr(core, "SILENT_AFTER_MS", silent_after_ms)
+    waits: list[float] = []
+    asked = librdkafka_reader.polled
+
+    def polled(handle: Any, wait_s: float) -> list[ck.Message]:
+        waits.append(wait_s)
+        return asked(handle, wait_s)
+
+    monkeypatch.setattr(librdkafka_reader, "polled", polled)
+    while len(waits) < 10:
+        assert consumer.poll(1.0) is None
+    assert max(waits) == slice_s
 
 
 @pytest.mark.parametrize("ever", [math.inf, math.nan, 1e300])

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from holdfast.broker.slices import PAUSE, Steps
+from holdfast.broker.slices import ITEMS_AT_A_TIME, PAUSE, Steps
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-
-ITEMS_AT_A_TIME = 100
-"""Between two pauses. A request may name half a million things."""
 
 
 def by_key(items: Iterable[T], key: Callable[[T], K]) -> Steps:

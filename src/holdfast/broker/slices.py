@@ -33,6 +33,8 @@ SLICE_SECONDS = 0.010
 """Length of the slice that queued jobs get in each turn of the loop."""
 
 ITEMS_AT_A_TIME = 100
+"""Between two pauses: tens of microseconds. A request may name half a million things."""
+
 MANY_ITEMS = 1_000
 """Too many for one piece of work on the loop: milliseconds."""
 
